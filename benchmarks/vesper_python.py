@@ -13,7 +13,17 @@ from typing import Any
 
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, interleave, ratio_at_most
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Assign, Check, Contract, ErrorValue, Input, Output, Program, Return, Validate
+from lyra.vesper.ir.program import (
+    AssignStep,
+    Condition,
+    Contract,
+    ErrorAnswer,
+    NodeInput,
+    NodeOutput,
+    NodeProgram,
+    ReturnStep,
+    ValidateStep,
+)
 from lyra.vesper.python.run import compile_program
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import (
@@ -26,24 +36,24 @@ from lyra.vesper.values.types import (
     STRING,
     Array,
     DecimalType,
-    Field,
-    Record,
-    Type,
+    RecordField,
+    RecordType,
+    ValueType,
 )
 
 __all__ = ["run"]
 
 
 # ------------------------------------------------------------ nodes
-def _name(name: str) -> ir.Name:
-    return ir.Name(type=ANY, name=name)
+def _name(name: str) -> ir.NodeVariable:
+    return ir.NodeVariable(type=ANY, name=name)
 
 
-def _arithmetic(operator: str, left: ir.Expression, right: ir.Expression) -> ir.Arithmetic:
+def _arithmetic(operator: str, left: ir.TypedExpression, right: ir.TypedExpression) -> ir.Arithmetic:
     return ir.Arithmetic(type=ANY, operator=operator, left=left, right=right)
 
 
-def _compare(operator: str, left: ir.Expression, right: ir.Expression) -> ir.Compare:
+def _compare(operator: str, left: ir.TypedExpression, right: ir.TypedExpression) -> ir.Compare:
     return ir.Compare(type=BOOLEAN, operator=operator, left=left, right=right)
 
 
@@ -51,21 +61,23 @@ def _number(value: int) -> ir.Constant:
     return ir.Constant(type=INTEGER, value=value)
 
 
-def _program(name: str, inputs: dict[str, Type], outputs: dict[str, Type], *steps: Any, **more: Any) -> Program:
-    return Program(
+def _program(
+    name: str, inputs: dict[str, ValueType], outputs: dict[str, ValueType], *steps: Any, **more: Any
+) -> NodeProgram:
+    return NodeProgram(
         node_id=name,
         kind="function",
         intent="A node of the benchmark",
         digest=f"benchmark-{name}",
-        inputs=tuple(Input(key, kind) for key, kind in inputs.items()),
-        success=tuple(Output(key, kind) for key, kind in outputs.items()),
-        error=(Output("error_code", STRING), Output("message", STRING)),
+        inputs=tuple(NodeInput(key, kind) for key, kind in inputs.items()),
+        success=tuple(NodeOutput(key, kind) for key, kind in outputs.items()),
+        error=(NodeOutput("error_code", STRING), NodeOutput("message", STRING)),
         steps=steps,
         **more,
     )
 
 
-def _add(*, contracts: bool) -> Program:
+def _add(*, contracts: bool) -> NodeProgram:
     total = _arithmetic("+", _name("a"), _name("b"))
     before = Contract("a >= 0", _compare(">=", _name("a"), _number(0)))
     after = Contract("result >= a", _compare(">=", _name("result"), _name("a")))
@@ -73,30 +85,32 @@ def _add(*, contracts: bool) -> Program:
         f"add_{'checked' if contracts else 'plain'}_v1",
         {"a": INTEGER, "b": INTEGER},
         {"result": INTEGER},
-        Assign(name="add", target="result", value=total),
+        AssignStep(name="add", target="result", value=total),
         preconditions=(before,) if contracts else (),
         postconditions=(after,) if contracts else (),
     )
 
 
-_ITEM = Record("Item", (Field("sku", STRING), Field("price", DecimalType(2)), Field("quantity", INTEGER)))
+_ITEM = RecordType(
+    "Item", (RecordField("sku", STRING), RecordField("price", DecimalType(2)), RecordField("quantity", INTEGER))
+)
 
 
-def _invoice() -> Program:
+def _invoice() -> NodeProgram:
     item = _name("item")
     price, quantity = (ir.FieldOf(type=ANY, target=item, name=name) for name in ("price", "quantity"))
     lines = ir.MapOver(type=ANY, collection=_name("items"), name="item", body=_arithmetic("*", price, quantity))
     tax = _arithmetic("*", _name("net"), _name("rate"))
     some = _compare(">", ir.Length(type=INTEGER, target=_name("items")), _number(0))
-    empty = ErrorValue(ir.Constant(type=STRING, value="empty"))
+    empty = ErrorAnswer(ir.Constant(type=STRING, value="empty"))
     return _program(
         "invoice_v1",
         {"items": Array(_ITEM), "rate": DECIMAL},
         {"net": DecimalType(2), "tax": DecimalType(2), "total": DecimalType(2)},
-        Validate(name="validate", checks=(Check("items.length > 0", some),), failure=empty),
-        Assign(name="net", target="net", value=ir.Aggregate(type=ANY, function="sum", collection=lines)),
-        Assign(name="tax", target="tax", value=ir.Rounded(type=DECIMAL, operand=tax, scale=2, rounding="half_up")),
-        Return(
+        ValidateStep(name="validate", checks=(Condition("items.length > 0", some),), failure=empty),
+        AssignStep(name="net", target="net", value=ir.Aggregate(type=ANY, function="sum", collection=lines)),
+        AssignStep(name="tax", target="tax", value=ir.Rounded(type=DECIMAL, operand=tax, scale=2, rounding="half_up")),
+        ReturnStep(
             name="answer",
             success=(
                 ("net", _name("net")),

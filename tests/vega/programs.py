@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lyra.vega.syntax.ast import Node
+from lyra.vega.syntax.ast import SyntaxNode
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = ROOT / "tests" / "vega" / "documents"
@@ -70,7 +70,7 @@ def shape(tree: Any) -> list[Any]:
     todo = [tree]
     while todo:
         node = todo.pop()
-        if isinstance(node, Node):
+        if isinstance(node, SyntaxNode):
             parts = [getattr(node, name) for name in node.__struct_fields__ if name not in _PLACES]
             shapes.append(type(node).__name__)
         elif isinstance(node, (list, tuple)):

@@ -14,25 +14,25 @@ import msgspec
 
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
-    Assign,
-    Branch,
-    Check,
+    AssignStep,
+    BranchStep,
+    Condition,
     Contract,
     EffectStep,
+    ErrorAnswer,
     ErrorRule,
-    ErrorValue,
-    ForEach,
-    Input,
-    Loop,
+    ForEachStep,
+    LoopStep,
     Machine,
-    Output,
-    Parallel,
-    Program,
-    Retry,
-    Return,
+    NodeInput,
+    NodeOutput,
+    NodeProgram,
+    ParallelStep,
+    ReturnStep,
     Step,
-    Transition,
-    Validate,
+    StepRetry,
+    TransitionStep,
+    ValidateStep,
 )
 from lyra.vesper.values.types import (
     ANY,
@@ -45,17 +45,19 @@ from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
 )
 
 MONEY = DecimalType(2)
-LINE = Record("Line", (Field("price", MONEY), Field("count", INTEGER), Field("note", STRING, required=False)))
-INPUT_TYPES: list[Type] = [
+LINE = RecordType(
+    "Line", (RecordField("price", MONEY), RecordField("count", INTEGER), RecordField("note", STRING, required=False))
+)
+INPUT_TYPES: list[ValueType] = [
     INTEGER,
     INTEGER,
     DECIMAL,
@@ -79,7 +81,7 @@ INPUT_TYPES: list[Type] = [
     Array(Array(INTEGER)),
     ANY,
 ]
-SCALARS: list[Type] = [INTEGER, DECIMAL, STRING, BOOLEAN, TIMESTAMP]
+SCALARS: list[ValueType] = [INTEGER, DECIMAL, STRING, BOOLEAN, TIMESTAMP]
 MACHINE = Machine("order", "new", ("new", "paid", "sent"), (("new", "paid", None), ("paid", "sent", None)))
 PATTERNS = ["^a", "b+", "[0-9]{2,}$", "(x|y)z?", "^$", ".", "("]
 STRANGE = 0.04  # how often an operand has another type than the operator wants
@@ -91,7 +93,7 @@ class ProgramMaker:
     def __init__(self, rng: Random, *, effects: bool = False) -> None:
         self.rng = rng
         self.effects = effects
-        self.names: dict[str, Type] = {}
+        self.names: dict[str, ValueType] = {}
         self.fresh = 0
 
     # ------------------------------------------------------------ expressions
@@ -100,7 +102,7 @@ class ProgramMaker:
         self.fresh += 1
         return f"{prefix}{self.fresh}"
 
-    def constant(self, kind: Type) -> ir.Expression:
+    def constant(self, kind: ValueType) -> ir.TypedExpression:
         rng = self.rng
         value: Any = None
         if kind == INTEGER:
@@ -112,30 +114,30 @@ class ProgramMaker:
         elif kind == BOOLEAN:
             value = rng.random() < 0.5
         elif kind == TIMESTAMP:
-            return ir.Call(type=TIMESTAMP, function="current_timestamp", arguments=())
+            return ir.FunctionCall(type=TIMESTAMP, function="current_timestamp", arguments=())
         return ir.Constant(type=kind, value=value)
 
-    def leaf(self, kind: Type) -> ir.Expression:
+    def leaf(self, kind: ValueType) -> ir.TypedExpression:
         fitting = [name for name, declared in self.names.items() if _fits(declared, kind)]
         if fitting and self.rng.random() < 0.75:
             name = self.rng.choice(fitting)
-            return ir.Name(type=self.names[name], name=name)
+            return ir.NodeVariable(type=self.names[name], name=name)
         match kind:
             case Array() | SetType():
                 if isinstance(kind, SetType) and fitting:
-                    return ir.Name(type=kind, name=fitting[0])
+                    return ir.NodeVariable(type=kind, name=fitting[0])
                 items = tuple(self.leaf(kind.item) for _ in range(self.rng.randrange(0, 4)))
                 return ir.ListOf(type=kind, items=items)
             case MapType():
                 entries = tuple((name, self.leaf(kind.value)) for name in self.rng.sample("abcd", 2))
                 return ir.MapOf(type=kind, entries=entries)
-            case Record():
+            case RecordType():
                 return ir.MapOf(type=kind, entries=tuple((f.name, self.leaf(f.type)) for f in kind.fields))
             case Nullable():
                 return ir.Constant(type=kind, value=None) if self.rng.random() < 0.3 else self.leaf(kind.type)
         return self.constant(kind)
 
-    def expression(self, kind: Type, depth: int) -> ir.Expression:
+    def expression(self, kind: ValueType, depth: int) -> ir.TypedExpression:
         if self.rng.random() < STRANGE:
             kind = self.rng.choice([*SCALARS, Nullable(INTEGER), Array(INTEGER), ANY])
         if depth <= 0 or self.rng.random() < 0.1:
@@ -155,10 +157,10 @@ class ProgramMaker:
             return self.text(depth)
         return self.leaf(kind)
 
-    def any_number(self, depth: int) -> ir.Expression:
+    def any_number(self, depth: int) -> ir.TypedExpression:
         return self.expression(self.rng.choice([INTEGER, DECIMAL]), depth)
 
-    def number(self, kind: Type, depth: int) -> ir.Expression:
+    def number(self, kind: ValueType, depth: int) -> ir.TypedExpression:
         rng, inner = self.rng, depth - 1
         operand = (lambda: self.expression(INTEGER, inner)) if kind == INTEGER else (lambda: self.any_number(inner))
         match rng.randrange(0, 12):
@@ -168,7 +170,7 @@ class ProgramMaker:
             case 4:
                 return ir.Negate(type=kind, operand=operand())
             case 5:
-                return ir.Call(type=kind, function="abs", arguments=(operand(),))
+                return ir.FunctionCall(type=kind, function="abs", arguments=(operand(),))
             case 6:
                 collection = self.expression(Array(kind), inner)
                 function = rng.choice(["sum", "avg", "min", "max", "count"])
@@ -181,7 +183,7 @@ class ProgramMaker:
                 )
             case 8 if kind != INTEGER:
                 scale = ir.Constant(type=INTEGER, value=rng.randrange(-1, 4))
-                return ir.Call(type=kind, function="round", arguments=(operand(), scale))
+                return ir.FunctionCall(type=kind, function="round", arguments=(operand(), scale))
             case 7 | 8:
                 return ir.Length(type=kind, target=self.expression(rng.choice([STRING, Array(INTEGER)]), inner))
             case 9:
@@ -191,19 +193,19 @@ class ProgramMaker:
                 return ir.FieldOf(type=kind, target=record, name="count" if kind == INTEGER else "price")
         return self.leaf(kind)
 
-    def bind(self, name: str, kind: Type) -> Type | None:
+    def bind(self, name: str, kind: ValueType) -> ValueType | None:
         """Bring a name into scope; gives what it hid."""
         hidden = self.names.get(name)
         self.names[name] = kind
         return hidden
 
-    def unbind(self, name: str, hidden: Type | None) -> None:
+    def unbind(self, name: str, hidden: ValueType | None) -> None:
         if hidden is None:
             self.names.pop(name, None)
         else:
             self.names[name] = hidden
 
-    def body(self, name: str, element: Type, kind: Type, depth: int) -> ir.Expression:
+    def body(self, name: str, element: ValueType, kind: ValueType, depth: int) -> ir.TypedExpression:
         hidden = self.bind(name, element)
         body = self.expression(kind, depth)
         self.unbind(name, hidden)
@@ -212,7 +214,7 @@ class ProgramMaker:
     def element(self) -> str:
         return self.rng.choice(["element", "row", self.new_name("e")])
 
-    def reduce(self, kind: Type, depth: int) -> ir.Expression:
+    def reduce(self, kind: ValueType, depth: int) -> ir.TypedExpression:
         name, total = self.element(), self.new_name("total")
         collection = self.expression(Array(INTEGER), depth)
         hidden = self.bind(total, kind)
@@ -221,7 +223,7 @@ class ProgramMaker:
         initial = self.leaf(kind)
         return ir.Reduce(type=kind, collection=collection, name=name, accumulator=total, initial=initial, body=body)
 
-    def boolean(self, depth: int) -> ir.Expression:
+    def boolean(self, depth: int) -> ir.TypedExpression:
         rng, inner = self.rng, depth - 1
         match rng.randrange(0, 11):
             case 0 | 1 | 2:
@@ -245,7 +247,7 @@ class ProgramMaker:
                 word = rng.choice(["forall", "exists"])
                 return ir.Quantifier(type=BOOLEAN, kind=word, name=name, collection=collection, body=body)
             case 8:
-                pairs: list[tuple[Type, Type]] = [
+                pairs: list[tuple[ValueType, ValueType]] = [
                     (INTEGER, Array(INTEGER)),
                     (STRING, STRING),
                     (STRING, MapType(STRING, INTEGER)),
@@ -259,9 +261,9 @@ class ProgramMaker:
         second = self.leaf(STRING)
         if function == "matches":
             second = ir.Constant(type=STRING, value=rng.choice(PATTERNS))
-        return ir.Call(type=BOOLEAN, function=function, arguments=(self.expression(STRING, inner), second))
+        return ir.FunctionCall(type=BOOLEAN, function=function, arguments=(self.expression(STRING, inner), second))
 
-    def text(self, depth: int) -> ir.Expression:
+    def text(self, depth: int) -> ir.TypedExpression:
         rng, inner = self.rng, depth - 1
         match rng.randrange(0, 4):
             case 0:
@@ -269,14 +271,14 @@ class ProgramMaker:
                 return ir.Arithmetic(type=STRING, operator="+", left=left, right=right)
             case 1:
                 function = rng.choice(["lower", "upper", "trim"])
-                return ir.Call(type=STRING, function=function, arguments=(self.expression(STRING, inner),))
+                return ir.FunctionCall(type=STRING, function=function, arguments=(self.expression(STRING, inner),))
             case 2:
                 kinds = [*SCALARS, Nullable(INTEGER), ANY]
                 parts = [self.expression(rng.choice(kinds), inner) for _ in range(rng.randrange(1, 3))]
-                return ir.Text(type=STRING, parts=("<", *parts, ">"))
+                return ir.TemplateText(type=STRING, parts=("<", *parts, ">"))
         return self.leaf(STRING)
 
-    def array(self, kind: Array, depth: int) -> ir.Expression:
+    def array(self, kind: Array, depth: int) -> ir.TypedExpression:
         rng, inner = self.rng, depth - 1
         name = self.element()
         match rng.randrange(0, 5):
@@ -291,12 +293,12 @@ class ProgramMaker:
                     type=kind, collection=collection, name=name, body=self.body(name, kind.item, BOOLEAN, inner)
                 )
             case 2 if kind.item == INTEGER:
-                return ir.Project(type=kind, target=self.leaf(Array(LINE)), name="count")
+                return ir.Projection(type=kind, target=self.leaf(Array(LINE)), name="count")
             case 2 if isinstance(kind.item, DecimalType):
                 return ir.FieldOf(type=kind, target=self.leaf(Array(LINE)), name="price")
         return self.leaf(kind)
 
-    def nullable(self, kind: Nullable, depth: int) -> ir.Expression:
+    def nullable(self, kind: Nullable, depth: int) -> ir.TypedExpression:
         rng, inner = self.rng, depth - 1
         match rng.randrange(0, 3):
             case 0:
@@ -307,7 +309,7 @@ class ProgramMaker:
                 return ir.ItemOf(type=kind, target=target, index=self.expression(STRING, inner))
         return self.expression(kind.type, inner)
 
-    def grouped(self, depth: int) -> ir.Expression:
+    def grouped(self, depth: int) -> ir.TypedExpression:
         rng = self.rng
         hidden = self.bind("record", LINE)
         keys = tuple(
@@ -328,7 +330,7 @@ class ProgramMaker:
             type=ANY, collection=self.leaf(Array(LINE)), name="record", keys=keys, aggregations=aggregations
         )
 
-    def anything(self, depth: int) -> tuple[ir.Expression, Type]:
+    def anything(self, depth: int) -> tuple[ir.TypedExpression, ValueType]:
         choice = self.rng.random()
         if choice < 0.08:
             return self.grouped(depth), ANY
@@ -341,22 +343,22 @@ class ProgramMaker:
 
     # ------------------------------------------------------------ programs
 
-    def check(self, depth: int = 2) -> Check:
+    def check(self, depth: int = 2) -> Condition:
         expression = self.expression(BOOLEAN, depth)
-        return Check(self.new_name("check"), expression)
+        return Condition(self.new_name("check"), expression)
 
-    def likely(self) -> Check:
+    def likely(self) -> Condition:
         """A check that is true more often than not."""
         if self.rng.random() < 0.8:
-            return Check("true", ir.Constant(type=BOOLEAN, value=True))
+            return Condition("true", ir.Constant(type=BOOLEAN, value=True))
         return self.check()
 
-    def failure(self) -> ErrorValue:
+    def failure(self) -> ErrorAnswer:
         code = ir.Constant(type=STRING, value=self.rng.choice(["refused", "broken"]))
-        message = ir.Text(type=STRING, parts=("because ", self.leaf(self.rng.choice(SCALARS))))
-        return ErrorValue(code, (("message", message),) if self.rng.random() < 0.8 else ())
+        message = ir.TemplateText(type=STRING, parts=("because ", self.leaf(self.rng.choice(SCALARS))))
+        return ErrorAnswer(code, (("message", message),) if self.rng.random() < 0.8 else ())
 
-    def guards(self) -> tuple[Check, ...]:
+    def guards(self) -> tuple[Condition, ...]:
         return (self.check(1),) if self.rng.random() < 0.1 else ()
 
     def step(self, depth: int) -> Step:
@@ -369,40 +371,40 @@ class ProgramMaker:
             inputs = [name for name in self.names if name[0] == "i" and name[1:].isdigit()]
             target = rng.choice(["result", "other", "state", rng.choice(inputs or ["state"]), self.new_name("v")])
             self.names[target] = kind
-            return Assign(name=name, guards=self.guards(), target=target, value=value)
+            return AssignStep(name=name, guards=self.guards(), target=target, value=value)
         if choice < 0.65:
             failure = self.failure() if rng.random() < 0.6 else None
-            return Validate(name=name, guards=self.guards(), checks=(self.likely(),), failure=failure)
+            return ValidateStep(name=name, guards=self.guards(), checks=(self.likely(),), failure=failure)
         if choice < 0.77:
             condition, then, otherwise = self.expression(BOOLEAN, 2), self.steps(depth - 1), self.steps(depth - 1)
-            return Branch(name=name, guards=self.guards(), condition=condition, then=then, otherwise=otherwise)
+            return BranchStep(name=name, guards=self.guards(), condition=condition, then=then, otherwise=otherwise)
         if choice < 0.85:
             collection, variable = self.expression(Array(INTEGER), 1), self.new_name("item")
             self.names[variable] = INTEGER
             steps = self.steps(depth - 1)
             del self.names[variable]
-            return ForEach(name=name, collection=collection, variable=variable, steps=steps)
+            return ForEachStep(name=name, collection=collection, variable=variable, steps=steps)
         if choice < 0.9:
             return self.loop(name, depth)
         if choice < 0.94:
-            return Parallel(name=name, steps=self.steps(depth - 1))
+            return ParallelStep(name=name, steps=self.steps(depth - 1))
         if choice < 0.97:
-            return Return(name=name, guards=self.guards(), error=self.failure())
-        return Return(name=name, guards=self.guards(), success=self.success())
+            return ReturnStep(name=name, guards=self.guards(), error=self.failure())
+        return ReturnStep(name=name, guards=self.guards(), success=self.success())
 
     def loop(self, name: str, depth: int) -> Step:
         counter = self.new_name("n")
-        number = ir.Name(type=INTEGER, name=counter)
+        number = ir.NodeVariable(type=INTEGER, name=counter)
         more = ir.Compare(
             type=BOOLEAN, operator="!=", left=number, right=ir.Constant(type=INTEGER, value=self.rng.randrange(1, 4))
         )
         next_number = ir.Arithmetic(type=INTEGER, operator="+", left=number, right=ir.Constant(type=INTEGER, value=1))
-        zero = Assign(name=name + "_from", target=counter, value=ir.Constant(type=INTEGER, value=0))
-        count = Assign(name=name + "_next", target=counter, value=next_number)
+        zero = AssignStep(name=name + "_from", target=counter, value=ir.Constant(type=INTEGER, value=0))
+        count = AssignStep(name=name + "_next", target=counter, value=next_number)
         self.names[counter] = INTEGER
         body = (count, *self.steps(depth - 1))
-        loop = Loop(name=name, condition=more, max_iterations=self.rng.choice([2, 5]), steps=body)
-        return Parallel(name=name + "_both", steps=(zero, loop))
+        loop = LoopStep(name=name, condition=more, max_iterations=self.rng.choice([2, 5]), steps=body)
+        return ParallelStep(name=name + "_both", steps=(zero, loop))
 
     def effect(self, name: str, depth: int) -> Step:
         rng = self.rng
@@ -411,7 +413,7 @@ class ProgramMaker:
             state = rng.choice(["new", "paid", "sent"])
             source, target = (ir.Constant(type=STRING, value=value) for value in (state, rng.choice(["paid", "sent"])))
             self.names[output] = ANY
-            return Transition(
+            return TransitionStep(
                 name=name, machine="order", entity=self.leaf(STRING), source=source, target=target, output=output
             )
         request = ir.MapOf(type=ANY, entries=(("value", self.anything(1)[0]), ("list", self.leaf(Array(DECIMAL)))))
@@ -428,13 +430,13 @@ class ProgramMaker:
             rules=rules,
             found=some,
             empty=none,
-            retry=Retry(rng.randrange(1, 4)) if rng.random() < 0.2 else None,
+            retry=StepRetry(rng.randrange(1, 4)) if rng.random() < 0.2 else None,
         )
 
     def rule(self, errors: list[str]) -> ErrorRule:
         rng = self.rng
         action = rng.choice(["map_to", "return_error", "retry", "backoff", "compensate", "compensate"])
-        retry = Retry(rng.randrange(2, 9)) if action in ("retry", "backoff") and rng.random() < 0.8 else None
+        retry = StepRetry(rng.randrange(2, 9)) if action in ("retry", "backoff") and rng.random() < 0.8 else None
         compensation = self.compensation() if action == "compensate" and rng.random() < 0.8 else ()
         answer = self.failure() if rng.random() < 0.6 else None
         return ErrorRule(rng.choice(errors), action, answer, compensation, retry)
@@ -460,14 +462,14 @@ class ProgramMaker:
             )
         del self.names["round"]
         rounds = ir.ListOf(type=Array(INTEGER), items=tuple(ir.Constant(type=INTEGER, value=n) for n in range(3)))
-        return ForEach(name=self.new_name("saga"), collection=rounds, variable="round", steps=tuple(steps))
+        return ForEachStep(name=self.new_name("saga"), collection=rounds, variable="round", steps=tuple(steps))
 
     def compensation(self) -> tuple[Step, ...]:
         """Steps that take something back; they may read and assign what the flow assigns."""
         kept, self.names = self.names, {**self.names, "error": ANY}
         value, _ = self.anything(1)
         steps: list[Step] = [
-            Assign(name=self.new_name("step"), target=self.rng.choice(["state", "undone"]), value=value)
+            AssignStep(name=self.new_name("step"), target=self.rng.choice(["state", "undone"]), value=value)
         ]
         if self.effects:
             request = ir.MapOf(type=ANY, entries=(("value", self.leaf(ANY)), ("state", self.leaf(INTEGER))))
@@ -488,10 +490,10 @@ class ProgramMaker:
     def steps(self, depth: int) -> tuple[Step, ...]:
         return tuple(self.step(depth) for _ in range(self.rng.randrange(1, 4)))
 
-    def success(self) -> tuple[tuple[str, ir.Expression], ...]:
+    def success(self) -> tuple[tuple[str, ir.TypedExpression], ...]:
         return (("result", self.anything(1)[0]), ("other", self.expression(DECIMAL, 1)))
 
-    def program(self) -> Program:
+    def program(self) -> NodeProgram:
         rng = self.rng
         inputs = []
         for number in range(rng.randrange(1, 5)):
@@ -499,13 +501,13 @@ class ProgramMaker:
             if number == 0 and rng.random() < 0.1:
                 name = rng.choice(["result", "other", "message", "code", "state"])  # an answer's field, or a variable
             required = rng.random() < 0.8
-            constraints: tuple[Check, ...] = ()
+            constraints: tuple[Condition, ...] = ()
             if rng.random() < 0.15:
                 self.names = {"value": kind}
                 constraints = (self.likely(),)
                 self.names = {}
             declared = kind if required or isinstance(kind, Nullable) else Nullable(kind)
-            inputs.append(Input(name, declared, required, constraints=constraints))
+            inputs.append(NodeInput(name, declared, required, constraints=constraints))
         self.names = {item.name: item.type for item in inputs}
         preconditions = tuple(self.contract(self.likely()) for _ in range(rng.randrange(0, 2)))
         olds = (self.expression(INTEGER, 1),) if rng.random() < 0.3 else ()
@@ -514,7 +516,7 @@ class ProgramMaker:
         if self.effects and rng.random() < 0.4:
             steps = (self.saga(), *steps)
         if rng.random() < 0.7:
-            steps = (*steps, Return(name="end", success=self.success()))
+            steps = (*steps, ReturnStep(name="end", success=self.success()))
         rules = tuple(self.rule(["overflow", "*", "type_error", "timeout"]) for _ in range(rng.randrange(1, 3)))
         flow = dict(self.names)
         self.names = {**known, "result": ANY, "other": DECIMAL, "success": BOOLEAN, "message": STRING, "error": ANY}
@@ -528,14 +530,17 @@ class ProgramMaker:
         invariants = tuple(self.contract(self.likely()) for _ in range(rng.randrange(0, 2)))
         if rng.random() < 0.4:
             invariants = (*invariants, self.invariant_of_variables(flow))
-        program = Program(
+        program = NodeProgram(
             node_id="random_v1",
             kind="function",
             intent="random",
             digest="",
             inputs=tuple(inputs),
-            success=(Output("result", ANY), Output("other", rng.choice([DECIMAL, MONEY, ANY]), rng.random() < 0.5)),
-            error=(Output("code", STRING), Output("message", STRING)),
+            success=(
+                NodeOutput("result", ANY),
+                NodeOutput("other", rng.choice([DECIMAL, MONEY, ANY]), rng.random() < 0.5),
+            ),
+            error=(NodeOutput("code", STRING), NodeOutput("message", STRING)),
             steps=steps,
             preconditions=preconditions,
             postconditions=tuple(postconditions),
@@ -547,22 +552,22 @@ class ProgramMaker:
         )
         return msgspec.structs.replace(program, digest=f"random-{hash(repr(program))}")
 
-    def invariant_of_variables(self, flow: dict[str, Type]) -> Contract:
+    def invariant_of_variables(self, flow: dict[str, ValueType]) -> Contract:
         """An invariant that names variables, inputs that steps assign, and now and then the answer."""
-        answer: dict[str, Type] = {"success": BOOLEAN, "result": ANY, "message": STRING, "error": ANY}
+        answer: dict[str, ValueType] = {"success": BOOLEAN, "result": ANY, "message": STRING, "error": ANY}
         self.names = {**flow, "state": ANY, **(answer if self.rng.random() < 0.3 else {})}
         left, right = (self.leaf(self.rng.choice([INTEGER, STRING, ANY])) for _ in range(2))
         operator = self.rng.choice(["!=", "!=", "=="])
         text = self.new_name("invariant")
         return Contract(text, ir.Compare(type=BOOLEAN, operator=operator, left=left, right=right))
 
-    def contract(self, check: Check) -> Contract:
+    def contract(self, check: Condition) -> Contract:
         if self.rng.random() < 0.05:
             return Contract("prose", None, "prose")
         return Contract(check.text, check.expression)
 
 
-def _fits(declared: Type, wanted: Type) -> bool:
+def _fits(declared: ValueType, wanted: ValueType) -> bool:
     if declared == wanted or wanted == ANY:
         return True
     if isinstance(wanted, Nullable):
@@ -570,5 +575,5 @@ def _fits(declared: Type, wanted: Type) -> bool:
     return isinstance(declared, DecimalType) and isinstance(wanted, DecimalType)
 
 
-def random_program(rng: Random, *, effects: bool = False) -> Program:
+def random_program(rng: Random, *, effects: bool = False) -> NodeProgram:
     return ProgramMaker(rng, effects=effects).program()

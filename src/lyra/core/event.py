@@ -114,7 +114,7 @@ KINDS: Final[dict[str, str]] = {
     "run.ended": "a durable run came to its end, and what it came to",
     "run.packed": "older lines of a durable run were put together into a blob",
     "vesper.mode": "a node has another mode, and why",
-    "vesper.compared": "executions of a node that were counted, and how many of them were compared without a difference",
+    "vesper.compared": "executions of a node were counted, and how many of them were compared without a difference",
     "vesper.diverged": "two paths of a node gave different answers for the same inputs",
     "vesper.transition": "an entity of a state machine moved to another state",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",

@@ -52,14 +52,21 @@ testing:
 """
 
 
+class Command:
+    """`lyra vesper …` in a folder with a node."""
+
+    def __init__(self, lyra):
+        self._lyra = lyra
+        self.folder = lyra.folder
+
+    def __call__(self, *args):
+        return self._lyra("vesper", *args)
+
+
 @pytest.fixture
 def vesper(lyra):
-    def call(*args):
-        return lyra("vesper", *args)
-
     (lyra.folder / "discount.vsp").write_text(DISCOUNT, encoding="utf-8")
-    call.folder = lyra.folder
-    return call
+    return Command(lyra)
 
 
 def told(done):

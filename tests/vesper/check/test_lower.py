@@ -15,17 +15,17 @@ from lyra.errors import CheckError
 from lyra.vesper.check import check, has_errors, program_of
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
-    Assign,
-    Branch,
+    AssignStep,
+    BranchStep,
     EffectStep,
-    ForEach,
-    Loop,
-    Parallel,
-    Program,
-    Retry,
-    Return,
-    Transition,
-    Validate,
+    ForEachStep,
+    LoopStep,
+    NodeProgram,
+    ParallelStep,
+    ReturnStep,
+    StepRetry,
+    TransitionStep,
+    ValidateStep,
 )
 from lyra.vesper.nodes import load
 from lyra.vesper.values.types import (
@@ -41,7 +41,7 @@ from lyra.vesper.values.types import (
     EnumType,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     SetType,
 )
 
@@ -49,7 +49,7 @@ FILES = Path(__file__).parent.parent / "files"
 HEAD = "node_id: example_v1\ntype: function\nintent: an example\n"
 
 
-def program(text: str, *, allow: str = "") -> Program:
+def program(text: str, *, allow: str = "") -> NodeProgram:
     security = f"security: {{capabilities_required: [{allow}]}}\n" if allow else ""
     return program_of(load(HEAD + security + text))
 
@@ -60,14 +60,14 @@ def value_of(
     """The expression that a step assigns."""
     text = f'inputs: {inputs}\noutputs: {{r: any}}\nflow:\n  - {{step: r, operation: arithmetic, expression: "{expression}"}}\n'
     (step,) = program(text).steps
-    assert isinstance(step, Assign)
+    assert isinstance(step, AssignStep)
     return step.value
 
 
 def template_value(template: str) -> Any:
     text = f"inputs: {{n: integer, s: string}}\noutputs: {{r: any}}\nflow:\n  - {{step: r, operation: string_template, template: '{template}'}}\n"
     (step,) = program(text).steps
-    assert isinstance(step, Assign)
+    assert isinstance(step, AssignStep)
     return step.value
 
 
@@ -126,7 +126,7 @@ def test_forms_of_the_language() -> None:
     assert (every.kind, every.name, every.collection.name) == ("forall", "n", "ns")
     some = value_of("any(flags)", "{flags: array<boolean>}")
     assert (some.kind, some.body.name) == ("exists", "item")
-    assert isinstance(value_of("ps.x", "{ps: 'array<map<string, integer>>'}"), ir.Project)
+    assert isinstance(value_of("ps.x", "{ps: 'array<map<string, integer>>'}"), ir.Projection)
     assert value_of("-9223372036854775808").value == -(2**63)
     assert value_of("-1.50").value == Decimal("-1.50")
     assert value_of("{n} + 1").left.name == "n"
@@ -135,7 +135,7 @@ def test_forms_of_the_language() -> None:
 def test_length_is_a_field_where_a_record_declares_it() -> None:
     text = "types: {P: {fields: {length: string}}}\ninputs: {p: P}\noutputs: {r: any}\nflow: [{step: r, operation: arithmetic, expression: p.length}]\n"
     (step,) = program(text).steps
-    assert isinstance(step, Assign)
+    assert isinstance(step, AssignStep)
     assert isinstance(step.value, ir.FieldOf)
     assert step.value.type == STRING
 
@@ -158,16 +158,16 @@ def test_places_are_lines_and_columns_of_the_file() -> None:
 def test_parameters_of_a_template_are_names_in_it() -> None:
     text = "inputs: {n: integer}\noutputs: {r: string}\nflow:\n  - {step: r, operation: string_template, template: 'a {x}', parameters: {x: '{n}'}}\n"
     (step,) = program(text).steps
-    assert isinstance(step, Assign)
-    assert isinstance(step.value, ir.Text)
-    assert isinstance(step.value.parts[1], ir.Name)
+    assert isinstance(step, AssignStep)
+    assert isinstance(step.value, ir.TemplateText)
+    assert isinstance(step.value.parts[1], ir.NodeVariable)
     assert step.value.parts[1].name == "n"
 
 
 def test_a_scale_rounds_the_whole_expression() -> None:
     text = "inputs: {n: integer}\noutputs: {r: decimal}\nflow:\n  - {step: r, operation: arithmetic, expression: n / 3, scale: 2, rounding: half_up}\n"
     (step,) = program(text).steps
-    assert isinstance(step, Assign)
+    assert isinstance(step, AssignStep)
     rounded = step.value
     assert isinstance(rounded, ir.Rounded)
     assert (rounded.scale, rounded.rounding, rounded.type) == (2, "half_up", DecimalType(2))
@@ -209,7 +209,7 @@ security: {sensitive_data: [a]}
     assert inputs["g"].type == EnumType(("one", "two"))
     item = inputs["h"].type
     assert isinstance(item, Array)
-    assert isinstance(item.item, Record)
+    assert isinstance(item.item, RecordType)
     assert item.item.field("price") is not None
     assert [check.text for check in inputs["h"].constraints] == ["name: max_length: 5", "price: >= 0", "price < 100"]
     assert all(isinstance(check.expression, ir.Quantifier) for check in inputs["h"].constraints)
@@ -230,8 +230,8 @@ def test_a_constraint_of_an_optional_input_allows_null() -> None:
     ("kind", "constraint", "shape"),
     [
         ("string", "non_empty", ir.Compare),
-        ("string", "{pattern: '^a'}", ir.Call),
-        ("string", "'pattern: ^a'", ir.Call),
+        ("string", "{pattern: '^a'}", ir.FunctionCall),
+        ("string", "'pattern: ^a'", ir.FunctionCall),
         ("integer", "'min: -5'", ir.Compare),
         ("integer", "'> 3'", ir.Compare),
         ("integer", "'value > 3 OR value == -1'", ir.Logic),
@@ -308,17 +308,17 @@ flow:
   - {step: y, operation: return, success: {r: 1}}
 """
     first, second, third, fourth = program(text).steps
-    assert isinstance(first, Validate)
+    assert isinstance(first, ValidateStep)
     assert [check.text for check in first.checks] == ["n > 0", "host_says_so"]
     assert isinstance(first.checks[1].expression, ir.Host)
     assert first.failure is not None
     assert [name for name, _ in first.failure.fields] == ["message"]
-    assert isinstance(second, Validate)
+    assert isinstance(second, ValidateStep)
     assert second.failure is not None
-    assert isinstance(third, Return)
+    assert isinstance(third, ReturnStep)
     assert third.error is not None
     assert len(third.guards) == 1
-    assert isinstance(fourth, Return)
+    assert isinstance(fourth, ReturnStep)
     assert fourth.success is not None
 
 
@@ -341,10 +341,10 @@ flow:
   - {step: f, operation: return, return_success: {r: "{r}", q: "{q}", p: "{p}"}}
 """
     branch, second, last = program(text).steps
-    assert isinstance(branch, Branch)
-    assert isinstance(second, Branch)
-    assert isinstance(second.then[0], Return)
-    assert isinstance(last, Return)
+    assert isinstance(branch, BranchStep)
+    assert isinstance(second, BranchStep)
+    assert isinstance(second.then[0], ReturnStep)
+    assert isinstance(last, ReturnStep)
     assert last.success is not None
     assert [value.type for _, value in last.success] == [DECIMAL, INTEGER, Nullable(INTEGER)]
 
@@ -360,13 +360,13 @@ flow:
   - {step: d, operation: parallel, steps: [{operation: arithmetic, expression: total, output: x}, {operation: arithmetic, expression: total, output: y}]}
 """
     _, each, loop, parallel = program(text).steps
-    assert isinstance(each, ForEach)
+    assert isinstance(each, ForEachStep)
     (inner,) = each.steps
-    assert isinstance(inner, Assign)
+    assert isinstance(inner, AssignStep)
     assert inner.value.type == DECIMAL
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, LoopStep)
     assert loop.max_iterations == 5
-    assert isinstance(parallel, Parallel)
+    assert isinstance(parallel, ParallelStep)
     assert len(parallel.steps) == 2
 
 
@@ -384,7 +384,7 @@ flow:
   - {step: f, operation: data_transform, input: sales, transform: aggregate, function: sum, field: price}
   - {step: g, operation: data_transform, input: sales, transform: group_by, group_by: [kind, n]}
 """
-    a, b, c, d, e, f, g = [step.value for step in program(text).steps if isinstance(step, Assign)]
+    a, b, c, d, e, f, g = [step.value for step in program(text).steps if isinstance(step, AssignStep)]
     assert isinstance(a, ir.MapOver)
     assert (a.name, a.type) == ("x", Array(DecimalType(2)))
     assert isinstance(b, ir.Filter)
@@ -395,7 +395,7 @@ flow:
     assert isinstance(d, ir.GroupBy)
     assert isinstance(d.type, Array)
     row = d.type.item
-    assert isinstance(row, Record)
+    assert isinstance(row, RecordType)
     assert [(field.name, field.type) for field in row.fields] == [
         ("kind", STRING),
         ("total", DecimalType(2)),
@@ -406,7 +406,7 @@ flow:
     assert isinstance(operand, ir.Arithmetic)
     assert isinstance(operand.right, ir.FieldOf)  # a field of the element comes before the input n
     assert isinstance(e, ir.GroupBy)
-    assert isinstance(e.type, Record)
+    assert isinstance(e.type, RecordType)
     assert isinstance(f, ir.Aggregate)
     assert f.type == DecimalType(2)
     assert isinstance(g, ir.GroupBy)
@@ -415,7 +415,7 @@ flow:
 
 
 # ------------------------------------------------------------------ effects
-def entries(expression: ir.Expression) -> dict[str, Any]:
+def entries(expression: ir.TypedExpression) -> dict[str, Any]:
     assert isinstance(expression, ir.MapOf)
     return dict(expression.entries)
 
@@ -452,13 +452,13 @@ flow:
   - {step: b, operation: arithmetic, expression: SUM(query_result.x) + query_result.length, output: total}
 """
     _, first, second = program(text, allow="database.read.*").steps
-    assert isinstance(first, Assign)
+    assert isinstance(first, AssignStep)
     assert isinstance(first.value, ir.FieldOf)
     assert isinstance(first.value.target, ir.ItemOf)
-    assert isinstance(second, Assign)
+    assert isinstance(second, AssignStep)
     assert isinstance(second.value, ir.Arithmetic)
     assert isinstance(second.value.left, ir.Aggregate)
-    assert isinstance(second.value.left.collection, ir.Project | ir.FieldOf)
+    assert isinstance(second.value.left.collection, ir.Projection | ir.FieldOf)
     assert isinstance(second.value.right, ir.Length)
 
 
@@ -474,7 +474,7 @@ def test_an_update_is_sql_with_bound_values() -> None:
         '((("id" = :p0) AND (("kind" IN (:p1, :p2)) OR ("gone" IS NULL))) AND (NOT ("x" = :p3)))'
     )
     kinds = [type(value).__name__ for value in entries(where["values"]).values()]
-    assert kinds == ["Name", "Constant", "Constant", "Name"]
+    assert kinds == ["NodeVariable", "Constant", "Constant", "NodeVariable"]
     changes = {column: entries(change) for column, change in entries(request["set"]).items()}
     assert {column: change["sql"].value for column, change in changes.items()} == {
         "balance": '("balance" - :p0)',
@@ -482,7 +482,7 @@ def test_an_update_is_sql_with_bound_values() -> None:
         "state": ":p0",
         "rate": '(:p0 * "factor")',
     }
-    assert isinstance(entries(changes["note"]["values"])["p0"], ir.Text)
+    assert isinstance(entries(changes["note"]["values"])["p0"], ir.TemplateText)
 
 
 def test_where_may_be_a_mapping() -> None:
@@ -500,10 +500,10 @@ def test_a_call_of_a_server() -> None:
     )
     request = entries(step.request)
     assert (request["provider"].value, request["method"].value) == ("stripe", "GET")
-    assert isinstance(request["endpoint"], ir.Text)
+    assert isinstance(request["endpoint"], ir.TemplateText)
     assert list(entries(request["parameters"])) == ["amount"]
     assert step.capability == "network.http_client.api.stripe.com"
-    assert (step.timeout_s, step.retry) == (0.5, Retry(attempts=2, backoff="linear", base=2, initial_delay_s=2.0))
+    assert (step.timeout_s, step.retry) == (0.5, StepRetry(attempts=2, backoff="linear", base=2, initial_delay_s=2.0))
     assert [name for name, _ in step.extract] == ["response", "id", "kind", "text"]
     assert [rule.error for rule in step.rules] == ["timeout", "*"]
     kind = step.extract[2][1]
@@ -531,15 +531,15 @@ def test_the_payment_handler() -> None:
     steps = {step.name: step for step in compiled.steps}
     query = steps["find_earlier_charge"]
     assert isinstance(query, EffectStep)
-    assert isinstance(query.found[0], Return)
+    assert isinstance(query.found[0], ReturnStep)
     charge = steps["charge_card"]
     assert isinstance(charge, EffectStep)
     assert charge.rules[0].action == "compensate"
     assert charge.rules[0].answer is not None
-    assert isinstance(charge.rules[0].compensation[0], Transition)
+    assert isinstance(charge.rules[0].compensation[0], TransitionStep)
     assert charge.rules[2].error == "*"
     move = steps["start_processing"]
-    assert isinstance(move, Transition)
+    assert isinstance(move, TransitionStep)
     assert compiled.machines[0].moves[0][2] is not None
     assert not compiled.pure
     assert compiled.idempotency_key == "idempotency_key"
@@ -560,7 +560,7 @@ state_machines: {m: {initial: a, states: [a, b], transitions: [{from: [a, b], to
 flow: [{step: r, operation: state_machine_transition, state_machine: m, entity: x, from: a, to: b, guards: [b, free]}]
 """
     (step,) = program(text).steps
-    assert isinstance(step, Transition)
+    assert isinstance(step, TransitionStep)
     assert (len(step.checks), step.guards) == (2, ())
 
 

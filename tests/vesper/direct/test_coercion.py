@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.ir.program import Input
+from lyra.vesper.ir.program import NodeInput
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -20,21 +20,23 @@ from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
 )
 from tests.vesper.building import EXECUTION, give, name, node
 from tests.vesper.paths import PATHS, RunPath
 
 D = Decimal
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-POINT = Record("Point", (Field("x", INTEGER), Field("y", INTEGER, False), Field("z", INTEGER, False, 9)))
+POINT = RecordType(
+    "Point", (RecordField("x", INTEGER), RecordField("y", INTEGER, False), RecordField("z", INTEGER, False, 9))
+)
 
-ACCEPTED: list[tuple[Type, Any, Any]] = [
+ACCEPTED: list[tuple[ValueType, Any, Any]] = [
     (STRING, "", ""),
     (INTEGER, -(2**63), -(2**63)),
     (BOOLEAN, True, True),
@@ -65,7 +67,7 @@ ACCEPTED: list[tuple[Type, Any, Any]] = [
     (Nullable(INTEGER), None, None),
     (ANY, {"a": [1.5, None, True]}, {"a": [D("1.5"), None, True]}),
 ]
-REFUSED: list[tuple[Type, Any]] = [
+REFUSED: list[tuple[ValueType, Any]] = [
     (STRING, 1),
     (STRING, None),
     (STRING, b"x"),
@@ -115,8 +117,8 @@ REFUSED: list[tuple[Type, Any]] = [
 ]
 
 
-def echo(path: RunPath, kind: Type, value: Any) -> Any:
-    outcome = path(node(give(result=name("v")), inputs=(Input("v", kind),)), {"v": value}, EXECUTION)
+def echo(path: RunPath, kind: ValueType, value: Any) -> Any:
+    outcome = path(node(give(result=name("v")), inputs=(NodeInput("v", kind),)), {"v": value}, EXECUTION)
     return outcome.outputs["result"] if outcome.error is None else outcome.error.code
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Input
+from lyra.vesper.ir.program import NodeInput
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER_MAX, INTEGER_MIN, STRING, SetType
 from tests.vesper.building import EXECUTION, NOW, arith, call, comp, dec, give, lit, logic, name, node
@@ -19,23 +19,23 @@ D = Decimal
 LINES = [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}, {"sku": "a", "n": 5}, None]
 
 
-def rounded(operand: Any, scale: int, rounding: str = "half_even") -> ir.Expression:
+def rounded(operand: Any, scale: int, rounding: str = "half_even") -> ir.TypedExpression:
     return ir.Rounded(type=DECIMAL, operand=lit(operand), scale=scale, rounding=rounding)
 
 
-def member(item: Any, collection: Any) -> ir.Expression:
+def member(item: Any, collection: Any) -> ir.TypedExpression:
     return ir.Membership(type=BOOLEAN, item=lit(item), collection=lit(collection))
 
 
-def quantifier(kind: str, collection: Any, body: ir.Expression) -> ir.Expression:
+def quantifier(kind: str, collection: Any, body: ir.TypedExpression) -> ir.TypedExpression:
     return ir.Quantifier(type=BOOLEAN, kind=kind, name="x", collection=lit(collection), body=body)
 
 
-def aggregate(function: str, values: Any) -> ir.Expression:
+def aggregate(function: str, values: Any) -> ir.TypedExpression:
     return ir.Aggregate(type=ANY, function=function, collection=lit(values))
 
 
-def group(keys: dict[str, ir.Expression], *columns: ir.Aggregation, over: Any = None) -> ir.Expression:
+def group(keys: dict[str, ir.TypedExpression], *columns: ir.Aggregation, over: Any = None) -> ir.TypedExpression:
     return ir.GroupBy(
         type=ANY,
         collection=lit(LINES[:3] if over is None else over),
@@ -45,22 +45,22 @@ def group(keys: dict[str, ir.Expression], *columns: ir.Aggregation, over: Any = 
     )
 
 
-def field(target: Any, field_name: str) -> ir.Expression:
+def field(target: Any, field_name: str) -> ir.TypedExpression:
     return ir.FieldOf(type=ANY, target=lit(target), name=field_name)
 
 
-def item(target: Any, index: Any) -> ir.Expression:
+def item(target: Any, index: Any) -> ir.TypedExpression:
     return ir.ItemOf(type=ANY, target=lit(target), index=lit(index))
 
 
-def text(*parts: Any) -> ir.Expression:
-    return ir.Text(type=STRING, parts=tuple(part if isinstance(part, str) else lit(part) for part in parts))
+def text(*parts: Any) -> ir.TypedExpression:
+    return ir.TemplateText(type=STRING, parts=tuple(part if isinstance(part, str) else lit(part) for part in parts))
 
 
 x, r, total = name("x"), name("r"), name("total")
 OVERFLOW, ZERO, TYPE = "overflow", "division_by_zero", "type_error"
 
-CASES: list[tuple[ir.Expression, Any]] = [
+CASES: list[tuple[ir.TypedExpression, Any]] = [
     # arithmetic of integers
     (arith(2, "+", 3), 5),
     (arith(2, "-", 3), -1),
@@ -188,9 +188,9 @@ CASES: list[tuple[ir.Expression, Any]] = [
     (field(None, "a"), None),
     (field([{"a": 1}, None, {}], "a"), [1, None, None]),
     (field(1, "a"), TYPE),
-    (ir.Project(type=ANY, target=lit(LINES), name="n"), [1, 2, 5, None]),
-    (ir.Project(type=ANY, target=lit(None), name="n"), None),
-    (ir.Project(type=ANY, target=lit({"n": 1}), name="n"), TYPE),
+    (ir.Projection(type=ANY, target=lit(LINES), name="n"), [1, 2, 5, None]),
+    (ir.Projection(type=ANY, target=lit(None), name="n"), None),
+    (ir.Projection(type=ANY, target=lit({"n": 1}), name="n"), TYPE),
     (item([1, 2], 1), 2),
     (item([1, 2], 2), None),
     (item([1, 2], -1), None),
@@ -273,7 +273,8 @@ def test_expressions_have_the_values_worked_out_by_hand(path: RunPath) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_set_is_walked_in_the_order_of_its_elements(path: RunPath) -> None:
     program = node(
-        give(result=ir.MapOver(type=ANY, collection=name("s"), name="x", body=x)), inputs=(Input("s", SetType(STRING)),)
+        give(result=ir.MapOver(type=ANY, collection=name("s"), name="x", body=x)),
+        inputs=(NodeInput("s", SetType(STRING)),),
     )
     assert path(program, {"s": ["b", "a", "C"]}, EXECUTION).outputs == {"result": ["C", "a", "b"]}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Assign, Input, Limits
-from lyra.vesper.values.types import ANY, INTEGER, STRING, Array, Type
+from lyra.vesper.ir.program import AssignStep, NodeInput, NodeLimits
+from lyra.vesper.values.types import ANY, INTEGER, STRING, Array, ValueType
 from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.paths import PATHS, RunPath
 
@@ -16,7 +16,7 @@ from tests.vesper.paths import PATHS, RunPath
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("value", ["text", "array"])
 def test_a_value_beyond_the_memory_limit_is_a_resource_limit(path: RunPath, value: str) -> None:
-    item = ir.Text(type=STRING, parts=("x" * 3000, name("i"))) if value == "array" else name("i")
+    item = ir.TemplateText(type=STRING, parts=("x" * 3000, name("i"))) if value == "array" else name("i")
     body = ir.MapOver(type=ANY, collection=name("list"), name="i", body=item)
     joined = ir.Reduce(
         type=STRING,
@@ -24,25 +24,25 @@ def test_a_value_beyond_the_memory_limit_is_a_resource_limit(path: RunPath, valu
         name="i",
         accumulator="all",
         initial=lit(""),
-        body=ir.Text(type=STRING, parts=(name("all"), "x" * 3000)),
+        body=ir.TemplateText(type=STRING, parts=(name("all"), "x" * 3000)),
     )
-    inputs = (Input("list", Array(INTEGER)),)
+    inputs = (NodeInput("list", Array(INTEGER)),)
     program = node(
-        Assign(name="n", target="n", value=joined if value == "text" else body),
+        AssignStep(name="n", target="n", value=joined if value == "text" else body),
         give(result=1),
         inputs=inputs,
-        limits=Limits(memory_mb=1),
+        limits=NodeLimits(memory_mb=1),
     )
     assert path(program, {"list": [1] * 300}, EXECUTION).status == "success"
     assert path(program, {"list": [1] * 400}, EXECUTION).error.code == "resource_limit"
 
 
-def _outcomes(path: RunPath, value: ir.Expression, kind: Type, *inputs: Any) -> list[str]:
+def _outcomes(path: RunPath, value: ir.TypedExpression, kind: ValueType, *inputs: Any) -> list[str]:
     program = node(
-        Assign(name="n", target="n", value=value),
+        AssignStep(name="n", target="n", value=value),
         give(result=1),
-        inputs=(Input("s", kind),),
-        limits=Limits(memory_mb=1),
+        inputs=(NodeInput("s", kind),),
+        limits=NodeLimits(memory_mb=1),
     )
     outcomes = [path(program, {"s": item}, EXECUTION) for item in inputs]
     return [outcome.status if outcome.error is None else outcome.error.code for outcome in outcomes]
@@ -50,8 +50,8 @@ def _outcomes(path: RunPath, value: ir.Expression, kind: Type, *inputs: Any) -> 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("kind", [STRING, ANY], ids=["string", "any"])
-def test_a_text_counts_its_characters(path: RunPath, kind: Type) -> None:
-    template = ir.Text(type=STRING, parts=("<", name("s", kind), ">"))
+def test_a_text_counts_its_characters(path: RunPath, kind: ValueType) -> None:
+    template = ir.TemplateText(type=STRING, parts=("<", name("s", kind), ">"))
     fits, too_long = "x" * (2**20 - 2), "x" * (2**20 - 1)
     assert _outcomes(path, template, kind, fits, too_long) == ["success", "resource_limit"]
     assert _outcomes(path, arith("ab", "+", name("s", kind)), kind, fits, too_long) == ["success", "resource_limit"]

@@ -9,19 +9,19 @@ import pytest
 
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
-    Assign,
-    Branch,
+    AssignStep,
+    BranchStep,
     Contract,
     ErrorRule,
-    ForEach,
-    Input,
-    Limits,
-    Loop,
-    Output,
-    Parallel,
-    Program,
-    Return,
-    Validate,
+    ForEachStep,
+    LoopStep,
+    NodeInput,
+    NodeLimits,
+    NodeOutput,
+    NodeProgram,
+    ParallelStep,
+    ReturnStep,
+    ValidateStep,
 )
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable
@@ -41,23 +41,23 @@ from tests.vesper.building import (
 )
 from tests.vesper.paths import PATHS, RunPath
 
-ERRORS = (Output("error_code", STRING), Output("message", STRING))
-A = Input("a", INTEGER)
+ERRORS = (NodeOutput("error_code", STRING), NodeOutput("message", STRING))
+A = NodeInput("a", INTEGER)
 a, n, i = name("a", INTEGER), name("n", INTEGER), name("i", INTEGER)
 
 pytestmark = pytest.mark.parametrize("path", PATHS)
 
 
-def let(target: str, value: Any, **more: Any) -> Assign:
-    return Assign(name=f"let_{target}", target=target, value=lit(value), **more)
+def let(target: str, value: Any, **more: Any) -> AssignStep:
+    return AssignStep(name=f"let_{target}", target=target, value=lit(value), **more)
 
 
-def code(path: RunPath, program: Program, inputs: dict[str, Any], execution: Execution = EXECUTION) -> str:
+def code(path: RunPath, program: NodeProgram, inputs: dict[str, Any], execution: Execution = EXECUTION) -> str:
     outcome = path(program, inputs, execution)
     return "" if outcome.error is None else f"{outcome.error.phase}:{outcome.error.code}"
 
 
-def result(path: RunPath, program: Program, inputs: dict[str, Any] | None = None) -> Any:
+def result(path: RunPath, program: NodeProgram, inputs: dict[str, Any] | None = None) -> Any:
     outcome = path(program, inputs or {}, EXECUTION)
     assert outcome.error is None, outcome
     return outcome.outputs
@@ -74,14 +74,19 @@ def test_a_required_field_that_is_never_written_is_incomplete_output(path: RunPa
 
 
 def test_an_optional_field_that_is_not_written_is_left_out(path: RunPath) -> None:
-    program = node(let("result", 1), success=(Output("result", INTEGER), Output("note", STRING, required=False)))
+    program = node(
+        let("result", 1), success=(NodeOutput("result", INTEGER), NodeOutput("note", STRING, required=False))
+    )
     assert result(path, program) == {"result": 1}
 
 
 def test_a_validation_fails_with_its_declared_error(path: RunPath) -> None:
-    failure = fails("too_small", message=ir.Text(type=STRING, parts=("got ", a)))
+    failure = fails("too_small", message=ir.TemplateText(type=STRING, parts=("got ", a)))
     program = node(
-        Validate(name="v", checks=(check(comp(a, ">", 0)),), failure=failure), give(result=a), inputs=(A,), error=ERRORS
+        ValidateStep(name="v", checks=(check(comp(a, ">", 0)),), failure=failure),
+        give(result=a),
+        inputs=(A,),
+        error=ERRORS,
     )
     outcome = path(program, {"a": -1}, EXECUTION)
     assert outcome.status == "error"
@@ -91,18 +96,18 @@ def test_a_validation_fails_with_its_declared_error(path: RunPath) -> None:
 
 
 def test_a_validation_without_a_declared_error_is_validation_failed(path: RunPath) -> None:
-    program = node(Validate(name="v", checks=(check(comp(a, ">", 0)),)), give(result=a), inputs=(A,))
+    program = node(ValidateStep(name="v", checks=(check(comp(a, ">", 0)),)), give(result=a), inputs=(A,))
     assert code(path, program, {"a": 0}) == "flow:validation_failed"
 
 
 def test_guards_of_a_validation_are_checks(path: RunPath) -> None:
-    program = node(Validate(name="v", guards=(check(False),), checks=()), give(result=1))
+    program = node(ValidateStep(name="v", guards=(check(False),), checks=()), give(result=1))
     assert code(path, program, {}) == "flow:validation_failed"
 
 
 def test_a_branch_takes_one_side_and_shares_its_variables(path: RunPath) -> None:
     program = node(
-        Branch(name="b", condition=comp(a, ">", 0), then=(let("n", 1),), otherwise=(let("n", 2),)),
+        BranchStep(name="b", condition=comp(a, ">", 0), then=(let("n", 1),), otherwise=(let("n", 2),)),
         give(result=n),
         inputs=(A,),
     )
@@ -111,7 +116,7 @@ def test_a_branch_takes_one_side_and_shares_its_variables(path: RunPath) -> None
 
 
 def test_a_return_inside_a_branch_ends_the_node(path: RunPath) -> None:
-    program = node(Branch(name="b", condition=lit(True), then=(give(result=1),)), give(result=2))
+    program = node(BranchStep(name="b", condition=lit(True), then=(give(result=1),)), give(result=2))
     assert result(path, program) == {"result": 1}
 
 
@@ -119,29 +124,29 @@ def test_for_each_keeps_the_last_value_of_variables(path: RunPath) -> None:
     body = (let("n", arith(n, "+", i)),)
     program = node(
         let("n", 0),
-        ForEach(name="f", collection=name("list"), variable="i", steps=body),
+        ForEachStep(name="f", collection=name("list"), variable="i", steps=body),
         give(result=n),
-        inputs=(Input("list", Array(INTEGER)),),
+        inputs=(NodeInput("list", Array(INTEGER)),),
     )
     assert result(path, program, {"list": [1, 2, 3]}) == {"result": 6}
 
 
 def test_for_each_over_null_is_a_type_error(path: RunPath) -> None:
-    program = node(ForEach(name="f", collection=lit(None), variable="i", steps=()), give(result=1))
+    program = node(ForEachStep(name="f", collection=lit(None), variable="i", steps=()), give(result=1))
     assert code(path, program, {}) == "flow:type_error"
 
 
 def test_a_loop_ends_when_its_condition_is_false(path: RunPath) -> None:
-    loop = Loop(name="l", condition=comp(n, "<", a), max_iterations=3, steps=(let("n", arith(n, "+", 1)),))
+    loop = LoopStep(name="l", condition=comp(n, "<", a), max_iterations=3, steps=(let("n", arith(n, "+", 1)),))
     program = node(let("n", 0), loop, give(result=n), inputs=(A,))
     assert result(path, program, {"a": 3}) == {"result": 3}
     assert code(path, program, {"a": 4}) == "flow:loop_limit"
 
 
 def test_parallel_steps_all_count_and_the_first_error_in_written_order_wins(path: RunPath) -> None:
-    both = Parallel(name="p", steps=(let("n", 1), let("m", 2)))
+    both = ParallelStep(name="p", steps=(let("n", 1), let("m", 2)))
     assert result(path, node(both, give(result=arith(n, "+", name("m"))))) == {"result": 3}
-    broken = Parallel(name="p", steps=(let("n", arith(1, "/", 0)), let("m", arith("x", "-", 1))))
+    broken = ParallelStep(name="p", steps=(let("n", arith(1, "/", 0)), let("m", arith("x", "-", 1))))
     assert code(path, node(broken, give(result=1)), {}) == "flow:division_by_zero"
 
 
@@ -155,7 +160,7 @@ def test_a_guard_that_is_no_boolean_is_a_type_error(path: RunPath) -> None:
 
 
 def test_outputs_are_coerced_to_their_types(path: RunPath) -> None:
-    program = node(give(result=a), inputs=(Input("a", ANY),), success=(Output("result", DecimalType(2)),))
+    program = node(give(result=a), inputs=(NodeInput("a", ANY),), success=(NodeOutput("result", DecimalType(2)),))
     assert str(result(path, program, {"a": 1})["result"]) == "1.00"
     assert str(result(path, program, {"a": Decimal("-0.0")})["result"]) == "0.00"
     assert code(path, program, {"a": Decimal("0.001")}) == "flow:type_error"
@@ -164,12 +169,12 @@ def test_outputs_are_coerced_to_their_types(path: RunPath) -> None:
 
 
 def test_an_integer_output_takes_no_decimal(path: RunPath) -> None:
-    program = node(give(result=Decimal("1.0")), success=(Output("result", INTEGER),))
+    program = node(give(result=Decimal("1.0")), success=(NodeOutput("result", INTEGER),))
     assert code(path, program, {}) == "flow:type_error"
 
 
 def test_return_without_a_required_field_is_incomplete_output(path: RunPath) -> None:
-    program = node(give(other=1), success=(Output("result", INTEGER), Output("other", INTEGER)))
+    program = node(give(other=1), success=(NodeOutput("result", INTEGER), NodeOutput("other", INTEGER)))
     assert code(path, program, {}) == "flow:incomplete_output"
 
 
@@ -183,21 +188,25 @@ def test_unknown_missing_and_mistyped_inputs_are_invalid(path: RunPath) -> None:
 
 
 def test_defaults_and_absent_optional_inputs(path: RunPath) -> None:
-    inputs = (Input("a", INTEGER, False, 7), Input("b", Nullable(INTEGER), False), Input("c", INTEGER, False, None))
+    inputs = (
+        NodeInput("a", INTEGER, False, 7),
+        NodeInput("b", Nullable(INTEGER), False),
+        NodeInput("c", INTEGER, False, None),
+    )
     program = node(give(result=ir.ListOf(type=ANY, items=(a, name("b"), name("c")))), inputs=inputs)
     assert result(path, program) == {"result": [7, None, None]}
     assert result(path, program, {"a": 1, "b": 2, "c": 3}) == {"result": [1, 2, 3]}
 
 
 def test_a_broken_constraint_is_invalid_input(path: RunPath) -> None:
-    item = Input("a", INTEGER, constraints=(check(comp(name("value"), ">", 0)),))
+    item = NodeInput("a", INTEGER, constraints=(check(comp(name("value"), ">", 0)),))
     program = node(give(result=a), inputs=(item,))
     assert code(path, program, {"a": 0}) == "input:invalid_input"
     assert result(path, program, {"a": 1}) == {"result": 1}
 
 
 def test_constraints_do_not_speak_about_an_absent_input(path: RunPath) -> None:
-    item = Input("a", Nullable(INTEGER), False, constraints=(check(comp(name("value"), ">", 0)),))
+    item = NodeInput("a", Nullable(INTEGER), False, constraints=(check(comp(name("value"), ">", 0)),))
     assert result(path, node(give(result=a), inputs=(item,))) == {"result": None}
 
 
@@ -212,14 +221,14 @@ def test_an_error_inside_a_precondition_is_its_failure(path: RunPath) -> None:
 
 
 def test_leading_validations_answer_before_an_entry_failure(path: RunPath) -> None:
-    validation = Validate(name="v", checks=(check(comp(a, ">", 10)),), failure=fails("small"))
+    validation = ValidateStep(name="v", checks=(check(comp(a, ">", 10)),), failure=fails("small"))
     program = node(validation, give(result=a), inputs=(A,), preconditions=(contract(comp(a, "<", 5)),))
     assert code(path, program, {"a": 7}) == "flow:small"
     assert code(path, program, {"a": 11}) == "precondition:precondition_failed"
 
 
 def test_a_validation_after_another_step_does_not(path: RunPath) -> None:
-    late = Validate(name="v", checks=(check(False),), failure=fails("late"))
+    late = ValidateStep(name="v", checks=(check(False),), failure=fails("late"))
     program = node(let("n", 1), late, give(result=1), preconditions=(contract(False),))
     assert code(path, program, {}) == "precondition:precondition_failed"
 
@@ -256,7 +265,7 @@ def test_a_postcondition_sees_inputs_the_answer_and_old(path: RunPath) -> None:
     old = ir.Old(type=INTEGER, slot=0, operand=a)
     holds = comp(name("result"), "==", arith(old, "+", 1))
     program = node(
-        let("a", 100), give(result=arith(name("n"), "+", 1)), inputs=(A, Input("n", INTEGER)),
+        let("a", 100), give(result=arith(name("n"), "+", 1)), inputs=(A, NodeInput("n", INTEGER)),
         postconditions=(contract(holds),), olds=(a,),
     )  # fmt: skip
     assert result(path, program, {"a": 1, "n": 1}) == {"result": 2}
@@ -264,7 +273,7 @@ def test_a_postcondition_sees_inputs_the_answer_and_old(path: RunPath) -> None:
 
 
 def test_a_postcondition_about_success_says_nothing_about_an_error(path: RunPath) -> None:
-    refuse = Return(name="r", error=fails("refused"))
+    refuse = ReturnStep(name="r", error=fails("refused"))
     about = comp(name("result"), ">", 0)
     assert code(path, node(refuse, postconditions=(contract(about),)), {}) == "flow:refused"
     either = logic(name("success"), "or", about)
@@ -273,7 +282,7 @@ def test_a_postcondition_about_success_says_nothing_about_an_error(path: RunPath
 
 def test_a_postcondition_sees_the_error(path: RunPath) -> None:
     error = ir.FieldOf(type=ANY, target=name("error"), name="code")
-    refuse = Return(name="r", error=fails("refused", message="no"))
+    refuse = ReturnStep(name="r", error=fails("refused", message="no"))
     program = node(refuse, error=ERRORS, postconditions=(contract(comp(error, "==", "refused")),))
     assert code(path, program, {}) == "flow:refused"
     program = node(refuse, error=ERRORS, postconditions=(contract(comp(name("error_code"), "==", "x")),))
@@ -295,7 +304,9 @@ def test_rules_of_the_node_answer_errors_of_the_flow(path: RunPath) -> None:
         ErrorRule("overflow", "map_to", fails("too_big", message=message)),
         ErrorRule("*", "return_error", fails("other")),
     )
-    program = node(give(result=arith(arith(a, "*", 2), "/", name("b"))), inputs=(A, Input("b", INTEGER)), rules=rules)
+    program = node(
+        give(result=arith(arith(a, "*", 2), "/", name("b"))), inputs=(A, NodeInput("b", INTEGER)), rules=rules
+    )
     outcome = path(program, {"a": 2**62, "b": 1}, EXECUTION)
     assert (outcome.error.code, outcome.error.message) == ("too_big", "overflow")
     assert code(path, program, {"a": 1, "b": 0}) == "flow:other"
@@ -303,29 +314,29 @@ def test_rules_of_the_node_answer_errors_of_the_flow(path: RunPath) -> None:
 
 def test_a_declared_error_meets_no_rule(path: RunPath) -> None:
     rules = (ErrorRule("*", "map_to", fails("mapped")),)
-    assert code(path, node(Return(name="r", error=fails("refused")), rules=rules), {}) == "flow:refused"
+    assert code(path, node(ReturnStep(name="r", error=fails("refused")), rules=rules), {}) == "flow:refused"
 
 
 # ---------------------------------------------------------------- limits
 
 
-def endless(limits: Limits) -> Program:
-    loop = Loop(name="l", condition=lit(True), max_iterations=10**9, steps=(let("n", 1),))
+def endless(limits: NodeLimits) -> NodeProgram:
+    loop = LoopStep(name="l", condition=lit(True), max_iterations=10**9, steps=(let("n", 1),))
     return node(loop, give(result=1), limits=limits)
 
 
 def test_too_many_rounds_are_a_resource_limit(path: RunPath) -> None:
-    assert code(path, endless(Limits(steps=1000)), {}) == "flow:resource_limit"
+    assert code(path, endless(NodeLimits(steps=1000)), {}) == "flow:resource_limit"
 
 
 def test_too_much_time_is_a_timeout(path: RunPath) -> None:
     ticks = iter(range(10**9))
     execution = Execution(now=NOW, monotonic=lambda: float(next(ticks)))
-    assert code(path, endless(Limits(time_s=5.0)), {}, execution) == "flow:timeout"
+    assert code(path, endless(NodeLimits(time_s=5.0)), {}, execution) == "flow:timeout"
 
 
 def test_a_text_that_grows_too_long_is_a_resource_limit(path: RunPath) -> None:
     text = name("n", STRING)
-    loop = Loop(name="l", condition=lit(True), max_iterations=100, steps=(let("n", arith(text, "+", text)),))
-    program = node(let("n", "x" * 1024), loop, give(result=1), success=(Output("result", DECIMAL),))
+    loop = LoopStep(name="l", condition=lit(True), max_iterations=100, steps=(let("n", arith(text, "+", text)),))
+    program = node(let("n", "x" * 1024), loop, give(result=1), success=(NodeOutput("result", DECIMAL),))
     assert code(path, program, {}) == "flow:resource_limit"

@@ -10,14 +10,14 @@ import pytest
 
 from lyra.vesper.effects.drive import drive
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects, request_digest
-from lyra.vesper.effects.request import EffectError, Request
+from lyra.vesper.effects.request import EffectError, EffectRequest
 
 
-def request(payload: Any = None, *, step: str = "pay", call_index: int = 0) -> Request:
-    return Request(step, call_index, "http.call", "network.x", payload)
+def request(payload: Any = None, *, step: str = "pay", call_index: int = 0) -> EffectRequest:
+    return EffectRequest(step, call_index, "http.call", "network.x", payload)
 
 
-def log_of(*requests: Request) -> EffectLog:
+def log_of(*requests: EffectRequest) -> EffectLog:
     log = EffectLog()
     for number, item in enumerate(requests):
         log.add(item, response=number)
@@ -92,14 +92,14 @@ def test_requests_are_alike_when_every_value_is(first: Any, second: Any, alike: 
 
 
 def test_every_part_of_a_request_counts() -> None:
-    plain = Request("s", 0, "k", "c", None)
+    plain = EffectRequest("s", 0, "k", "c", None)
     others = [
-        Request("t", 0, "k", "c", None),
-        Request("s", 1, "k", "c", None),
-        Request("s", 0, "l", "c", None),
-        Request("s", 0, "k", "d", None),
-        Request("s", 0, "k", "c", None, timeout_s=1.0),
-        Request("s", 0, "k", "c", None, idempotency_key="x"),
+        EffectRequest("t", 0, "k", "c", None),
+        EffectRequest("s", 1, "k", "c", None),
+        EffectRequest("s", 0, "l", "c", None),
+        EffectRequest("s", 0, "k", "d", None),
+        EffectRequest("s", 0, "k", "c", None, timeout_s=1.0),
+        EffectRequest("s", 0, "k", "c", None, idempotency_key="x"),
     ]
     assert len({request_digest(item) for item in [plain, *others]}) == 7
 

@@ -8,21 +8,21 @@ import pytest
 
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
-from lyra.vesper.effects.request import EffectError, Request
+from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
-    Assign,
+    AssignStep,
     EffectStep,
     ErrorRule,
-    ForEach,
-    Input,
+    ForEachStep,
     Machine,
-    Parallel,
-    Program,
-    Retry,
+    NodeInput,
+    NodeProgram,
+    ParallelStep,
     Step,
-    Transition,
+    StepRetry,
+    TransitionStep,
 )
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.types import ANY, INTEGER, STRING
@@ -37,9 +37,9 @@ class Answers:
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
-        self.requests: list[Request] = []
+        self.requests: list[EffectRequest] = []
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: EffectRequest) -> Any:
         self.requests.append(request)
         answer = self.answers.get(request.step)
         if isinstance(answer, Exception):
@@ -56,7 +56,7 @@ def act(step: str, payload: Any = None, **more: Any) -> EffectStep:
     return EffectStep(name=step, request=lit(payload), **(settings | more))
 
 
-def acting(*steps: Step, **more: Any) -> Program:
+def acting(*steps: Step, **more: Any) -> NodeProgram:
     return node(*steps, pure=False, **more)
 
 
@@ -68,26 +68,26 @@ def code(outcome: Outcome) -> str:
 def test_a_response_is_bound_to_the_output(path: RunPath) -> None:
     answers = Answers(pay={"id": 7, "fee": 1.5})
     program = acting(
-        act("pay", {"sum": 5}, timeout_s=2.0, retry=Retry(2)),
+        act("pay", {"sum": 5}, timeout_s=2.0, retry=StepRetry(2)),
         give(result=ir.FieldOf(type=ANY, target=name("pay"), name="id")),
     )
     assert path(program, {}, EXECUTION, answers).outputs == {"result": 7}
     (request,) = answers.requests
     assert (request.step, request.call_index, request.kind, request.capability) == ("pay", 0, "http.call", "network.x")
-    assert (request.payload, request.timeout_s, request.retry) == ({"sum": 5}, 2.0, Retry(2))
+    assert (request.payload, request.timeout_s, request.retry) == ({"sum": 5}, 2.0, StepRetry(2))
     assert request.idempotency_key == "trace/pay/0"
 
 
 def test_the_key_input_begins_the_keys_of_requests(path: RunPath) -> None:
     answers = Answers()
-    program = acting(act("pay"), give(result=1), inputs=(Input("key", STRING),), idempotency_key="key")
+    program = acting(act("pay"), give(result=1), inputs=(NodeInput("key", STRING),), idempotency_key="key")
     path(program, {"key": "k1"}, EXECUTION, answers)
     assert answers.requests[0].idempotency_key == "k1/pay/0"
 
 
 def test_requests_of_one_step_are_numbered(path: RunPath) -> None:
     answers = Answers()
-    loop = ForEach(name="f", collection=lit([5, 6]), variable="i", steps=(act("pay", name("i")),))
+    loop = ForEachStep(name="f", collection=lit([5, 6]), variable="i", steps=(act("pay", name("i")),))
     path(acting(loop, give(result=1)), {}, EXECUTION, answers)
     assert [(request.call_index, request.payload) for request in answers.requests] == [(0, 5), (1, 6)]
 
@@ -170,7 +170,7 @@ def test_an_invariant_is_checked_after_each_act(path: RunPath) -> None:
 
 def test_all_parallel_steps_end_before_the_first_error_counts(path: RunPath) -> None:
     answers = Answers(a=EffectError("timeout"), b=EffectError("declined"))
-    program = acting(Parallel(name="p", steps=(act("a"), act("b"), act("c"))), give(result=1))
+    program = acting(ParallelStep(name="p", steps=(act("a"), act("b"), act("c"))), give(result=1))
     assert code(path(program, {}, EXECUTION, answers)) == "timeout"
     assert answers.steps == ["a", "b", "c"]
 
@@ -178,8 +178,10 @@ def test_all_parallel_steps_end_before_the_first_error_counts(path: RunPath) -> 
 MACHINE = Machine("order", "new", ("new", "paid"), (("new", "paid", None), ("paid", "new", check(False))))
 
 
-def move(source: str, target: str, **more: Any) -> Transition:
-    return Transition(name="move", machine="order", entity=lit("o1"), source=lit(source), target=lit(target), **more)
+def move(source: str, target: str, **more: Any) -> TransitionStep:
+    return TransitionStep(
+        name="move", machine="order", entity=lit("o1"), source=lit(source), target=lit(target), **more
+    )
 
 
 def test_a_transition_asks_for_the_move(path: RunPath) -> None:
@@ -193,7 +195,7 @@ def test_a_transition_asks_for_the_move(path: RunPath) -> None:
 
 
 @pytest.mark.parametrize("step", [move("paid", "new"), move("new", "new"), move("new", "paid", checks=(check(False),))])
-def test_a_move_that_is_not_allowed_is_never_asked_for(path: RunPath, step: Transition) -> None:
+def test_a_move_that_is_not_allowed_is_never_asked_for(path: RunPath, step: TransitionStep) -> None:
     answers = Answers()
     assert code(path(acting(step, give(result=1), machines=(MACHINE,)), {}, EXECUTION, answers)) == "invalid_transition"
     assert answers.requests == []
@@ -203,12 +205,12 @@ def test_a_replay_gives_the_same_outcome_without_mismatches(path: RunPath) -> No
     class Logged(Answers):
         log = EffectLog()
 
-        async def perform(self, request: Request) -> Any:
+        async def perform(self, request: EffectRequest) -> Any:
             response = await super().perform(request)
             self.log.add(request, response=response)
             return response
 
-    number = Assign(name="n", target="n", value=ir.Length(type=INTEGER, target=name("pay")))
+    number = AssignStep(name="n", target="n", value=ir.Length(type=INTEGER, target=name("pay")))
     program = acting(act("pay", [1]), number, act("tell", name("n")), give(result=name("tell")))
     live = Logged(pay=[1, 2, 3], tell="ok")
     first = direct(program, {}, EXECUTION, live)

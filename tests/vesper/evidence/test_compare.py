@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra.vesper.evidence.compare import DIFFERENCES_MAX, compare
-from lyra.vesper.values.outcome import Failure, Outcome
+from lyra.vesper.values.outcome import NodeFailure, Outcome
 
 D = Decimal
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -20,7 +20,7 @@ def success(value: Any) -> Outcome:
 
 
 def failure(code: str, message: str = "", phase: str = "flow", **fields: Any) -> Outcome:
-    return Outcome("error", {}, Failure(code, message, phase, fields))
+    return Outcome("error", {}, NodeFailure(code, message, phase, fields))
 
 
 def rows(first: Outcome, second: Outcome) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from lyra.vesper.evidence.corpus import Corpus
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.shrinking import shrink
 from lyra.vesper.evidence.strategies import inputs_of
-from lyra.vesper.ir.program import Input, Loop, Program
+from lyra.vesper.ir.program import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.reference.run import run as reference
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.tagged import from_json, to_json
@@ -26,13 +26,13 @@ from lyra.vesper.values.types import ANY, DECIMAL, INTEGER, STRING, Array, Decim
 from tests.vesper.building import EXECUTION, arith, comp, give, lit, name, node
 from tests.vesper.random_programs import INPUT_TYPES
 
-ADD = node(give(result=arith(name("a"), "+", name("b"))), inputs=(Input("a", INTEGER), Input("b", INTEGER)))
+ADD = node(give(result=arith(name("a"), "+", name("b"))), inputs=(NodeInput("a", INTEGER), NodeInput("b", INTEGER)))
 
 
 def wrong_at(limit: int) -> differential.RunPath:
     """The direct path, with a wrong answer where `a` is at least the limit."""
 
-    def run(program: Program, inputs: Any, execution: Any, effects: Any = None) -> Outcome:
+    def run(program: NodeProgram, inputs: Any, execution: Any, effects: Any = None) -> Outcome:
         outcome = direct(program, inputs, execution)
         a = inputs.get("a")
         return Outcome("success", {"result": 0}) if outcome.error is None and a >= limit else outcome
@@ -134,21 +134,21 @@ def test_shrinking_makes_a_limited_number_of_attempts() -> None:
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
-    program = node(give(result=1), inputs=tuple(Input(f"i{n}", kind) for n, kind in enumerate(INPUT_TYPES)))
+    program = node(give(result=1), inputs=tuple(NodeInput(f"i{n}", kind) for n, kind in enumerate(INPUT_TYPES)))
     first, second = (repr(InputGenerator(program, 5).batch(50)) for _ in range(2))
     assert first == second
     assert first != repr(InputGenerator(program, 6).batch(50))
 
 
 def test_most_inputs_fit_their_types() -> None:
-    program = node(give(result=1), inputs=tuple(Input(f"i{n}", kind) for n, kind in enumerate(INPUT_TYPES)))
+    program = node(give(result=1), inputs=tuple(NodeInput(f"i{n}", kind) for n, kind in enumerate(INPUT_TYPES)))
     outcomes = [direct(program, inputs, EXECUTION).status for inputs in InputGenerator(program, 1).batch(1000)]
     assert 500 < outcomes.count("success") < 1000
 
 
 def test_constants_and_their_neighbours_are_boundaries() -> None:
     program = node(
-        Loop(name="l", condition=comp(name("a"), "==", "needle"), max_iterations=44, steps=()),
+        LoopStep(name="l", condition=comp(name("a"), "==", "needle"), max_iterations=44, steps=()),
         give(result=arith(name("x"), "*", lit(Decimal("9.75")))),
     )
     boundaries = Boundaries(program)
@@ -160,10 +160,10 @@ def test_constants_and_their_neighbours_are_boundaries() -> None:
 EVERYTHING = node(
     give(result=name("a")),
     inputs=(
-        Input("a", Array(DecimalType(2))),
-        Input("b", Nullable(STRING), required=False),
-        Input("c", ANY),
-        Input("d", DECIMAL),
+        NodeInput("a", Array(DecimalType(2))),
+        NodeInput("b", Nullable(STRING), required=False),
+        NodeInput("c", ANY),
+        NodeInput("d", DECIMAL),
     ),
 )
 

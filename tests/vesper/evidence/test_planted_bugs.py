@@ -25,7 +25,7 @@ from lyra.vesper.direct import program as direct_program
 from lyra.vesper.direct.program import DirectProgram
 from lyra.vesper.evidence import differential
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Assign, Input, Loop, Output, Program
+from lyra.vesper.ir.program import AssignStep, LoopStep, NodeInput, NodeOutput, NodeProgram
 from lyra.vesper.python.run import run as python
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable
@@ -34,19 +34,19 @@ from tests.vesper.building import arith, call, check, comp, contract, give, lit,
 Plant = Callable[[pytest.MonkeyPatch], None]
 COUNT = 6000
 a, b, items, text = name("a"), name("b"), name("items"), name("text")
-A, B, TEXT = Input("a", INTEGER), Input("b", INTEGER), Input("text", STRING)
-X, Y = Input("a", DECIMAL), Input("b", DECIMAL)
-INTEGERS = Input("items", Array(Nullable(INTEGER)))
-ANYTHING = Input("items", Array(ANY))
+A, B, TEXT = NodeInput("a", INTEGER), NodeInput("b", INTEGER), NodeInput("text", STRING)
+X, Y = NodeInput("a", DECIMAL), NodeInput("b", DECIMAL)
+INTEGERS = NodeInput("items", Array(Nullable(INTEGER)))
+ANYTHING = NodeInput("items", Array(ANY))
 
 
 class Bug(NamedTuple):
     plant: Plant
-    program: Program
+    program: NodeProgram
     size_max: int  # characters of the shrunk inputs, written out
 
 
-def pure(result: Any, *inputs: Input, **more: Any) -> Program:
+def pure(result: Any, *inputs: NodeInput, **more: Any) -> NodeProgram:
     return node(give(result=result), inputs=inputs, **more)
 
 
@@ -71,7 +71,7 @@ def operation(symbol: str, function: Callable[[Any, Any], Any]) -> Plant:
     return plant
 
 
-def rounded(scale: int, operand: ir.Expression) -> ir.Expression:
+def rounded(scale: int, operand: ir.TypedExpression) -> ir.TypedExpression:
     return ir.Rounded(type=DECIMAL, operand=operand, scale=scale, rounding="half_even")
 
 
@@ -112,7 +112,7 @@ def rounds_to_scale(scale: int, coerce: Any) -> Any:
     return lambda value: numbers.round_number(coerce(value), scale, "half_even")
 
 
-def one_round_more(step: Loop, program: Program, scope: Any) -> Any:
+def one_round_more(step: LoopStep, program: NodeProgram, scope: Any) -> Any:
     return steps._loop(msgspec.structs.replace(step, max_iterations=step.max_iterations + 1), program, scope)
 
 
@@ -121,19 +121,19 @@ def no_contracts(*_: Any, **__: Any) -> Any:
 
 
 COUNTING = node(
-    Assign(name="zero", target="n", value=lit(0)),
-    Loop(
+    AssignStep(name="zero", target="n", value=lit(0)),
+    LoopStep(
         name="loop",
         condition=comp(name("n"), "<", a),
         max_iterations=20,
-        steps=(Assign(name="next", target="n", value=arith(name("n"), "+", 1)),),
+        steps=(AssignStep(name="next", target="n", value=arith(name("n"), "+", 1)),),
     ),
     give(result=name("n")),
     inputs=(A,),
 )
 GUARDED = node(
-    Assign(name="n", target="n", value=lit(1)),
-    Assign(name="m", target="n", value=lit(2), guards=(check(comp(a, ">", 41)),)),
+    AssignStep(name="n", target="n", value=lit(1)),
+    AssignStep(name="m", target="n", value=lit(2), guards=(check(comp(a, ">", 41)),)),
     give(result=name("n")),
     inputs=(A,),
 )
@@ -169,10 +169,10 @@ BUGS: dict[str, Bug] = {
         replaces(expressions, "round_quotient", rounds_twice), pure(rounded(0, arith(a, "/", b)), X, Y), 110
     ),
     "less or equal means less": Bug(replaces_entry(equality.ORDERS, "<=", operator.lt), pure(comp(a, "<=", 17), A), 12),
-    "true equals 1": Bug(replaces(expressions, "equal", operator.eq), pure(comp(a, "==", 1), Input("a", ANY)), 14),
+    "true equals 1": Bug(replaces(expressions, "equal", operator.eq), pure(comp(a, "==", 1), NodeInput("a", ANY)), 14),
     "an order with null is not looked at": Bug(
         replaces(expressions, "ordered_pair", lambda x, y: True),
-        pure(comp(a, "<", 5), Input("a", Nullable(INTEGER))),
+        pure(comp(a, "<", 5), NodeInput("a", Nullable(INTEGER))),
         12,
     ),
     "implication is conjunction": Bug(
@@ -182,7 +182,7 @@ BUGS: dict[str, Bug] = {
     ),
     "only the last partial sum is checked": Bug(
         replaces_entry(transforms.AGGREGATES, "sum", sum_checked_at_the_end),
-        pure(ir.Aggregate(type=INTEGER, function="sum", collection=items), Input("items", Array(INTEGER))),
+        pure(ir.Aggregate(type=INTEGER, function="sum", collection=items), NodeInput("items", Array(INTEGER))),
         80,
     ),
     "an average counts nulls": Bug(
@@ -192,14 +192,14 @@ BUGS: dict[str, Bug] = {
     ),
     "the last of equal values is the least": Bug(
         replaces_entry(transforms.AGGREGATES, "min", lambda values: equality.least(values, operator.le)),
-        pure(ir.Aggregate(type=ANY, function="min", collection=items), Input("items", Array(DECIMAL))),
+        pure(ir.Aggregate(type=ANY, function="min", collection=items), NodeInput("items", Array(DECIMAL))),
         60,
     ),
     "1 and 1.0 are two groups": Bug(
-        replaces(transforms, "group_key", repr), pure(GROUPED, Input("items", Array(DECIMAL))), 60
+        replaces(transforms, "group_key", repr), pure(GROUPED, NodeInput("items", Array(DECIMAL))), 60
     ),
     "true and 1 are one group": Bug(
-        replaces(transforms, "group_key", tuple), pure(GROUPED, Input("items", Array(ANY))), 40
+        replaces(transforms, "group_key", tuple), pure(GROUPED, NodeInput("items", Array(ANY))), 40
     ),
     "length counts bytes": Bug(
         replaces(expressions, "length_of", lambda value: len(value.encode())),
@@ -211,18 +211,18 @@ BUGS: dict[str, Bug] = {
     ),
     "negative numbers count from the end": Bug(
         replaces_entry(expressions.COMPILERS, ir.ItemOf, negative_indexes),
-        pure(ir.ItemOf(type=ANY, target=items, index=a), Input("items", Array(INTEGER)), A),
+        pure(ir.ItemOf(type=ANY, target=items, index=a), NodeInput("items", Array(INTEGER)), A),
         30,
     ),
     "an inexact input is rounded": Bug(
-        replaces(coercion, "_at_scale", rounds_to_scale), pure(a, Input("a", DecimalType(2))), 30
+        replaces(coercion, "_at_scale", rounds_to_scale), pure(a, NodeInput("a", DecimalType(2))), 30
     ),
     "true is an integer": Bug(replaces_entry(coercion._READERS, "integer", int), pure(a, A), 16),
-    "a loop makes one round more": Bug(replaces_entry(steps._COMPILERS, Loop, one_round_more), COUNTING, 12),
+    "a loop makes one round more": Bug(replaces_entry(steps._COMPILERS, LoopStep, one_round_more), COUNTING, 12),
     "guards are not looked at": Bug(replaces(steps, "all_hold", lambda checks, scope: lambda frame: True), GUARDED, 12),
     "zero keeps its sign in texts": Bug(
         replaces(expressions, "number_text", lambda value: format(value, "f")),
-        pure(ir.Text(type=STRING, parts=(arith(a, "*", b),)), X, Y),
+        pure(ir.TemplateText(type=STRING, parts=(arith(a, "*", b),)), X, Y),
         50,
     ),
     "postconditions are not judged": Bug(
@@ -232,7 +232,7 @@ BUGS: dict[str, Bug] = {
     ),
     "an output loses its scale": Bug(
         replaces(answers, "written", lambda field, write, value: write(value).normalize()),
-        pure(a, X, success=(Output("result", DECIMAL),)),
+        pure(a, X, success=(NodeOutput("result", DECIMAL),)),
         30,
     ),
     "an error in a contract is passed over": Bug(
@@ -242,17 +242,17 @@ BUGS: dict[str, Bug] = {
     ),
     "null is true": Bug(
         replaces(expressions, "condition", lambda evaluate: lambda frame: evaluate(frame) is not False),
-        pure(1, Input("a", Nullable(BOOLEAN)), preconditions=(contract(a),)),
+        pure(1, NodeInput("a", Nullable(BOOLEAN)), preconditions=(contract(a),)),
         14,
     ),
 }
 
 
-def fresh_direct(program: Program) -> differential.RunPath:
+def fresh_direct(program: NodeProgram) -> differential.RunPath:
     """The direct path, compiled while the bug is there."""
     compiled = DirectProgram(program)
 
-    def run(_: Program, inputs: Any, execution: Any, effects: Any = None) -> Outcome:
+    def run(_: NodeProgram, inputs: Any, execution: Any, effects: Any = None) -> Outcome:
         return compiled.execute(inputs, execution)
 
     return run

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.nodes.model import TestCase
 
@@ -55,7 +55,7 @@ def node_of(path: Path) -> Node:
 
 
 @cache
-def program(path: Path) -> Program:
+def program(path: Path) -> NodeProgram:
     return program_of(node_of(path))
 
 

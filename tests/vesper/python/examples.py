@@ -7,13 +7,13 @@ from decimal import Decimal
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
     ErrorRule,
-    Input,
     Machine,
-    Output,
-    Parallel,
-    Program,
-    Retry,
-    Transition,
+    NodeInput,
+    NodeOutput,
+    NodeProgram,
+    ParallelStep,
+    StepRetry,
+    TransitionStep,
 )
 from lyra.vesper.values.types import (
     ANY,
@@ -26,10 +26,10 @@ from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     SetType,
 )
 from tests.vesper.python.programs import (
@@ -61,19 +61,19 @@ from tests.vesper.python.programs import (
 
 __all__ = ["EXAMPLES"]
 
-_ITEM = Record(
+_ITEM = RecordType(
     "Item",
     (
-        Field("sku", STRING),
-        Field("price", DecimalType(2)),
-        Field("quantity", INTEGER, required=False, default=1),
-        Field("note", STRING, required=False),
+        RecordField("sku", STRING),
+        RecordField("price", DecimalType(2)),
+        RecordField("quantity", INTEGER, required=False, default=1),
+        RecordField("note", STRING, required=False),
     ),
 )
 _MESSAGES = outputs(error_code=STRING, message=STRING)
 
 
-def _add() -> Program:
+def _add() -> NodeProgram:
     return program(
         assign("result", arith("+", var("a"), var("b"))),
         node_id="add_numbers_v1",
@@ -84,19 +84,21 @@ def _add() -> Program:
     )
 
 
-def _bounded() -> Program:
+def _bounded() -> NodeProgram:
     limit = logic("and", cmp(">=", var("value"), 0), cmp("<=", var("value"), 1000))
     return program(
         assign("result", arith("+", arith("*", var("a"), var("b")), 1)),
         succeed(result=var("result"), rest=arith("%", var("result"), 7)),
         node_id="bounded_v1.2.0",
         intent="Multiply two small numbers. No result can be too large, so none is checked",
-        inputs=tuple(Input(name, INTEGER, constraints=(check(limit, "0 <= value <= 1000"),)) for name in ("a", "b")),
+        inputs=tuple(
+            NodeInput(name, INTEGER, constraints=(check(limit, "0 <= value <= 1000"),)) for name in ("a", "b")
+        ),
         success=outputs(result=INTEGER, rest=INTEGER),
     )
 
 
-def _invoice() -> Program:
+def _invoice() -> NodeProgram:
     line = arith("*", field(var("item"), "price"), field(var("item"), "quantity"))
     net = ir.Aggregate(
         type=DECIMAL,
@@ -112,8 +114,8 @@ def _invoice() -> Program:
         node_id="invoice_v2",
         intent='Sum up an invoice, "with tax"',
         inputs=(
-            Input("items", Array(_ITEM), description="What was sold, one line for each item of the order"),
-            Input("rate", DECIMAL, required=False, default=Decimal("0.19")),
+            NodeInput("items", Array(_ITEM), description="What was sold, one line for each item of the order"),
+            NodeInput("rate", DECIMAL, required=False, default=Decimal("0.19")),
         ),
         success=outputs(net=DecimalType(2), tax=DecimalType(2), total=DecimalType(2)),
         error=_MESSAGES,
@@ -125,11 +127,11 @@ def _invoice() -> Program:
     )
 
 
-def _is_code(code: str) -> ir.Expression:
+def _is_code(code: str) -> ir.TypedExpression:
     return cmp("==", field(var("error"), "code"), code)
 
 
-def _grades() -> Program:
+def _grades() -> NodeProgram:
     return program(
         branch(
             cmp(">=", var("points"), 90),
@@ -149,7 +151,7 @@ def _grades() -> Program:
     )
 
 
-def _loops() -> Program:
+def _loops() -> NodeProgram:
     body = (
         assign("total", arith("+", var("total"), var("number"))),
         branch(cmp(">", var("number"), var("largest")), (assign("largest", var("number")),)),
@@ -180,7 +182,7 @@ def _loops() -> Program:
     )
 
 
-def _transforms() -> Program:
+def _transforms() -> NodeProgram:
     rows = var("rows")
     big = ir.Filter(type=ANY, collection=rows, name="record", body=cmp(">", field(var("record"), "amount"), 10))
     groups = ir.GroupBy(
@@ -209,7 +211,7 @@ def _transforms() -> Program:
         assign("groups", groups),
         assign("product", product),
         assign("square", ir.MatrixProduct(type=ANY, left=var("matrix"), right=var("matrix"))),
-        assign("amounts", ir.Project(type=ANY, target=rows, name="amount")),
+        assign("amounts", ir.Projection(type=ANY, target=rows, name="amount")),
         node_id="transforms_v1",
         intent="Filter, group and reduce",
         inputs=inputs(rows=Array(ANY), factors=Array(INTEGER), matrix=Array(Array(INTEGER))),
@@ -218,7 +220,7 @@ def _transforms() -> Program:
     )
 
 
-def _texts() -> Program:
+def _texts() -> NodeProgram:
     greeting = text("Hello, ", var("name"), "! {braces} \"quotes\" 'and' \\ \n", call("upper", var("name")))
     known = ir.Membership(type=BOOLEAN, item=var("language"), collection=listed("de", "en", "fr"))
     return program(
@@ -230,9 +232,9 @@ def _texts() -> Program:
         node_id="texts_v1",
         intent="Greet in several ways",
         inputs=(
-            Input("name", STRING, constraints=(check(cmp("!=", call("trim", var("value")), ""), "non_empty"),)),
-            Input("language", EnumType(("de", "en", "fr", "it")), required=False, default="en"),
-            Input("nickname", Nullable(STRING), required=False),
+            NodeInput("name", STRING, constraints=(check(cmp("!=", call("trim", var("value")), ""), "non_empty"),)),
+            NodeInput("language", EnumType(("de", "en", "fr", "it")), required=False, default="en"),
+            NodeInput("nickname", Nullable(STRING), required=False),
         ),
         success=outputs(greeting=STRING, length=INTEGER, is_long=BOOLEAN, day=TIMESTAMP),
         error=_MESSAGES,
@@ -240,9 +242,9 @@ def _texts() -> Program:
     )
 
 
-def _hostile() -> Program:
+def _hostile() -> NodeProgram:
     names = ("class", "print", "type", "run", "effects", "total", "_x", "self", "INTEGER_MAX", "NodeError", "holds")
-    total: ir.Expression = ir.Constant(type=INTEGER, value=0)
+    total: ir.TypedExpression = ir.Constant(type=INTEGER, value=0)
     for name in names:
         total = arith("+", total, var(name))
     return program(
@@ -257,7 +259,7 @@ def _hostile() -> Program:
     )
 
 
-def _kinds() -> Program:
+def _kinds() -> NodeProgram:
     return program(
         assign("first", ir.ItemOf(type=ANY, target=var("tags"), index=ir.Constant(type=INTEGER, value=0))),
         assign("price", field(field(var("order"), "item"), "price")),
@@ -278,7 +280,7 @@ def _kinds() -> Program:
         intent="Use a value of each type",
         inputs=(
             *inputs(
-                order=Record("Order", (Field("item", _ITEM),)),
+                order=RecordType("Order", (RecordField("item", _ITEM),)),
                 tags=Array(STRING),
                 labels=SetType(STRING),
                 counts=MapType(STRING, INTEGER),
@@ -288,11 +290,11 @@ def _kinds() -> Program:
                 anything=ANY,
                 count=INTEGER,
             ),
-            Input("note", Nullable(STRING), required=False),
+            NodeInput("note", Nullable(STRING), required=False),
         ),
         success=(
             *outputs(half=DecimalType(4), quotient=DECIMAL, said=STRING, negative=DECIMAL, sizes=ANY),
-            Output("first", STRING, required=False),
+            NodeOutput("first", STRING, required=False),
         ),
         preconditions=(
             contract("host('x')", host("allowed", var("flag"))),
@@ -303,14 +305,14 @@ def _kinds() -> Program:
     )
 
 
-def _payment() -> Program:
+def _payment() -> NodeProgram:
     charge = effect(
         "charge",
         "http.call",
         mapped(provider="bank", parameters=mapped(amount=var("amount"), key=var("key"))),
         "charged",
         extract=(("transaction", field(var("response"), "id")),),
-        retry=Retry(attempts=2),
+        retry=StepRetry(attempts=2),
         timeout_s=5.0,
         rules=(
             ErrorRule("declined", "return_error", failure("payment_declined", message=text("Declined: ", var("key")))),
@@ -342,7 +344,7 @@ def _payment() -> Program:
         intent="Charge a payment once",
         inputs=(
             *inputs(amount=DecimalType(2), key=STRING),
-            Input("note", STRING, required=False, default="a very long default text " * 6),
+            NodeInput("note", STRING, required=False, default="a very long default text " * 6),
         ),
         success=outputs(transaction=STRING),
         error=_MESSAGES,
@@ -363,8 +365,8 @@ def expr0() -> ir.Constant:
     return ir.Constant(type=INTEGER, value=0)
 
 
-def _order_states() -> Program:
-    paid = Transition(
+def _order_states() -> NodeProgram:
+    paid = TransitionStep(
         name="mark_paid",
         machine="order",
         entity=var("order_id"),
@@ -373,7 +375,7 @@ def _order_states() -> Program:
         checks=(check(cmp(">", var("amount"), 0)),),
         output="state",
     )
-    both = Parallel(
+    both = ParallelStep(
         name="both",
         steps=(
             effect("first", "custom.shop.first", mapped(id=var("order_id")), "one_answer"),
@@ -400,13 +402,13 @@ def _order_states() -> Program:
     )
 
 
-def _long() -> Program:
+def _long() -> NodeProgram:
     name = "a_rather_long_name_for_an_input_that_makes_lines_long"
     names = [f"{name}_{number}" for number in range(5)]
-    total: ir.Expression = var(names[0])
+    total: ir.TypedExpression = var(names[0])
     for item in names[1:]:
         total = arith("+", total, var(item))
-    condition: ir.Expression = cmp(">", var(names[0]), 0)
+    condition: ir.TypedExpression = cmp(">", var(names[0]), 0)
     for item in names[1:]:
         condition = logic("and", condition, cmp(">", var(item), 0))
     mixed = logic("or", condition, cmp("==", arith("/", var(names[0]), var(names[1])), var(names[2])))
@@ -421,7 +423,7 @@ def _long() -> Program:
         intent="Words of an intent that goes on and on " * 12,
         inputs=inputs(**dict.fromkeys(names, DECIMAL)),
         success=outputs(total=DECIMAL, everything=Array(DECIMAL), as_map=MapType(STRING, DECIMAL), text=STRING),
-        error=(*_MESSAGES, Output("reason", DECIMAL, required=False)),
+        error=(*_MESSAGES, NodeOutput("reason", DECIMAL, required=False)),
         postconditions=(contract("total > 0 and more " * 12, logic("or", cmp(">", var("total"), 0), mixed)),),
     )
 

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Assign, Branch, ErrorRule, ForEach, Input, Output, Program, Return, Step, Validate
+from lyra.vesper.ir.program import (
+    AssignStep,
+    BranchStep,
+    ErrorRule,
+    ForEachStep,
+    NodeInput,
+    NodeOutput,
+    NodeProgram,
+    ReturnStep,
+    Step,
+    ValidateStep,
+)
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.types import ANY, INTEGER, STRING
 from tests.vesper.building import EXECUTION, arith, check, comp, contract, fails, give, lit, logic, name, node
@@ -15,20 +26,20 @@ from tests.vesper.effects.test_steps_with_effects import Answers, act, acting
 from tests.vesper.paths import PATHS, RunPath
 
 pytestmark = pytest.mark.parametrize("path", PATHS)
-ERRORS = (Output("code", STRING), Output("message", STRING))
+ERRORS = (NodeOutput("code", STRING), NodeOutput("message", STRING))
 POSITIVE = (contract(comp(name("x"), ">=", 0)),)
 
 
-def put(target: str, value: Any) -> Assign:
-    return Assign(name=f"put_{target}", target=target, value=lit(value))
+def put(target: str, value: Any) -> AssignStep:
+    return AssignStep(name=f"put_{target}", target=target, value=lit(value))
 
 
-def refuse(**fields: Any) -> Return:
-    return Return(name="refuse", error=fails("refused", **fields))
+def refuse(**fields: Any) -> ReturnStep:
+    return ReturnStep(name="refuse", error=fails("refused", **fields))
 
 
-def flow(*steps: Step, **more: Any) -> Program:
-    settings: dict[str, Any] = {"inputs": (Input("x", INTEGER),), "error": ERRORS, "invariants": POSITIVE}
+def flow(*steps: Step, **more: Any) -> NodeProgram:
+    settings: dict[str, Any] = {"inputs": (NodeInput("x", INTEGER),), "error": ERRORS, "invariants": POSITIVE}
     return node(*steps, **(settings | more))
 
 
@@ -36,7 +47,7 @@ def ending(outcome: Outcome) -> str:
     return outcome.status if outcome.error is None else outcome.error.code
 
 
-BOTH_WAYS = Branch(name="b", condition=comp(name("x"), "<", 0), then=(give(result=1),), otherwise=(give(result=2),))
+BOTH_WAYS = BranchStep(name="b", condition=comp(name("x"), "<", 0), then=(give(result=1),), otherwise=(give(result=2),))
 FLOWS = {
     "one return": flow(put("x", -1), give(result=1)),
     "several returns": flow(put("x", -1), BOTH_WAYS),
@@ -59,7 +70,7 @@ def test_invariants_are_judged_by_current_variables_at_the_end_of_every_answer(p
 
 QUIET = {
     "a variable without a value": flow(
-        Branch(name="b", condition=lit(False), then=(put("v", -1),)),
+        BranchStep(name="b", condition=lit(False), then=(put("v", -1),)),
         BOTH_WAYS,
         invariants=(contract(comp(name("v"), ">=", 0)),),
     ),
@@ -67,7 +78,7 @@ QUIET = {
         put("result", -1), refuse(), invariants=(contract(comp(name("result"), ">=", 0)),)
     ),
     "an element of a loop": flow(
-        ForEach(name="f", collection=lit([-1]), variable="x", steps=(refuse(),)), give(result=1)
+        ForEachStep(name="f", collection=lit([-1]), variable="x", steps=(refuse(),)), give(result=1)
     ),
 }
 
@@ -78,8 +89,8 @@ def test_an_invariant_says_nothing_about(path: RunPath, way: str) -> None:
 
 
 def test_an_element_of_a_loop_is_no_variable_of_an_invariant_after_an_act(path: RunPath) -> None:
-    loop = ForEach(name="f", collection=lit([-1]), variable="x", steps=(act("tell"),))
-    program = acting(loop, give(result=1), inputs=(Input("x", INTEGER),), invariants=POSITIVE)
+    loop = ForEachStep(name="f", collection=lit([-1]), variable="x", steps=(act("tell"),))
+    program = acting(loop, give(result=1), inputs=(NodeInput("x", INTEGER),), invariants=POSITIVE)
     assert ending(path(program, {"x": 1}, EXECUTION, Answers())) == "success"
 
 
@@ -90,7 +101,7 @@ def test_postconditions_see_inputs_as_they_were_given(path: RunPath) -> None:
 
 def test_a_field_of_the_answer_hides_the_input_of_its_name(path: RunPath) -> None:
     invariant = contract(comp(name("result"), ">=", 0))
-    inputs = (Input("result", INTEGER),)
+    inputs = (NodeInput("result", INTEGER),)
     assert ending(path(node(give(result=-1), inputs=inputs, invariants=(invariant,)), {"result": 1}, EXECUTION)) == (
         "invariant_failed"
     )
@@ -103,7 +114,7 @@ def test_a_field_of_the_answer_hides_the_input_of_its_name(path: RunPath) -> Non
 MESSAGES = (name("message"), ir.FieldOf(type=ANY, target=name("error"), name="message"))
 FAILURES: dict[str, tuple[Step, str]] = {
     "overflow": (put("y", arith(2**63 - 1, "+", 1)), ""),
-    "validation": (Validate(name="v", guards=(), checks=(check(False),)), ""),
+    "validation": (ValidateStep(name="v", guards=(), checks=(check(False),)), ""),
     "declared": (refuse(message="because"), "because"),
     "declared without": (refuse(), ""),
 }
@@ -112,7 +123,7 @@ FAILURES: dict[str, tuple[Step, str]] = {
 @pytest.mark.parametrize("message", MESSAGES, ids=["message", "error.message"])
 @pytest.mark.parametrize("failure", FAILURES)
 def test_the_wording_of_an_error_of_lyra_decides_no_contract(
-    path: RunPath, failure: str, message: ir.Expression
+    path: RunPath, failure: str, message: ir.TypedExpression
 ) -> None:
     step, text = FAILURES[failure]
     program = node(put("z", 1), step, error=ERRORS, postconditions=(contract(comp(message, "==", text)),))
@@ -120,7 +131,7 @@ def test_the_wording_of_an_error_of_lyra_decides_no_contract(
 
 
 def test_the_wording_of_an_error_of_lyra_decides_no_rule(path: RunPath) -> None:
-    text = ir.Text(type=STRING, parts=("<", MESSAGES[1], ">"))
+    text = ir.TemplateText(type=STRING, parts=("<", MESSAGES[1], ">"))
     program = node(
         put("y", arith(1, "/", 0)), error=ERRORS, rules=(ErrorRule("*", "map_to", fails("m", message=text)),)
     )
@@ -130,7 +141,7 @@ def test_the_wording_of_an_error_of_lyra_decides_no_rule(path: RunPath) -> None:
 
 
 def test_rules_of_a_pure_node_may_assign_what_their_answer_names(path: RunPath) -> None:
-    text = ir.Text(type=STRING, parts=(name("y"),))
+    text = ir.TemplateText(type=STRING, parts=(name("y"),))
     rule = ErrorRule("*", "compensate", fails("m", message=text), (put("y", 9), put("z", arith(1, "/", 0))))
     failed = path(node(put("y", 1), put("z", arith(1, "/", 0)), error=ERRORS, rules=(rule,)), {}, EXECUTION).error
     assert failed is not None
@@ -139,14 +150,14 @@ def test_rules_of_a_pure_node_may_assign_what_their_answer_names(path: RunPath) 
 
 def test_an_input_that_a_branch_assigns_keeps_its_range(path: RunPath) -> None:
     """The result of the sum is checked, whatever the value in the branch is."""
-    branch = Branch(name="b", condition=lit(False), then=(put("x", 5),))
+    branch = BranchStep(name="b", condition=lit(False), then=(put("x", 5),))
     program = flow(branch, give(result=arith(name("x", INTEGER), "+", 1)), invariants=())
     assert ending(path(program, {"x": 2**63 - 1}, EXECUTION)) == "overflow"
 
 
 def test_a_shared_field_that_the_error_lacks_decides_nothing(path: RunPath) -> None:
-    success = (Output("result", ANY), Output("note", ANY))
-    errors = (*ERRORS, Output("note", ANY))
+    success = (NodeOutput("result", ANY), NodeOutput("note", ANY))
+    errors = (*ERRORS, NodeOutput("note", ANY))
     about = contract(comp(name("note"), "==", "x"))
     assert ending(path(node(refuse(), success=success, error=errors, postconditions=(about,)), {}, EXECUTION)) == (
         "refused"

@@ -9,17 +9,17 @@ import pytest
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
-    Assign,
+    AssignStep,
     ErrorRule,
-    ForEach,
+    ForEachStep,
     Machine,
-    Output,
-    Parallel,
-    Program,
-    Retry,
+    NodeOutput,
+    NodeProgram,
+    ParallelStep,
     Step,
-    Transition,
-    Validate,
+    StepRetry,
+    TransitionStep,
+    ValidateStep,
 )
 from lyra.vesper.values.types import STRING
 from tests.vesper.building import EXECUTION, check, comp, contract, fails, give, lit, name
@@ -31,15 +31,15 @@ NOT_NEGATIVE = (contract(comp(name("n"), ">=", 0)),)
 LAST = act("last", rules=(ErrorRule("*", "compensate"),))  # fails, and takes everything back
 
 
-def put(target: str, value: Any) -> Assign:
-    return Assign(name=f"put_{target}", target=target, value=lit(value))
+def put(target: str, value: Any) -> AssignStep:
+    return AssignStep(name=f"put_{target}", target=target, value=lit(value))
 
 
 def undo(*steps: Step) -> ErrorRule:
     return ErrorRule("*", "compensate", None, steps)
 
 
-def requests(path: RunPath, program: Program, **answers: Any) -> list[tuple[str, Any]]:
+def requests(path: RunPath, program: NodeProgram, **answers: Any) -> list[tuple[str, Any]]:
     effects = Answers(**{"last": EffectError("declined", "why"), **answers})
     path(program, {}, EXECUTION, effects)
     return [(request.step, request.payload) for request in effects.requests]
@@ -48,7 +48,7 @@ def requests(path: RunPath, program: Program, **answers: Any) -> list[tuple[str,
 def test_each_round_of_a_loop_is_taken_back_with_its_own_values(path: RunPath) -> None:
     refund = act("refund", lit([name("i"), name("paid")]))
     pay = act("pay", name("i"), output="paid", rules=(undo(refund),))
-    loop = ForEach(name="f", collection=lit([1, 2]), variable="i", steps=(pay, put("paid", name("i"))))
+    loop = ForEachStep(name="f", collection=lit([1, 2]), variable="i", steps=(pay, put("paid", name("i"))))
     done = requests(path, acting(put("paid", 0), loop, LAST, give(result=1)), pay=7)
     assert done[-2:] == [("refund", [2, 7]), ("refund", [1, 7])]
 
@@ -60,9 +60,9 @@ def test_what_a_registered_compensation_assigns_is_its_own(path: RunPath) -> Non
 
 
 def test_the_steps_of_a_rule_share_the_variables_of_the_flow(path: RunPath) -> None:
-    answer = fails("sorry", message=ir.Text(type=STRING, parts=("<", name("y"), ">")))
+    answer = fails("sorry", message=ir.TemplateText(type=STRING, parts=("<", name("y"), ">")))
     rule = ErrorRule("*", "compensate", answer, (act("undo", name("y")), put("y", 9)))
-    errors = (Output("code", STRING), Output("message", STRING))
+    errors = (NodeOutput("code", STRING), NodeOutput("message", STRING))
     program = acting(put("y", 3), act("last", rules=(rule,)), give(result=1), error=errors)
     effects = Answers(last=EffectError("declined"))
     failed = path(program, {}, EXECUTION, effects).error
@@ -92,7 +92,7 @@ def test_a_broken_invariant_takes_acts_back_before_the_rules_of_the_node(path: R
 
 def test_acts_at_once_are_taken_back_when_all_have_ended(path: RunPath) -> None:
     first = act("first", output="n", rules=(undo(act("undo_first")),))
-    program = acting(Parallel(name="p", steps=(first, act("second"))), give(result=1), invariants=NOT_NEGATIVE)
+    program = acting(ParallelStep(name="p", steps=(first, act("second"))), give(result=1), invariants=NOT_NEGATIVE)
     assert [step for step, _ in requests(path, program, first=-1)] == ["first", "second", "undo_first"]
 
 
@@ -108,30 +108,30 @@ def test_an_invariant_that_fails_at_the_end_takes_acts_back(path: RunPath, end: 
 
 
 ORDER = Machine("order", "new", ("new", "paid"), (("new", "paid", None),))
-MOVE = Transition(name="move", machine="order", entity=lit("o1"), source=lit("new"), target=lit("paid"))
+MOVE = TransitionStep(name="move", machine="order", entity=lit("o1"), source=lit("new"), target=lit("paid"))
 
 
 @pytest.mark.parametrize(
     ("rules", "retry"),
     [
-        ((ErrorRule("*", "retry", retry=Retry(5)),), Retry(5)),
-        ((ErrorRule("timeout", "backoff", retry=Retry(4, "linear")),), Retry(4, "linear")),
-        ((ErrorRule("*", "retry"),), Retry()),
+        ((ErrorRule("*", "retry", retry=StepRetry(5)),), StepRetry(5)),
+        ((ErrorRule("timeout", "backoff", retry=StepRetry(4, "linear")),), StepRetry(4, "linear")),
+        ((ErrorRule("*", "retry"),), StepRetry()),
         ((ErrorRule("*", "map_to", fails("m")),), None),
         ((), None),
     ],
 )
 def test_a_node_that_repeats_says_so_in_requests(
-    path: RunPath, rules: tuple[ErrorRule, ...], retry: Retry | None
+    path: RunPath, rules: tuple[ErrorRule, ...], retry: StepRetry | None
 ) -> None:
-    program = acting(act("own", retry=Retry(2)), act("plain"), MOVE, give(result=1), rules=rules, machines=(ORDER,))
+    program = acting(act("own", retry=StepRetry(2)), act("plain"), MOVE, give(result=1), rules=rules, machines=(ORDER,))
     effects = Answers(move="paid")
     assert path(program, {}, EXECUTION, effects).status == "success"
-    assert [request.retry for request in effects.requests] == [Retry(2), retry, retry]
+    assert [request.retry for request in effects.requests] == [StepRetry(2), retry, retry]
 
 
 def test_nothing_is_taken_back_where_the_entry_fails(path: RunPath) -> None:
-    leading = Validate(name="v", checks=(check(comp(1, "<", "a")),))
+    leading = ValidateStep(name="v", checks=(check(comp(1, "<", "a")),))
     program = acting(
         leading,
         give(result=1),

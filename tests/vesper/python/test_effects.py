@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from lyra.vesper.effects.request import EffectError, Request
-from lyra.vesper.ir.program import ErrorRule, Parallel, Program, Retry
+from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.ir.program import ErrorRule, NodeProgram, ParallelStep, StepRetry
 from lyra.vesper.python.run import run, start
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
@@ -42,9 +42,9 @@ class Script:
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
-        self.requests: list[Request] = []
+        self.requests: list[EffectRequest] = []
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: EffectRequest) -> Any:
         self.requests.append(request)
         reply = self.answers.get(request.step)
         if isinstance(reply, list):
@@ -70,14 +70,14 @@ def test_requests_and_responses() -> None:
     assert outcome.outputs == {"transaction": "tx1"}
     assert script.steps == ["look", "charge", "save", "tell"]
     charge = script.requests[1]
-    assert charge == Request(
+    assert charge == EffectRequest(
         "charge",
         0,
         "http.call",
         "http.call.x",
         {"provider": "bank", "parameters": {"amount": Decimal("5.00"), "key": "k1"}},
         5.0,
-        Retry(attempts=2),
+        StepRetry(attempts=2),
         "k1/charge/0",
     )
 
@@ -112,7 +112,7 @@ def test_compensation_of_a_failed_step() -> None:
     assert script.requests[-1].payload == {"provider": "bank", "refund": "tx1"}
 
 
-def _saga() -> Program:
+def _saga() -> NodeProgram:
     def step(name: str) -> Any:
         undo = effect(f"undo_{name}", "custom.a.undo", mapped(of=var(name)))
         return effect(name, "custom.a.do", mapped(), name, rules=(ErrorRule("*", "compensate", None, (undo,)),))
@@ -200,7 +200,7 @@ class Together(Script):
         self.expected = expected
         self.all_there = asyncio.Event()
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: EffectRequest) -> Any:
         self.requests.append(request)
         if len(self.requests) == self.expected:
             self.all_there.set()
@@ -215,7 +215,7 @@ class Together(Script):
 
 def test_parallel_acts_run_at_once() -> None:
     """Acts of a Parallel wait for each other; the first error in written order is raised when all have ended."""
-    both = Parallel(
+    both = ParallelStep(
         name="both", steps=(effect("first", "custom.a.b", mapped(), "one"), effect("second", "c.d", mapped()))
     )
     tree = program(both, succeed(out=var("one")), success=outputs(out=ANY), pure=False)

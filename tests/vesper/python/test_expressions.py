@@ -25,10 +25,10 @@ from lyra.vesper.values.types import (
     STRING,
     TIMESTAMP,
     Array,
-    Field,
-    Record,
+    RecordField,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
 )
 from tests.vesper.python.programs import (
     arith,
@@ -53,7 +53,7 @@ D = Decimal
 MAX, MIN = 2**63 - 1, -(2**63)
 
 
-def outcome(expression: ir.Expression, kinds: dict[str, Type], values: dict[str, Any]) -> Outcome:
+def outcome(expression: ir.TypedExpression, kinds: dict[str, ValueType], values: dict[str, Any]) -> Outcome:
     """The outcome of a node that computes the expression in a step, and again inside a list."""
     tree = program(
         assign("out", expression),
@@ -64,7 +64,7 @@ def outcome(expression: ir.Expression, kinds: dict[str, Type], values: dict[str,
     return run(tree, values, Execution(now=NOW))
 
 
-def evaluated(expression: ir.Expression, kinds: dict[str, Type], values: dict[str, Any]) -> Any:
+def evaluated(expression: ir.TypedExpression, kinds: dict[str, ValueType], values: dict[str, Any]) -> Any:
     """The value, or the error's code."""
     result = outcome(expression, kinds, values)
     if result.error is not None:
@@ -81,7 +81,7 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and str(left) == str(right)
 
 
-def rounded(operand: ir.Expression, scale: int, rounding: str) -> ir.Rounded:
+def rounded(operand: ir.TypedExpression, scale: int, rounding: str) -> ir.Rounded:
     return ir.Rounded(type=DECIMAL, operand=operand, scale=scale, rounding=rounding)
 
 
@@ -91,7 +91,7 @@ SUM_OF_A = ir.Reduce(
 )
 
 # Expression, types of a and b, their values, and the result or the error's code.
-BINARY: list[tuple[ir.Expression, Type, Type, Any, Any, Any]] = [
+BINARY: list[tuple[ir.TypedExpression, ValueType, ValueType, Any, Any, Any]] = [
     (arith("+", a, b), INTEGER, INTEGER, 2, 3, 5),
     (arith("+", a, b), INTEGER, INTEGER, MAX, 1, "overflow"),
     (arith("-", a, b), INTEGER, INTEGER, MIN, 1, "overflow"),
@@ -180,7 +180,7 @@ BINARY: list[tuple[ir.Expression, Type, Type, Any, Any, Any]] = [
 ]  # fmt: skip
 
 
-def _means_the_same(kind: Type, value: Any) -> bool:
+def _means_the_same(kind: ValueType, value: Any) -> bool:
     """Whether a JSON-shaped value is the same value where its type is not known."""
     if isinstance(value, str):
         return kind in (STRING, ANY)
@@ -188,7 +188,7 @@ def _means_the_same(kind: Type, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("case", BINARY, ids=range(len(BINARY)))
-def test_two_operands(case: tuple[ir.Expression, Type, Type, Any, Any, Any]) -> None:
+def test_two_operands(case: tuple[ir.TypedExpression, ValueType, ValueType, Any, Any, Any]) -> None:
     """The result is the same whether the types of the operands are known or not."""
     expression, left, right, first, second, expected = case
     values = {"a": first, "b": second}
@@ -201,9 +201,9 @@ def test_two_operands(case: tuple[ir.Expression, Type, Type, Any, Any, Any]) -> 
         assert same(evaluated(expression, {"a": ANY, "b": ANY}, values), expected)
 
 
-_PAIR = Record("Pair", (Field("x", INTEGER), Field("y", DECIMAL, required=False)))
+_PAIR = RecordType("Pair", (RecordField("x", INTEGER), RecordField("y", DECIMAL, required=False)))
 
-UNARY: list[tuple[ir.Expression, Type, Any, Any]] = [
+UNARY: list[tuple[ir.TypedExpression, ValueType, Any, Any]] = [
     (ir.Negate(type=ANY, operand=a), INTEGER, MIN, "overflow"),
     (ir.Negate(type=ANY, operand=a), INTEGER, 5, -5),
     (ir.Negate(type=ANY, operand=a), DECIMAL, "0.0", D("0.0")),
@@ -219,8 +219,8 @@ UNARY: list[tuple[ir.Expression, Type, Any, Any]] = [
     (field(field(a, "z"), "z"), ANY, {"x": 1}, None),
     (field(a, "x"), ANY, [{"x": 1}, None, {}], [1, None, None]),
     (field(a, "x"), INTEGER, 3, "type_error"),
-    (ir.Project(type=ANY, target=a, name="x"), Array(_PAIR), [{"x": 1}, {"x": 2}], [1, 2]),
-    (ir.Project(type=ANY, target=a, name="x"), ANY, None, None),
+    (ir.Projection(type=ANY, target=a, name="x"), Array(_PAIR), [{"x": 1}, {"x": 2}], [1, 2]),
+    (ir.Projection(type=ANY, target=a, name="x"), ANY, None, None),
     (ir.Length(type=INTEGER, target=a), STRING, "häß", 3),
     (ir.Length(type=INTEGER, target=a), BYTES, "AAE=", 2),
     (ir.Length(type=INTEGER, target=a), ANY, None, None),
@@ -290,7 +290,7 @@ UNARY: list[tuple[ir.Expression, Type, Any, Any]] = [
 
 
 @pytest.mark.parametrize("case", UNARY, ids=range(len(UNARY)))
-def test_one_operand(case: tuple[ir.Expression, Type, Any, Any]) -> None:
+def test_one_operand(case: tuple[ir.TypedExpression, ValueType, Any, Any]) -> None:
     """The result is the same whether the type of the operand is known or not."""
     expression, kind, value, expected = case
     assert same(evaluated(expression, {"a": kind}, {"a": value}), expected)
@@ -301,7 +301,7 @@ def test_one_operand(case: tuple[ir.Expression, Type, Any, Any]) -> None:
 def test_the_first_error_in_written_order_counts() -> None:
     """A check that stands before the expression does not overtake an operand on its left."""
     expression = arith("+", arith("/", 1, a), arith("+", b, 1))
-    kinds: dict[str, Type] = {"a": INTEGER, "b": INTEGER}
+    kinds: dict[str, ValueType] = {"a": INTEGER, "b": INTEGER}
     assert evaluated(expression, kinds, {"a": 0, "b": MAX}) == "division_by_zero"
     assert evaluated(arith("+", arith("+", b, 1), arith("/", 1, a)), kinds, {"a": 0, "b": MAX}) == "overflow"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.python.generate import HEADER, generate, source
 from lyra.vesper.python.layout import SourceComment
 from tests.vesper.python.examples import EXAMPLES
@@ -39,7 +39,7 @@ class _WithoutComments(ast.NodeTransformer):
 
 
 @pytest.mark.parametrize("program", EXAMPLES, ids=_IDS)
-def test_the_text_reads_back_as_the_same_tree(program: Program) -> None:
+def test_the_text_reads_back_as_the_same_tree(program: NodeProgram) -> None:
     """The text is the tree and nothing else: what is imported is what `run` compiles."""
     text = source(program)
     assert text.startswith(HEADER + "\n")

@@ -10,7 +10,7 @@ import pytest
 
 from lyra.errors import ContractViolation
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import ErrorRule, Input, Limits, Output, Parallel, Program
+from lyra.vesper.ir.program import ErrorRule, NodeInput, NodeLimits, NodeOutput, NodeProgram, ParallelStep
 from lyra.vesper.python.run import compile_program, run
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError
@@ -45,7 +45,7 @@ BY_ID = {example.node_id: example for example in EXAMPLES}
 ERRORS = outputs(error_code=STRING, message=STRING)
 
 
-def answer(tree: Program, execution: Execution = EXECUTION, **values: Any) -> Any:
+def answer(tree: NodeProgram, execution: Execution = EXECUTION, **values: Any) -> Any:
     """The outputs, or the error's code and phase."""
     outcome = run(tree, values, execution)
     assert outcome.path == "python"
@@ -105,9 +105,9 @@ def test_missing_unknown_and_default_inputs() -> None:
     tree = program(
         succeed(out=listed(var("a"), var("b"), var("c"))),
         inputs=(
-            Input("a", INTEGER),
-            Input("b", STRING, required=False),
-            Input("c", Array(INTEGER), required=False, default=[1]),
+            NodeInput("a", INTEGER),
+            NodeInput("b", STRING, required=False),
+            NodeInput("c", Array(INTEGER), required=False, default=[1]),
         ),
         success=outputs(out=ANY),
     )
@@ -121,12 +121,12 @@ def test_missing_unknown_and_default_inputs() -> None:
 
 
 # ------------------------------------------------------------ the order of an execution
-def _checked() -> Program:
+def _checked() -> NodeProgram:
     return program(
         validate(cmp("<", var("a"), 10), error=failure("too_large", message=text("a is ", var("a")))),
         validate(cmp("!=", var("a"), 3)),
         succeed(out=var("a")),
-        inputs=(Input("a", INTEGER, constraints=(check(cmp("<", var("value"), 20), "< 20"),)),),
+        inputs=(NodeInput("a", INTEGER, constraints=(check(cmp("<", var("value"), 20), "< 20"),)),),
         success=outputs(out=INTEGER),
         error=ERRORS,
         preconditions=(
@@ -168,7 +168,7 @@ def test_a_null_input_meets_its_constraints() -> None:
     limit = check(cmp(">", var("value"), 0))
     tree = program(
         succeed(out=1),
-        inputs=(Input("a", INTEGER, required=False, constraints=(limit,)),),
+        inputs=(NodeInput("a", INTEGER, required=False, constraints=(limit,)),),
         success=outputs(out=INTEGER),
     )
     assert answer(tree) == {"out": 1}
@@ -193,7 +193,7 @@ def test_guards_skip_steps_and_unset_variables_are_null() -> None:
         assign("x", 1, guards=(check(var("a")),)),
         assign("y", cmp("==", var("x"), None)),
         inputs=inputs(a=BOOLEAN),
-        success=(Output("y", BOOLEAN), Output("x", INTEGER, required=False)),
+        success=(NodeOutput("y", BOOLEAN), NodeOutput("x", INTEGER, required=False)),
     )
     assert answer(tree, a=True) == {"x": 1, "y": False}
     assert answer(tree, a=False) == {"y": True}
@@ -248,29 +248,29 @@ def test_loops() -> None:
 def test_limits_of_steps_and_time() -> None:
     """A loop that takes too many steps, or too long, is stopped."""
     endless = loop(cmp(">", 1, 0), 10_000_000, assign("x", 1))
-    few = program(endless, success=outputs(x=INTEGER), limits=Limits(steps=50))
+    few = program(endless, success=outputs(x=INTEGER), limits=NodeLimits(steps=50))
     assert answer(few) == ("resource_limit", "flow")
     times = iter(range(1000))
     slow = Execution(now=EXECUTION.now, monotonic=lambda: float(next(times)))
-    short = program(endless, success=outputs(x=INTEGER), limits=Limits(time_s=3.0))
+    short = program(endless, success=outputs(x=INTEGER), limits=NodeLimits(time_s=3.0))
     assert answer(short, slow) == ("timeout", "flow")
     nested = for_each(var("xs"), "x", for_each(var("xs"), "y", assign("z", var("y"))))
     square = program(nested, succeed(out=1), inputs=inputs(xs=Array(INTEGER)), success=outputs(out=INTEGER),
-                     limits=Limits(steps=100))  # fmt: skip
+                     limits=NodeLimits(steps=100))  # fmt: skip
     assert answer(square, xs=list(range(5))) == {"out": 1}
     assert answer(square, xs=list(range(20))) == ("resource_limit", "flow")
 
 
 def test_pure_steps_in_parallel_run_in_order() -> None:
     """Steps of a Parallel that do not act outside run one after another."""
-    both = Parallel(name="both", steps=(assign("x", 1), assign("y", arith("/", 1, var("a")))))
+    both = ParallelStep(name="both", steps=(assign("x", 1), assign("y", arith("/", 1, var("a")))))
     tree = program(both, inputs=inputs(a=INTEGER), success=outputs(x=INTEGER, y=DECIMAL))
     assert answer(tree, a=4) == {"x": 1, "y": Decimal("0.25")}
     assert answer(tree, a=0) == ("division_by_zero", "flow")
 
 
 # ------------------------------------------------------------ contracts about the answer
-def _ensuring(*conditions: ir.Expression) -> Program:
+def _ensuring(*conditions: ir.TypedExpression) -> NodeProgram:
     return program(
         branch(cmp("<", var("a"), 0), (fail("negative", message="below zero"),)),
         succeed(out=arith("*", var("a"), var("a"))),
@@ -437,7 +437,7 @@ def test_any_text_can_stand_anywhere(nasty: str) -> None:
         succeed(out=var("x"), keyed=ir.MapOf(type=ANY, entries=((nasty, var("a")),)), plain=nasty),
         node_id="nasty_v1",
         intent=f"{nasty} intent {nasty}",
-        inputs=(Input("a", STRING, required=False, default=nasty, description=nasty),),
+        inputs=(NodeInput("a", STRING, required=False, default=nasty, description=nasty),),
         success=outputs(out=STRING, keyed=ANY, plain=STRING),
         preconditions=(contract(nasty, cmp("!=", var("a"), "no")),),
     )
@@ -457,7 +457,7 @@ def test_any_text_can_stand_in_a_file(nasty: str) -> None:
     tree = program(
         succeed(out=text(nasty, var("a"), nasty)),
         intent=f"{nasty} intent {nasty}",
-        inputs=(Input("a", STRING, description=nasty),),
+        inputs=(NodeInput("a", STRING, description=nasty),),
         success=outputs(out=STRING),
         preconditions=(contract(nasty, cmp("!=", var("a"), nasty)),),
     )

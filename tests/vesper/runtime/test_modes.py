@@ -141,10 +141,10 @@ def test_the_gates(compared, mode):
 
 
 def test_promotion_goes_step_by_step(node):
-    from lyra.vesper.evidence.differential import Report
+    from lyra.vesper.evidence.differential import ComparisonReport
 
     with vesper.Runtime() as runtime:
-        runtime.add_report(node, Report(110_000, 0, (), 1.0))
+        runtime.add_report(node, ComparisonReport(110_000, 0, (), 1.0))
         assert [runtime.promote(node) for _ in range(5)] == [*ORDER[1:], "direct_only"]
 
 

@@ -19,7 +19,7 @@ from lyra.models.usage import TokenUsage
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
     from lyra.agents.session.replies import Sink
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.core.message import Message
     from lyra.core.policies.rate import RateLimit
     from lyra.core.policies.retry import Retry
@@ -60,7 +60,7 @@ class ModelCall:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: AgentRuntime,
         request: Request,
         digest: bytes,
         conversation: ConversationTokens,

@@ -23,7 +23,7 @@ from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
@@ -204,7 +204,7 @@ class Pending(Generic[Out_co]):
     )
 
     def __init__(
-        self, runtime: Runtime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
+        self, runtime: AgentRuntime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
     ) -> None:
         self._runtime = runtime
         self._future: asyncio.Future[Any] = runtime.kernel.loop.create_future()

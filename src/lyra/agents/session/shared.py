@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lyra.models.request import Request
     from lyra.models.stream import Completion
 
-__all__ = ["Runtime", "home", "runtime_of", "scopes"]
+__all__ = ["AgentRuntime", "home", "runtime_of", "scopes"]
 
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _NO_KEY: Final = "leave the key out; what needs one gets it from its own settings"
@@ -66,20 +66,20 @@ _THREADS: Final = 64  # for sync tools, which wait more than they compute
 # The budgets that `with lyra.budget(…)` has opened around the running code.
 scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())
 # The runtime whose process has called the running tool: pids are unique in one kernel only.
-home: ContextVar[Runtime | None] = ContextVar("lyra_home", default=None)
+home: ContextVar[AgentRuntime | None] = ContextVar("lyra_home", default=None)
 
 
-def runtime_of(kernel: Kernel) -> Runtime:
-    runtime: Runtime | None = kernel.parts.get(_PART)
+def runtime_of(kernel: Kernel) -> AgentRuntime:
+    runtime: AgentRuntime | None = kernel.parts.get(_PART)
     if runtime is None:
-        runtime = kernel.parts[_PART] = Runtime(kernel)
+        runtime = kernel.parts[_PART] = AgentRuntime(kernel)
     return runtime
 
 
 _log: Final = logging.getLogger("lyra.agents")
 
 
-class Runtime:
+class AgentRuntime:
     __slots__ = (
         "_asked",
         "_doubts",

@@ -19,7 +19,7 @@ from lyra.agents.session.early_call import current_early_call
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
 
 __all__ = ["TimeWon", "time_won", "wait_for_limits"]
 
@@ -47,7 +47,7 @@ class TimeWon:
 time_won: ContextVar[TimeWon | None] = ContextVar("lyra_lead", default=None)
 
 
-async def wait_for_limits(runtime: Runtime, agent: AgentDeclaration, *, timed: bool) -> None:
+async def wait_for_limits(runtime: AgentRuntime, agent: AgentDeclaration, *, timed: bool) -> None:
     """Before an agent is asked, give its limits the time that they have in the line-by-line run."""
     won, early_call = time_won.get(), current_early_call.get()
     if won is not None and won.seconds > 0.0 and (early_call is None or early_call.is_due):

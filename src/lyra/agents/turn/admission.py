@@ -37,7 +37,7 @@ from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.process.process import Process
 
@@ -110,7 +110,7 @@ class Case:
 
     __slots__ = ("_linked", "_subject", "call", "grant", "runtime", "session", "tool")
 
-    def __init__(self, runtime: Runtime, session: AgentSession, tool: Tool, call: ToolCall, grant: Grant) -> None:
+    def __init__(self, runtime: AgentRuntime, session: AgentSession, tool: Tool, call: ToolCall, grant: Grant) -> None:
         self.runtime = runtime
         self.session = session
         self.tool = tool
@@ -316,7 +316,7 @@ async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- telling
 
 
-def publish(runtime: Runtime, process: Process, call: ToolCall, row: dict[str, Any]) -> None:
+def publish(runtime: AgentRuntime, process: Process, call: ToolCall, row: dict[str, Any]) -> None:
     kernel = runtime.kernel
     if kernel.listeners.hears("tool.decided"):
         data = {"tool": call.name, **row, "subject": row["subject"][:_EVENT_CHARS_MAX]}
@@ -325,7 +325,7 @@ def publish(runtime: Runtime, process: Process, call: ToolCall, row: dict[str, A
         kernel.raise_if_failed()  # an audit log that was asked for could not be written
 
 
-def refused(runtime: Runtime, process: Process, call: ToolCall, error: Exception) -> None:
+def refused(runtime: AgentRuntime, process: Process, call: ToolCall, error: Exception) -> None:
     """Publish that the Grant, the workspace or the guard of network addresses refused a call."""
     kernel = runtime.kernel
     if isinstance(error, ApprovalRefused) or not kernel.listeners.hears("tool.refused"):

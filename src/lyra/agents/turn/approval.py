@@ -21,7 +21,7 @@ from lyra.tools.permissions.subjects import facts_of, whole_of
 
 if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.admission import Case
     from lyra.kernel.interrupts.interrupt import Answer
     from lyra.kernel.process.process import Process
@@ -43,7 +43,7 @@ def visible_text(text: str) -> str:
     return _BLANKS.sub(lambda run: f"⟨{len(run[0])} blanks⟩", visible(text))
 
 
-def caller_sink(runtime: Runtime, process: Process) -> Sink | None:
+def caller_sink(runtime: AgentRuntime, process: Process) -> Sink | None:
     """The stream of the nearest agent above a helper: a helper's question is shown where its caller is read."""
     parent = process.parent
     while parent is not None:

@@ -36,7 +36,7 @@ from lyra.models.stream import CUT_BY_BUDGET, cut
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.models.stream import Completion
 
 __all__ = ["STATUSES", "once", "serve"]
@@ -263,7 +263,7 @@ def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | No
     return outcome
 
 
-def _deliver_again(runtime: Runtime, session: AgentSession, finished: dict[str, Any]) -> None:
+def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[str, Any]) -> None:
     """Deliver the outcome of a turn that ended before the kernel restarted to a caller that asks for it again."""
     pending = runtime.take(finished.get("request", ""))
     if pending is None:

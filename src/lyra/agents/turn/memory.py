@@ -17,7 +17,7 @@ from lyra.kernel.programs.context import read
 from lyra.tools.function import tool
 
 if TYPE_CHECKING:
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.process.process import Process
 
 __all__ = ["memory_tools", "remembered_prompt"]
@@ -30,12 +30,12 @@ _MARK: Final = "Remembered from earlier conversations (it may be out of date; it
 # ---------------------------------------------------------------------- in the prompt
 
 
-def remembered_prompt(runtime: Runtime, process: Process, memory: Memory, question: str) -> str:
+def remembered_prompt(runtime: AgentRuntime, process: Process, memory: Memory, question: str) -> str:
     """The part of the system prompt that holds the items which fit a message; "" where none does."""
     return str(read(process, "memory", lambda: _prompt(runtime, process.pid, memory, question)))
 
 
-def _prompt(runtime: Runtime, pid: str, memory: Memory, question: str) -> str:
+def _prompt(runtime: AgentRuntime, pid: str, memory: Memory, question: str) -> str:
     if not memory.items:
         return ""
     memories = runtime.kernel.memories

@@ -52,7 +52,7 @@ from lyra.tools.tool_search import searchable
 if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.admission import Admitted
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.service import Answer
@@ -73,7 +73,7 @@ class ToolUse:
 
     __slots__ = ("call", "runtime", "tool")
 
-    def __init__(self, runtime: Runtime, tool: Tool, call: ToolCall) -> None:
+    def __init__(self, runtime: AgentRuntime, tool: Tool, call: ToolCall) -> None:
         self.runtime = runtime
         self.tool = tool
         self.call = call
@@ -245,7 +245,7 @@ class _ProgressReports:
 
     __slots__ = ("_call", "_runtime", "_sink")
 
-    def __init__(self, runtime: Runtime, sink: Sink, call: ToolCall) -> None:
+    def __init__(self, runtime: AgentRuntime, sink: Sink, call: ToolCall) -> None:
         self._runtime = runtime
         self._sink = sink
         self._call = call
@@ -356,7 +356,7 @@ async def _perform(use: ToolUse, **hidden: str) -> Any:
         raise ToolError(use.runtime.clean(f"{type(error).__name__}: {message}"), tool=use.tool.name) from None
 
 
-def _shown(runtime: Runtime, output: Any) -> Any:
+def _shown(runtime: AgentRuntime, output: Any) -> Any:
     """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked,
     characters that no screen shows left out, long text shortened."""
     if _has_image(output):
@@ -387,11 +387,11 @@ def _has_image(output: Any) -> bool:
     return "image" in kinds and all(kind in ("image", "text") for kind in kinds)
 
 
-def _text_shown(runtime: Runtime, part: dict[str, Any]) -> dict[str, Any]:
+def _text_shown(runtime: AgentRuntime, part: dict[str, Any]) -> dict[str, Any]:
     return part if part["type"] == "image" else {**part, "text": _shown(runtime, part.get("text"))}
 
 
-def _sentence(runtime: Runtime, error: Exception) -> str:
+def _sentence(runtime: AgentRuntime, error: Exception) -> str:
     if isinstance(error, LyraError):
         sentence = f"{error.message}. {error.hint}" if error.hint else error.message
     else:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
@@ -25,7 +25,7 @@ class Turn:
 
     __slots__ = ("agent", "ctx", "pending", "process", "runtime", "session", "status", "system")
 
-    def __init__(self, ctx: Context, runtime: Runtime, session: AgentSession, pending: Pending | None) -> None:
+    def __init__(self, ctx: Context, runtime: AgentRuntime, session: AgentSession, pending: Pending | None) -> None:
         self.ctx = ctx
         self.process: Process = ctx.own_process
         self.runtime = runtime

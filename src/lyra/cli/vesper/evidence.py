@@ -13,7 +13,7 @@ from lyra.cli.vesper.setup import runtime_of, store_of
 from lyra.errors import SourceError
 
 if TYPE_CHECKING:
-    from lyra.vesper.evidence.state import Evidence
+    from lyra.vesper.evidence.state import NodeEvidence
     from lyra.vesper.nodes import Node
 
 __all__ = ["confidence", "mode", "status", "verify"]
@@ -27,7 +27,7 @@ def _node(ctx: click.Context, name: str) -> Node:
         ctx.exit(2)
 
 
-def _data(evidence: Evidence) -> dict[str, Any]:
+def _data(evidence: NodeEvidence) -> dict[str, Any]:
     from lyra.vesper.evidence.confidence import lower_bound
     from lyra.vesper.evidence.modes import allowed
 

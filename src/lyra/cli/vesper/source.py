@@ -13,7 +13,7 @@ from lyra.cli.vesper.node_files import node_named, say_problems
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import Program
+    from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.loading.issues import Issue
     from lyra.vesper.nodes import Node
 
@@ -126,7 +126,7 @@ def _loaded(ctx: click.Context, file: str) -> Node:
         ctx.exit(2)
 
 
-def _description(node: Node, program: Program) -> dict[str, Any]:
+def _description(node: Node, program: NodeProgram) -> dict[str, Any]:
     from lyra.vesper.values.types import describe
 
     return {

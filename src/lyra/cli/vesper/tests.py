@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["test"]
 
 
-class Ran(NamedTuple):
+class CaseRun(NamedTuple):
     file: str
     name: str
     problems: list[str]
@@ -46,7 +46,7 @@ def test(
     """Run the test cases of FILES (.vsp files, or folders of them; this folder by default) on both paths."""
     from lyra.vesper.nodes import load
 
-    done: list[Ran] = []
+    done: list[CaseRun] = []
     wrong = 0
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
         for file in _node_files(files or (".",)):
@@ -71,7 +71,7 @@ def test(
     ctx.exit(2 if wrong else 1 if failed else 0)
 
 
-def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[Ran]:
+def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
     from lyra.vesper.evidence.cases import problems_of
 
     for number, case in enumerate(node.testing.test_cases, 1):
@@ -80,7 +80,7 @@ def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[Ran]:
         for path, mode in (("python", "python_only"), ("direct", "direct_only")):
             outcomes[path] = runtime.execute(node, case.inputs, mode)
             problems += [f"{path}: {problem}" for problem in problems_of(case.expected_output, outcomes[path])]
-        yield Ran(file, case.name or f"case {number}", problems + _differences(outcomes))
+        yield CaseRun(file, case.name or f"case {number}", problems + _differences(outcomes))
 
 
 def _differences(outcomes: dict[str, Any]) -> list[str]:

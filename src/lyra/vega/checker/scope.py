@@ -18,7 +18,7 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_PROBLEMS_MAX
 from lyra.vega.checker.types import ANY, ValueKind, accepts, an, kind_of_literal, of_type, of_word
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
-from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Node, Parameter, Type
+from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Parameter, SyntaxNode, Type
 from lyra.vega.syntax.source import Diagnostic, Source
 
 __all__ = [
@@ -144,10 +144,10 @@ class ModuleCheck:
     def error(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
         self.problems.append(self.source.problem(offset, end, message, hint=hint))
 
-    def error_on(self, node: Node, message: str, hint: str | None = None) -> None:
+    def error_on(self, node: SyntaxNode, message: str, hint: str | None = None) -> None:
         self.error(node.at, node.end, message, hint)
 
-    def fault(self, node: Node, message: str, hint: str | None = None) -> None:
+    def fault(self, node: SyntaxNode, message: str, hint: str | None = None) -> None:
         """Report something that fails when it runs: an error, or a warning inside a `try` that may be meant to catch
         it."""
         severity = "warning" if self.context.in_try else "error"
@@ -156,7 +156,7 @@ class ModuleCheck:
     def warn(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
         self.problems.append(self.source.problem(offset, end, message, hint=hint, severity="warning"))
 
-    def name_place(self, node: Node, name: str) -> tuple[int, int]:
+    def name_place(self, node: SyntaxNode, name: str) -> tuple[int, int]:
         """Where a declaration's own name stands: behind its keyword."""
         words = [word.start() for word in _WORD.finditer(self.source.text, node.at, node.end) if word[0] == name]
         offset = words[-1] if words and isinstance(node, Import) else words[0] if words else node.at
@@ -164,7 +164,7 @@ class ModuleCheck:
 
     # ---------------------------------------------------------------- names
 
-    def declare(self, node: Node, name: str, binding: Binding) -> None:
+    def declare(self, node: SyntaxNode, name: str, binding: Binding) -> None:
         """A new name in this scope. A `let` may follow a `let`; two of anything else are one too many."""
         before = self.scope.names.get(name)
         if before is not None and not (before.role == binding.role == "variable"):
@@ -175,7 +175,7 @@ class ModuleCheck:
             binding = Binding("variable", ANY)  # functions may see either of the two
         self.scope.names[name] = binding
 
-    def unknown(self, node: Node, name: str, hint: str | None = None) -> None:
+    def unknown(self, node: SyntaxNode, name: str, hint: str | None = None) -> None:
         # Problems beyond the limit are not shown, so their hints are not computed.
         many = len(self.problems) >= VEGA_PROBLEMS_MAX
         near = None if many else nearest(name, self.scope.all_names() | set(GLOBALS))
@@ -200,7 +200,9 @@ class ModuleCheck:
 
     # ---------------------------------------------------------------- calls
 
-    def wanted(self, node: Node, wanted: ValueKind, given: ValueKind, what: str, *, is_library: bool = False) -> None:
+    def wanted(
+        self, node: SyntaxNode, wanted: ValueKind, given: ValueKind, what: str, *, is_library: bool = False
+    ) -> None:
         """Complain if a value of one kind stands where another is declared; the library finds out when it is run."""
         if not accepts(wanted, given):
             tell = self.fault if is_library else self.error_on
@@ -208,7 +210,7 @@ class ModuleCheck:
         elif wanted.inner or wanted.fields:
             self._inside(node, wanted, what)
 
-    def _inside(self, node: Node, wanted: ValueKind, what: str) -> None:
+    def _inside(self, node: SyntaxNode, wanted: ValueKind, what: str) -> None:
         """Check the parts of a list or map that is written out."""
         if isinstance(node, ListLiteral) and wanted.name == "list" and wanted.inner:
             for item in node.items:
@@ -226,13 +228,15 @@ class ModuleCheck:
                 self._part(key, wanted.inner[0], f"a key of {what}")
                 self._part(value, wanted.inner[1], f"a value of {what}")
 
-    def _part(self, node: Node, wanted: ValueKind, what: str) -> None:
+    def _part(self, node: SyntaxNode, wanted: ValueKind, what: str) -> None:
         if isinstance(node, (Literal, ListLiteral, MapLiteral)):
             written = {ListLiteral: ValueKind("list"), MapLiteral: ValueKind("map")}
             given = kind_of_literal(node.value) if isinstance(node, Literal) else written[type(node)]
             self.wanted(node, wanted, given, what)
 
-    def arguments(self, name: str, call: Node, given: list[tuple[Argument, ValueKind]], signature: Signature) -> None:
+    def arguments(
+        self, name: str, call: SyntaxNode, given: list[tuple[Argument, ValueKind]], signature: Signature
+    ) -> None:
         """Hold a call's arguments against what the function takes."""
         order = [parameter for parameter, _ in signature.parameters]
         kinds = dict(signature.parameters)

@@ -69,7 +69,7 @@ def enter_scope(out: FunctionCode, variables: list[Variable], statements: list[a
             set_new_variable(out, statement, closure)
 
 
-def set_new_variable(out: FunctionCode, node: ast.Node, value: int) -> None:
+def set_new_variable(out: FunctionCode, node: ast.SyntaxNode, value: int) -> None:
     """Give a variable that was just declared its first value."""
     variable = out.module.declared[id(node)]
     if variable.is_global or variable.is_cell:
@@ -79,7 +79,7 @@ def set_new_variable(out: FunctionCode, node: ast.Node, value: int) -> None:
         out.move(variable.register, value)
 
 
-def bind_variable(out: FunctionCode, node: ast.Node, value: int) -> None:
+def bind_variable(out: FunctionCode, node: ast.SyntaxNode, value: int) -> None:
     """A new variable with that value, in a register, a cell or a global."""
     variable = out.module.declared[id(node)]
     if variable.is_global:

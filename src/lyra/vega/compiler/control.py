@@ -169,7 +169,7 @@ def compile_continue(out: FunctionCode, node: ast.Continue) -> None:
 
 
 def _leave_loop(
-    out: FunctionCode, node: ast.Node, level: int, which: Callable[[LoopExits], list[int]], *, is_break: bool
+    out: FunctionCode, node: ast.SyntaxNode, level: int, which: Callable[[LoopExits], list[int]], *, is_break: bool
 ) -> None:
     """Jump out of (or on in) the innermost loop below `level`, through every `finally` on the way."""
     if level == 0:

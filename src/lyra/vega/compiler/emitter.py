@@ -74,10 +74,10 @@ class Emitter:
         self.code.append([op, a, b, c])
         self.places.append(self.here)
         if len(self.code) > VEGA_CODE_MAX:
-            raise complaint(self.source, ast.Node(), f"`{self.name}` is too long")
+            raise complaint(self.source, ast.SyntaxNode(), f"`{self.name}` is too long")
         return len(self.code) - 1
 
-    def at(self, node: ast.Node) -> None:
+    def at(self, node: ast.SyntaxNode) -> None:
         """Give the instructions that follow the place of this node."""
         self.here = packed_place(*self.source.place(node.at))
 
@@ -108,7 +108,7 @@ class Emitter:
         self.next_register += count
         if self.next_register > VEGA_REGISTERS_MAX:
             raise complaint(
-                self.source, ast.Node(), f"`{self.name}` has too many variables", hint="split it into functions"
+                self.source, ast.SyntaxNode(), f"`{self.name}` has too many variables", hint="split it into functions"
             )
         self.top_register = max(self.top_register, self.next_register)
         return first

@@ -136,7 +136,7 @@ def _compile_map_literal(out: FunctionCode, node: ast.MapLiteral, into: int | No
 
 
 def _compile_items(
-    out: FunctionCode, node: ast.Node, items: list[ast.Expression], into: int | None, make: int, add: int
+    out: FunctionCode, node: ast.SyntaxNode, items: list[ast.Expression], into: int | None, make: int, add: int
 ) -> int:
     into = out.target(into)
     mark = out.next_register

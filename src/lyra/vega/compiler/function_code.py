@@ -72,5 +72,5 @@ class FunctionCode(Emitter):
         copy = None if self.copies is None else self.copies.get(id(variable))
         return self.captured.get(id(variable), variable.register) if copy is None else copy
 
-    def fail(self, node: ast.Node, message: str, hint: str = "") -> Exception:
+    def fail(self, node: ast.SyntaxNode, message: str, hint: str = "") -> Exception:
         return complaint(self.source, node, message, hint)

@@ -58,7 +58,7 @@ def _compile_head(out: FunctionCode, parameters: list[ast.Parameter]) -> None:
 
 
 def _compile_body(
-    out: FunctionCode, statements: list[ast.Statement], variables: list[Variable], end: ast.Node
+    out: FunctionCode, statements: list[ast.Statement], variables: list[Variable], end: ast.SyntaxNode
 ) -> Function:
     def inside() -> None:
         enter_scope(out, variables, statements)

@@ -46,7 +46,7 @@ _SINGLE: Final = {
 _BUDGET: Final = {"budget::remaining": 0, "budget::used": 1, "budget::limit": 2}
 
 
-def _library_entry(out: FunctionCode, node: ast.Node, module: str, name: str) -> LibraryEntry:
+def _library_entry(out: FunctionCode, node: ast.SyntaxNode, module: str, name: str) -> LibraryEntry:
     """The row of a library function; an unknown name is an error with a hint."""
     full = f"{module}::{name}" if module else name
     if out.is_hidden and full in PRIVATE:
@@ -88,7 +88,9 @@ def library_call(out: FunctionCode, node: ast.Call, into: int) -> None:
     _emit(out, node, full, entry, first, count, into)
 
 
-def _emit(out: FunctionCode, node: ast.Node, full: str, entry: LibraryEntry, first: int, count: int, into: int) -> None:
+def _emit(
+    out: FunctionCode, node: ast.SyntaxNode, full: str, entry: LibraryEntry, first: int, count: int, into: int
+) -> None:
     if full in _SINGLE:
         out.emit(_SINGLE[full], into, first)
     elif full in _BUDGET:
@@ -111,7 +113,7 @@ def _emit(out: FunctionCode, node: ast.Node, full: str, entry: LibraryEntry, fir
         out.emit(op, into, first, out.other([full, count]))
 
 
-def prelude_call(out: FunctionCode, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
+def prelude_call(out: FunctionCode, node: ast.SyntaxNode, full: str, first: int, count: int, into: int) -> None:
     function, parameters, required = out.linker.prelude(full)
     if not required <= count <= parameters:
         raise out.fail(node, f"`{full}` takes {required} to {parameters} arguments, got {count}")
@@ -136,7 +138,7 @@ def host_call(out: FunctionCode, node: ast.Call, name: str, into: int) -> None:
     out.emit(OP_EFFECT, into, first, out.other([f"host::{name}", len(node.arguments)]))
 
 
-def library_value(out: FunctionCode, node: ast.Node, module: str, name: str, into: int | None) -> int:
+def library_value(out: FunctionCode, node: ast.SyntaxNode, module: str, name: str, into: int | None) -> int:
     """`str::upper` as a value: a function of its required parameters that calls it."""
     entry = _library_entry(out, node, module, name)
     into = out.target(into)

@@ -247,7 +247,7 @@ def compile_spawn(out: FunctionCode, node: ast.Spawn, into: int | None) -> int:
 
 
 def compile_spawned(
-    out: FunctionCode, node: ast.Node, target: ast.Expression, first: int, *, is_function: bool
+    out: FunctionCode, node: ast.SyntaxNode, target: ast.Expression, first: int, *, is_function: bool
 ) -> tuple[str, str]:
     """Put what is spawned into two registers: a function and its arguments, or an agent's settings and null."""
     meaning = out.module.meanings.get(id(target))

@@ -33,7 +33,7 @@ def _compile_path(out: FunctionCode, node: ast.Path, into: int | None) -> int:
     return library_value(out, node, node.module, node.name, into)
 
 
-def compile_symbol(out: FunctionCode, node: ast.Node, symbol: Symbol, into: int | None) -> int:
+def compile_symbol(out: FunctionCode, node: ast.SyntaxNode, symbol: Symbol, into: int | None) -> int:
     if symbol.kind in ("function", "tool"):
         into = out.target(into)
         out.emit(OP_CLOSURE, into, out.linker.function_of(symbol), out.other([]))

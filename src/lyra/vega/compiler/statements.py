@@ -148,7 +148,13 @@ def _start_call(out: FunctionCode, call: ast.Send | ast.Call, group: int) -> Non
 
 
 def _join_calls(
-    out: FunctionCode, node: ast.Node, group: int, error: int, results: int, pending: list[ast.Statement], start: int
+    out: FunctionCode,
+    node: ast.SyntaxNode,
+    group: int,
+    error: int,
+    results: int,
+    pending: list[ast.Statement],
+    start: int,
 ) -> None:
     calls = [call for call in (_overlapping_call(out, statement) for statement in pending) if call is not None]
     out.linker.notes.declared(calls, out.module, out.linker.summaries, out.name)

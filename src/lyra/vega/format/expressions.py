@@ -32,7 +32,6 @@ from lyra.vega.syntax.ast import (
     MethodCall,
     Name,
     NamePattern,
-    Node,
     Parameter,
     Path,
     Pattern,
@@ -40,6 +39,7 @@ from lyra.vega.syntax.ast import (
     Return,
     Send,
     Spawn,
+    SyntaxNode,
     Type,
     TypeLiteral,
     Unary,
@@ -59,7 +59,7 @@ def format_value(state: FormatState, node: Expression) -> Doc:
     return _VALUES[type(node)](state, node)
 
 
-def _format_literal(state: FormatState, node: Node) -> str:
+def _format_literal(state: FormatState, node: SyntaxNode) -> str:
     """As it is written; what may stand between a sign and its number is left out."""
     sign = "-" if state.text[node.at] == "-" else ""
     return sign + state.comments.token_up_to(node.end)

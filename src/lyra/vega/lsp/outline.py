@@ -41,12 +41,12 @@ def _entries(index: SymbolIndex, nodes: list[ast.Statement]) -> list[OutlineEntr
     return entries
 
 
-def _entry(index: SymbolIndex, node: ast.Node) -> OutlineEntry | None:
+def _entry(index: SymbolIndex, node: ast.SyntaxNode) -> OutlineEntry | None:
     symbol = index.symbol_of(node)
     if symbol is None or not symbol.name:
         return None
     inside: list[OutlineEntry] = []
-    parts: list[ast.Node] = []
+    parts: list[ast.SyntaxNode] = []
     if isinstance(node, ast.Agent):
         parts = list(node.tools)
     elif isinstance(node, ast.Supervisor):

@@ -81,7 +81,7 @@ def _common_end(old: str, new: str, start: int) -> int:
     return low
 
 
-def _move(nodes: Sequence[ast.Node], by: int) -> None:
+def _move(nodes: Sequence[ast.SyntaxNode], by: int) -> None:
     if by == 0:
         return
     for node in every_node(nodes):

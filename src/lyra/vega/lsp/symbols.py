@@ -18,7 +18,7 @@ class SourceSymbol:
     __slots__ = ("at", "end", "is_top", "name", "node", "owner", "role")
 
     def __init__(
-        self, name: str, role: str, place: tuple[int, int], node: ast.Node, *, owner: SourceSymbol | None
+        self, name: str, role: str, place: tuple[int, int], node: ast.SyntaxNode, *, owner: SourceSymbol | None
     ) -> None:
         self.name = name
         self.role = role  # variable constant parameter function tool agent supervisor child import

@@ -61,7 +61,7 @@ class Walk:
 
     # ---------------------------------------------------------------- places
 
-    def symbol_of(self, node: ast.Node) -> SourceSymbol | None:
+    def symbol_of(self, node: ast.SyntaxNode) -> SourceSymbol | None:
         """What a node declares."""
         return self._declared.get(id(node))
 
@@ -81,7 +81,7 @@ class Walk:
 
     def _declare(
         self,
-        node: ast.Node,
+        node: ast.SyntaxNode,
         name: str,
         role: str,
         place: tuple[int, int],
@@ -119,7 +119,7 @@ class Walk:
         offset = self.text.find('"', node.at)
         return offset, min(node.end, offset + len(node.target) + 2)
 
-    def _scope(self, parent: SymbolScope, node: ast.Node, owner: SourceSymbol | None = None) -> SymbolScope:
+    def _scope(self, parent: SymbolScope, node: ast.SyntaxNode, owner: SourceSymbol | None = None) -> SymbolScope:
         scope = SymbolScope(parent, node.at, node.end, owner)
         self.scopes.append(scope)
         return scope
@@ -135,7 +135,7 @@ class Walk:
         rule = _RULES.get(type(node))
         if rule is not None:
             rule(self, node, scope)
-        elif isinstance(node, ast.Node):
+        elif isinstance(node, ast.SyntaxNode):
             for part in parts_of(node):
                 self._walk(part, scope)
         elif isinstance(node, (list, tuple)):

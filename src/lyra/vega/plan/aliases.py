@@ -113,7 +113,7 @@ class Aliases:
 
     # ------------------------------------------------------------ reading
 
-    def _read(self, node: ast.Node, module: ModuleScope) -> None:
+    def _read(self, node: ast.SyntaxNode, module: ModuleScope) -> None:
         declared = module.declared
         if isinstance(node, (ast.Let, ast.Const)) and id(node) in declared:
             self._give(declared[id(node)], node.value, module)

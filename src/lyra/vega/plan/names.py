@@ -104,7 +104,7 @@ class ModuleScope:
         self.flag = -1  # the global that says it has run
 
 
-def complaint(source: Source, node: ast.Node, message: str, hint: str = "") -> SourceError:
+def complaint(source: Source, node: ast.SyntaxNode, message: str, hint: str = "") -> SourceError:
     return source_error(CheckError, [source.problem(node.at, node.end, message, hint=hint)])
 
 
@@ -144,7 +144,7 @@ class Resolver:
 
     # ------------------------------------------------------------ declaring
 
-    def declare(self, node: ast.Node, name: str, scope: BlockScope, *, is_parameter: bool = False) -> Variable:
+    def declare(self, node: ast.SyntaxNode, name: str, scope: BlockScope, *, is_parameter: bool = False) -> Variable:
         is_top = scope is self.module.scope
         variable = Variable(name, scope.unit, is_parameter=is_parameter, is_top=is_top)
         variable.is_global = is_top and not self.module.is_main

@@ -120,7 +120,7 @@ class Notes:
         return "no other call stands beside it"
 
 
-def _key(node: ast.Node, module: ModuleScope) -> _Key:
+def _key(node: ast.SyntaxNode, module: ModuleScope) -> _Key:
     """A call by its place: some are made anew while a program is compiled."""
     return module.source.name, node.at, node.end
 

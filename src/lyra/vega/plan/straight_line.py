@@ -29,7 +29,7 @@ ALLOWED: Final = frozenset({"ask", "asks", "change", "global", "continue", "meth
 class Barrier(Exception):
     """A statement that ends a stretch: what it does and where, and why that is in the way where it need not be."""
 
-    def __init__(self, why: str, node: ast.Node, because: str = "") -> None:
+    def __init__(self, why: str, node: ast.SyntaxNode, because: str = "") -> None:
         super().__init__(why)
         self.why = why
         self.node = node
@@ -425,7 +425,7 @@ class Stretch:
         return NOT_AHEAD if summary.effects else given
 
 
-def _is_inside(leaving: ast.Node, statement: Any) -> bool:
+def _is_inside(leaving: ast.SyntaxNode, statement: Any) -> bool:
     """Whether the loop of a `continue` is in the statement too."""
     loops = (part for part in parts(statement) if isinstance(part, (ast.While, ast.For, ast.ForIn)))
     return any(part is leaving for loop in loops for part in parts(loop.body))

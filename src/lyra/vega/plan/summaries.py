@@ -100,7 +100,7 @@ class EffectSite(NamedTuple):
     """An effect and the node that has it; `through` names the function it comes from."""
 
     effect: str
-    node: ast.Node
+    node: ast.SyntaxNode
     through: str = ""
 
 
@@ -216,7 +216,7 @@ class Summaries:
                     local.tools += self._tools(agent)
         return local
 
-    def _is_own(self, node: ast.Node, symbol: Symbol) -> bool:
+    def _is_own(self, node: ast.SyntaxNode, symbol: Symbol) -> bool:
         """Whether what is changed was made by this very call of the function."""
         root = changed(node)
         while isinstance(root, (ast.Index, ast.Field)):
@@ -308,7 +308,9 @@ class Summaries:
             return [EffectSite("method", node)]
         return self._given(node, [argument.value for argument in node.arguments], module, function)
 
-    def _given(self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: _Called) -> list[EffectSite]:
+    def _given(
+        self, node: ast.SyntaxNode, values: Sequence[Any], module: ModuleScope, function: _Called
+    ) -> list[EffectSite]:
         """The effects of functions that a library function is given, and calls."""
         effect_sites: list[EffectSite] = []
         for value in values:
@@ -322,7 +324,9 @@ class Summaries:
                 effect_sites.append(EffectSite("unknown", node))
         return effect_sites
 
-    def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[EffectSite]:
+    def _in_lambda(
+        self, value: ast.Lambda, node: ast.SyntaxNode, module: ModuleScope, function: _Called
+    ) -> list[EffectSite]:
         """The effects of a lambda that is called here. Looking ahead would run them, and the program would run them
         again."""
         inside = self._walk(value.body, module, function)
@@ -380,7 +384,7 @@ class Summaries:
                 todo.extend((value, module) for value in node.values())
             elif isinstance(node, (*_PLAIN_SETTINGS, list, tuple)):
                 todo.extend((part, module) for part in children(node))
-            elif isinstance(node, ast.Node) and not isinstance(node, ast.TypeLiteral):
+            elif isinstance(node, ast.SyntaxNode) and not isinstance(node, ast.TypeLiteral):
                 return None
         return tuple(variables)
 
@@ -478,7 +482,7 @@ def _given_effects(effects: Iterable[str]) -> frozenset[str]:
     return frozenset("ordered" if effect in ("ask", "asks") else effect for effect in effects)
 
 
-def changed(node: ast.Node) -> Any:
+def changed(node: ast.SyntaxNode) -> Any:
     """The value that a changing node changes."""
     if isinstance(node, ast.Assign):
         return node.target.target if isinstance(node.target, (ast.Index, ast.Field)) else None
@@ -497,7 +501,7 @@ def _capability(item: Any) -> str:
     return str(text).partition(":")[0].strip() if "::" not in str(text) else str(text).replace("::", ".")
 
 
-def _takes_function(node: ast.Node) -> bool:
+def _takes_function(node: ast.SyntaxNode) -> bool:
     """Whether a library call or method has a parameter that is a function."""
     name = node.name if isinstance(node, ast.MethodCall) else getattr(getattr(node, "callee", None), "name", "")
     entry = LIBRARY["list"].get(name)
@@ -511,7 +515,7 @@ def _below(root: Any, *, into_closures: bool = False) -> list[Any]:
     while todo:
         node = todo.pop()
         if isinstance(node, msgspec.Struct):
-            if isinstance(node, ast.Node):
+            if isinstance(node, ast.SyntaxNode):
                 nodes.append(node)
                 if (
                     node is not root

@@ -134,7 +134,7 @@ class Targets:
                 for parameter in meaning.node.parameters:
                     self._give(meaning.module.declared[id(parameter)], module, None)
 
-    def _bind(self, module: ModuleScope, node: ast.Node) -> None:
+    def _bind(self, module: ModuleScope, node: ast.SyntaxNode) -> None:
         """Variables that get values from elsewhere: loops, patterns, errors, parameters of what has no name."""
         if isinstance(node, (ast.ForIn, ast.NamePattern, ast.Catch)):
             if id(node) in module.declared:

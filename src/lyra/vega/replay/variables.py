@@ -167,12 +167,12 @@ _SEEN_AFTER = (ast.Let, ast.Const, ast.NamePattern)
 _HOLDERS = (ast.Block, ast.ForIn, ast.For, ast.Arm, ast.Catch, ast.Function, ast.Tool, ast.Lambda, ast.Module, ast.Test)
 
 
-def _scopes(module: ast.Module) -> Iterator[tuple[ast.Node, tuple[int, int]]]:
+def _scopes(module: ast.Module) -> Iterator[tuple[ast.SyntaxNode, tuple[int, int]]]:
     """Every node that may declare a variable, with the offsets between which it is seen."""
-    todo: list[tuple[Any, ast.Node]] = [(module, module)]
+    todo: list[tuple[Any, ast.SyntaxNode]] = [(module, module)]
     while todo:
         node, holder = todo.pop()
-        if isinstance(node, ast.Node):
+        if isinstance(node, ast.SyntaxNode):
             end = 1 << 60 if isinstance(holder, ast.Module) else holder.end
             if isinstance(node, (ast.ForIn, ast.Catch)):
                 yield node, (node.body.at, node.end)

@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import Runtime, runtime_of, scopes
+from lyra.agents.session.shared import AgentRuntime, runtime_of, scopes
 from lyra.agents.session.spans import TraceSpan, current_span
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
@@ -163,7 +163,7 @@ class World:
         self.run_id = run_id
         tier = PureTier if options.workers == 1 else None  # the watch of a tier knows one thread
         self.linked: LinkedProgram = link(program, tier=tier)
-        self.runtime: Runtime = runtime_of(kernel)
+        self.runtime: AgentRuntime = runtime_of(kernel)
         self.undeclared_tools = UndeclaredTools(self, options.servers)
         self.rights = Rights(self.linked, options.folder, self.undeclared_tools.rights)
         self.budget: Budget = Budget.of(options.budget)

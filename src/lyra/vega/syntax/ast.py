@@ -51,7 +51,6 @@ __all__ = [
     "Module",
     "Name",
     "NamePattern",
-    "Node",
     "Parallel",
     "Parameter",
     "Path",
@@ -64,6 +63,7 @@ __all__ = [
     "Statement",
     "Supervision",
     "Supervisor",
+    "SyntaxNode",
     "Test",
     "Throw",
     "Tool",
@@ -77,24 +77,24 @@ __all__ = [
 ]
 
 
-class Node(msgspec.Struct, kw_only=True):
+class SyntaxNode(msgspec.Struct, kw_only=True):
     at: int = 0
     end: int = 0
 
 
-class Expression(Node): ...
+class Expression(SyntaxNode): ...
 
 
-class Statement(Node): ...
+class Statement(SyntaxNode): ...
 
 
-class Pattern(Node): ...
+class Pattern(SyntaxNode): ...
 
 
 class Declaration(Statement): ...
 
 
-class Type(Node):
+class Type(SyntaxNode):
     """A written type: `str`, `list[int]`, `Result[str, str]`. `name` is the word, `parameters` what is in brackets.
 
     `fields` is what a record asks for, `{name: str, age: int}`, whose `name` is "map"."""
@@ -180,7 +180,7 @@ class Field(Expression):
     name: str
 
 
-class Argument(Node):
+class Argument(SyntaxNode):
     """One argument of a call; `name` is "" for one by position."""
 
     value: Expression
@@ -212,7 +212,7 @@ class Spawn(Expression):
     supervision: Supervision | None = None
 
 
-class Supervision(Node):
+class Supervision(SyntaxNode):
     """The settings of `supervised by { … }`, by name; each an expression. `places`: where each name stands."""
 
     settings: dict[str, Expression]
@@ -233,7 +233,7 @@ class Await(Expression):
     operand: Expression
 
 
-class Arm(Node):
+class Arm(SyntaxNode):
     """`pattern => body` of a match or receive. `body` is a Block; of an expression arm, with `is_value`, it holds one
     ExpressionStatement, whose value is the arm's."""
 
@@ -353,7 +353,7 @@ class Throw(Statement):
     error: str = "Error"
 
 
-class Catch(Node):
+class Catch(SyntaxNode):
     """`catch Name(reason) { … }`; `binding` is "" without one."""
 
     error: str
@@ -387,7 +387,7 @@ class Defer(Statement):
 # ---------------------------------------------------------------- declarations
 
 
-class Parameter(Node):
+class Parameter(SyntaxNode):
     name: str
     type: Type | None = None
     default: Expression | None = None
@@ -421,7 +421,7 @@ class Agent(Declaration):
     tools: list[Tool]
 
 
-class Child(Node):
+class Child(SyntaxNode):
     """`child a = fn worker("x")`, `child b = Agent`, `child c = OtherSupervisor`; `target` as in Spawn."""
 
     name: str
@@ -450,7 +450,7 @@ class Import(Declaration):
     name: str
 
 
-class MockReply(Node):
+class MockReply(SyntaxNode):
     """`on "pattern" reply "text"`."""
 
     pattern: str
@@ -471,7 +471,7 @@ class Test(Declaration):
     body: Block
 
 
-class Module(Node):
+class Module(SyntaxNode):
     """A whole file. `comments` are (offset, text) of all of them, in order: what the formatter keeps."""
 
     statements: list[Statement]

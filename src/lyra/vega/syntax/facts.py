@@ -18,11 +18,11 @@ from lyra.vega.syntax.ast import (
     If,
     Literal,
     Name,
-    Node,
     Parallel,
     Return,
     Session,
     Statement,
+    SyntaxNode,
     Throw,
     While,
 )
@@ -42,12 +42,12 @@ def _part_names(kind: type) -> tuple[str, ...]:
     return tuple(name for name in getattr(kind, "__struct_fields__", ()) if declared[name] not in _PLAIN)
 
 
-def parts_of(node: Node) -> list[Any]:
+def parts_of(node: SyntaxNode) -> list[Any]:
     """The parts of a node: nodes, or lists and dicts of them."""
     return [part for name in _part_names(type(node)) if (part := getattr(node, name)) is not None]
 
 
-def every_node(roots: Sequence[Node]) -> Iterator[Node]:
+def every_node(roots: Sequence[SyntaxNode]) -> Iterator[SyntaxNode]:
     """All nodes below these, in no particular order; with a stack of its own, so depth is no concern."""
     todo: list[Any] = list(roots)
     while todo:

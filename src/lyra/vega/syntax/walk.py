@@ -29,7 +29,7 @@ def parts(root: Any) -> Iterator[Any]:
     todo: list[Any] = [root]
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.Node):
+        if isinstance(node, ast.SyntaxNode):
             yield node
         todo.extend(reversed(children(node)))
 
@@ -39,7 +39,7 @@ def own_parts(root: Any) -> Iterator[Any]:
     todo: list[Any] = [root]
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.Node):
+        if isinstance(node, ast.SyntaxNode):
             yield node
         if node is root or not isinstance(node, _CLOSED):
             todo.extend(reversed(children(node)))

@@ -9,12 +9,12 @@ from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.kinds import misfit
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir.expressions import Arithmetic, Constant, Expression, Name
-from lyra.vesper.ir.program import ErrorValue
+from lyra.vesper.ir.expressions import Arithmetic, Constant, NodeVariable, TypedExpression
+from lyra.vesper.ir.program import ErrorAnswer
 from lyra.vesper.nodes.model import FieldDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.outcome import CODES
-from lyra.vesper.values.types import ANY, INTEGER, STRING, EnumType, Type, describe, without_null
+from lyra.vesper.values.types import ANY, INTEGER, STRING, EnumType, ValueType, describe, without_null
 
 __all__ = ["CODE_FIELDS", "AnswerReader"]
 
@@ -24,7 +24,9 @@ CODE_FIELDS: Final = ("error_code", "code")
 class AnswerReader:
     """Reads answers of one node."""
 
-    def __init__(self, state: CheckState, typing: Typing, success: dict[str, Type], error: dict[str, Type]) -> None:
+    def __init__(
+        self, state: CheckState, typing: Typing, success: dict[str, ValueType], error: dict[str, ValueType]
+    ) -> None:
         self.state = state
         self.typing = typing
         self.success = success
@@ -32,14 +34,14 @@ class AnswerReader:
         self._optional = {field.name for field in state.node.success if not field.required}
 
     # ------------------------------------------------------------ success
-    def success_of(self, value: Any, path: Path, scope: NameScope) -> tuple[tuple[str, Expression], ...]:
+    def success_of(self, value: Any, path: Path, scope: NameScope) -> tuple[tuple[str, TypedExpression], ...]:
         """The success fields of a return; all that are required must be there."""
         if value is None:
             value = {}
         if not isinstance(value, dict):
             self.state.error("wrong_form", "`return_success` maps fields to values", path, value=True)
             return ()
-        fields: list[tuple[str, Expression]] = []
+        fields: list[tuple[str, TypedExpression]] = []
         for name, item in value.items():
             item_path = (*path, name)
             expression = self.typing.value(item, item_path, scope)
@@ -54,7 +56,7 @@ class AnswerReader:
                 self.state.error("missing_output", message, path)
         return tuple(fields)
 
-    def check_fit(self, expression: Expression, declared: Type, path: Path) -> None:
+    def check_fit(self, expression: TypedExpression, declared: ValueType, path: Path) -> None:
         """A remark where a value can never have its declared type."""
         if isinstance(expression, Constant):
             self._check_constant(expression, declared, path)
@@ -63,7 +65,7 @@ class AnswerReader:
         if reason and not (without_null(declared) == INTEGER and self.may_be_integer(expression)):
             self.state.error("type", f"the value does not fit: {reason}", path, value=True)
 
-    def _check_constant(self, expression: Constant, declared: Type, path: Path) -> None:
+    def _check_constant(self, expression: Constant, declared: ValueType, path: Path) -> None:
         kind = without_null(declared)
         if isinstance(kind, EnumType) and isinstance(expression.value, str) and expression.value not in kind.values:
             hint = close_to(expression.value, kind.values)
@@ -74,24 +76,24 @@ class AnswerReader:
         if reason:
             self.state.error("type", f"the value does not fit: {reason}", path, value=True)
 
-    def _unknown(self, name: str, path: Path, known: dict[str, Type], what: str) -> None:
+    def _unknown(self, name: str, path: Path, known: dict[str, ValueType], what: str) -> None:
         self.state.error("unknown_output", f"there is no {what} `{name}`", path, hint=close_to(name, known))
 
     # ------------------------------------------------------------ errors
-    def error_of(self, value: Any, path: Path, scope: NameScope) -> ErrorValue:
+    def error_of(self, value: Any, path: Path, scope: NameScope) -> ErrorAnswer:
         """The error of a return: a code, or a mapping with a code."""
         if isinstance(value, str):
-            return ErrorValue(self._code(value, path, scope))
+            return ErrorAnswer(self._code(value, path, scope))
         if not isinstance(value, dict):
             self.state.error("wrong_form", "`return_error` is a code or maps fields to values", path, value=True)
-            return ErrorValue(Constant(type=STRING, value="validation_failed"))
+            return ErrorAnswer(Constant(type=STRING, value="validation_failed"))
         code_key = next((key for key in CODE_FIELDS if key in value), None)
         if code_key is None:
             self.state.error("missing_code", "the error has no `error_code`", path)
-            code: Expression = Constant(type=ANY, value=None)
+            code: TypedExpression = Constant(type=ANY, value=None)
         else:
             code = self._code(value[code_key], (*path, code_key), scope)
-        fields: list[tuple[str, Expression]] = []
+        fields: list[tuple[str, TypedExpression]] = []
         for name, item in value.items():
             item_path = (*path, name)
             if name == code_key:
@@ -103,9 +105,9 @@ class AnswerReader:
             if name in self.error:
                 self.check_fit(expression, self.error[name], item_path)
             fields.append((name, expression))
-        return ErrorValue(code, tuple(fields))
+        return ErrorAnswer(code, tuple(fields))
 
-    def _code(self, value: Any, path: Path, scope: NameScope) -> Expression:
+    def _code(self, value: Any, path: Path, scope: NameScope) -> TypedExpression:
         expression = self.typing.value(value, path, scope)
         if isinstance(expression, Constant) and isinstance(expression.value, str):
             self.state.codes.add(expression.value)
@@ -135,9 +137,9 @@ class AnswerReader:
     def code_field(self) -> FieldDeclaration | None:
         return next((field for field in self.state.node.error if field.name in CODE_FIELDS), None)
 
-    def may_be_integer(self, expression: Expression) -> bool:
+    def may_be_integer(self, expression: TypedExpression) -> bool:
         """Whether it comes from a quotient of integers, which is an integer where it is exact: only a run can tell."""
-        if isinstance(expression, Name):
+        if isinstance(expression, NodeVariable):
             return expression.name in self.state.quotients
         if not isinstance(expression, Arithmetic):
             return False

@@ -22,19 +22,19 @@ from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.types import TypeTable
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.ir.expressions import (
-    Call,
     Compare,
     Constant,
-    Expression,
     FieldOf,
+    FunctionCall,
     IsNull,
     Length,
     Logic,
     Membership,
-    Name,
+    NodeVariable,
     Quantifier,
+    TypedExpression,
 )
-from lyra.vesper.ir.program import Check
+from lyra.vesper.ir.program import Condition
 from lyra.vesper.nodes.model import FieldDeclaration, TypeDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import TYPE_DEPTH_MAX
@@ -48,9 +48,9 @@ from lyra.vesper.values.types import (
     Array,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
     describe,
     is_numeric,
     without_null,
@@ -75,20 +75,24 @@ class Constraints:
         self.typing = typing
         self.types = types
 
-    def of_field(self, field: FieldDeclaration, kind: Type, subject: Expression | None = None) -> tuple[Check, ...]:
+    def of_field(
+        self, field: FieldDeclaration, kind: ValueType, subject: TypedExpression | None = None
+    ) -> tuple[Condition, ...]:
         """The checks of an input's or output's value; `subject` stands for it, `value` where there is none."""
-        target = subject or Name(type=kind, name="value", place=self.state.document.place(field.path))
+        target = subject or NodeVariable(type=kind, name="value", place=self.state.document.place(field.path))
         checks = self._field(field, target, 0)
-        return tuple(Check(text, self._unless_null(target, expression)) for text, expression in checks)
+        return tuple(Condition(text, self._unless_null(target, expression)) for text, expression in checks)
 
-    def _unless_null(self, subject: Expression, expression: Expression) -> Expression:
+    def _unless_null(self, subject: TypedExpression, expression: TypedExpression) -> TypedExpression:
         if not isinstance(subject.type, Nullable):
             return expression
         test = IsNull(type=BOOLEAN, operand=subject, place=expression.place)
         return Logic(type=BOOLEAN, operator="or", left=test, right=expression, place=expression.place)
 
-    def _field(self, field: FieldDeclaration, subject: Expression, depth: int) -> list[tuple[str, Expression]]:
-        checks: list[tuple[str, Expression]] = []
+    def _field(
+        self, field: FieldDeclaration, subject: TypedExpression, depth: int
+    ) -> list[tuple[str, TypedExpression]]:
+        checks: list[tuple[str, TypedExpression]] = []
         for value, path in field.constraints:
             check = self._constraint(value, path, subject, own_name=field.name)
             if check is not None:
@@ -96,7 +100,9 @@ class Constraints:
         return checks + self._of_type(field.type, subject, depth, field.path)
 
     # ------------------------------------------------------------ custom types
-    def _of_type(self, text: str, subject: Expression, depth: int, path: Path) -> list[tuple[str, Expression]]:
+    def _of_type(
+        self, text: str, subject: TypedExpression, depth: int, path: Path
+    ) -> list[tuple[str, TypedExpression]]:
         if depth > TYPE_DEPTH_MAX or without_null(subject.type) == ANY:
             return []
         inner = _INNER.match(text)
@@ -114,11 +120,11 @@ class Constraints:
         return [name for name, declared in self.types.declarations.items() if declared.constraints]
 
     def _of_elements(
-        self, text: str, item: Type, subject: Expression, depth: int, path: Path
-    ) -> list[tuple[str, Expression]]:
+        self, text: str, item: ValueType, subject: TypedExpression, depth: int, path: Path
+    ) -> list[tuple[str, TypedExpression]]:
         name = f"item_{depth}"
-        element = Name(type=item, name=name, place=subject.place)
-        checks: list[tuple[str, Expression]] = []
+        element = NodeVariable(type=item, name=name, place=subject.place)
+        checks: list[tuple[str, TypedExpression]] = []
         for label, body in self._of_type(text, element, depth + 1, path):
             inner = self._unless_null(element, body)
             checks.append(
@@ -131,8 +137,10 @@ class Constraints:
             )
         return checks
 
-    def _of_custom(self, declaration: TypeDeclaration, subject: Expression, depth: int) -> list[tuple[str, Expression]]:
-        checks: list[tuple[str, Expression]] = []
+    def _of_custom(
+        self, declaration: TypeDeclaration, subject: TypedExpression, depth: int
+    ) -> list[tuple[str, TypedExpression]]:
+        checks: list[tuple[str, TypedExpression]] = []
         if declaration.base is not None:
             checks += self._of_type(declaration.base.type, subject, depth + 1, declaration.path)
         for field in declaration.fields:
@@ -152,8 +160,8 @@ class Constraints:
 
     # ------------------------------------------------------------ one constraint
     def _constraint(
-        self, value: Any, path: Path, subject: Expression, *, own_name: str
-    ) -> tuple[str, Expression] | None:
+        self, value: Any, path: Path, subject: TypedExpression, *, own_name: str
+    ) -> tuple[str, TypedExpression] | None:
         if isinstance(value, dict):
             key, item = next(iter(value.items()))
             return self._pair(key, item, path, subject)
@@ -170,7 +178,9 @@ class Constraints:
             return self._text_pair(pair[1], pair[2].strip(), path, subject)
         return self._expression(value, path, subject, own_name)
 
-    def _text_pair(self, key: str, text: str, path: Path, subject: Expression) -> tuple[str, Expression] | None:
+    def _text_pair(
+        self, key: str, text: str, path: Path, subject: TypedExpression
+    ) -> tuple[str, TypedExpression] | None:
         if key == "pattern":
             return self._pair(key, text.strip("'\""), path, subject)
         try:
@@ -181,7 +191,7 @@ class Constraints:
         constant = self.typing.term(term, NameScope(names={}), TextSite(path, len(key) + 1))
         return self._pair(key, getattr(constant, "value", None), path, subject)
 
-    def _pair(self, key: str, value: Any, path: Path, subject: Expression) -> tuple[str, Expression] | None:
+    def _pair(self, key: str, value: Any, path: Path, subject: TypedExpression) -> tuple[str, TypedExpression] | None:
         text = f"{key}: {value}"
         if key in _BOUNDS:
             return self._bound(text, _BOUNDS[key], value, path, subject)
@@ -196,12 +206,12 @@ class Constraints:
         return None
 
     def _bound(
-        self, text: str, operator: str, limit: Any, path: Path, subject: Expression
-    ) -> tuple[str, Expression] | None:
+        self, text: str, operator: str, limit: Any, path: Path, subject: TypedExpression
+    ) -> tuple[str, TypedExpression] | None:
         kind = without_null(subject.type)
         if kind == TIMESTAMP:
             limit_value = self.state.literal(limit, TIMESTAMP, path)
-            constant: Expression = Constant(type=TIMESTAMP, value=limit_value)
+            constant: TypedExpression = Constant(type=TIMESTAMP, value=limit_value)
         else:
             constant = self.typing.value(limit, path, NameScope(names={}))
         if not is_ordered(kind, constant.type) or (constant.type != TIMESTAMP and not is_numeric(constant.type)):
@@ -210,8 +220,8 @@ class Constraints:
         return text, self._compare(operator, subject, constant, path)
 
     def _sized(
-        self, text: str, operator: str, limit: Any, path: Path, subject: Expression
-    ) -> tuple[str, Expression] | None:
+        self, text: str, operator: str, limit: Any, path: Path, subject: TypedExpression
+    ) -> tuple[str, TypedExpression] | None:
         kind = without_null(subject.type)
         is_sized = kind in (ANY, BYTES) or is_text(kind) or isinstance(kind, (Array, SetType, MapType))
         if not is_sized:
@@ -223,7 +233,9 @@ class Constraints:
         length = Length(type=INTEGER, target=subject, place=self.state.document.place(path))
         return text, self._compare(operator, length, Constant(type=INTEGER, value=limit), path)
 
-    def _pattern(self, text: str, value: Any, path: Path, subject: Expression) -> tuple[str, Expression] | None:
+    def _pattern(
+        self, text: str, value: Any, path: Path, subject: TypedExpression
+    ) -> tuple[str, TypedExpression] | None:
         kind = without_null(subject.type)
         if kind != ANY and not is_text(kind):
             self._misfit(text, path, kind)
@@ -237,21 +249,25 @@ class Constraints:
             return None
         pattern = Constant(type=STRING, value=value)
         place = self.state.document.place(path)
-        return text, Call(type=BOOLEAN, function="matches", arguments=(subject, pattern), place=place)
+        return text, FunctionCall(type=BOOLEAN, function="matches", arguments=(subject, pattern), place=place)
 
-    def _one_of(self, text: str, values: list[Any], path: Path, subject: Expression) -> tuple[str, Expression] | None:
+    def _one_of(
+        self, text: str, values: list[Any], path: Path, subject: TypedExpression
+    ) -> tuple[str, TypedExpression] | None:
         collection = self.typing.value(values, path, NameScope(names={}))
         place = self.state.document.place(path)
         return text, Membership(type=BOOLEAN, item=subject, collection=collection, place=place)
 
-    def _compare(self, operator: str, left: Expression, right: Expression, path: Path) -> Expression:
+    def _compare(self, operator: str, left: TypedExpression, right: TypedExpression, path: Path) -> TypedExpression:
         place = self.state.document.place(path)
         return Compare(type=BOOLEAN, operator=operator, left=left, right=right, place=place)
 
-    def _misfit(self, text: str, path: Path, kind: Type) -> None:
+    def _misfit(self, text: str, path: Path, kind: ValueType) -> None:
         self.state.error("bad_constraint", f"`{text[:80]}` does not fit a value of type {describe(kind)}", path)
 
-    def _expression(self, text: str, path: Path, subject: Expression, own_name: str) -> tuple[str, Expression] | None:
+    def _expression(
+        self, text: str, path: Path, subject: TypedExpression, own_name: str
+    ) -> tuple[str, TypedExpression] | None:
         """A comparison with the value on its left, or any expression over `value`."""
         lead = "value " if _COMPARISON.match(text) else ""
         site = TextSite(path, -len(lead))
@@ -261,8 +277,8 @@ class Constraints:
             self.state.syntax(error, site)
             return None
         kind = without_null(subject.type)
-        element = Element("value", kind) if isinstance(kind, Record) else None
-        aliases: dict[str, Expression] = {own_name: subject, "value": subject}
+        element = Element("value", kind) if isinstance(kind, RecordType) else None
+        aliases: dict[str, TypedExpression] = {own_name: subject, "value": subject}
         if element is None:
             aliases.setdefault("length", Length(type=INTEGER, target=subject, place=subject.place))
         scope = NameScope(names={}, aliases=aliases, element=element, allows_hosts=True)
@@ -274,21 +290,21 @@ class Constraints:
         return text.strip(), expression
 
 
-def _over(subject: Expression, expression: Expression) -> Expression:
+def _over(subject: TypedExpression, expression: TypedExpression) -> TypedExpression:
     """The expression with the subject in place of `value`, the element of a record's constraints."""
-    if isinstance(subject, Name) and subject.name == "value":
+    if isinstance(subject, NodeVariable) and subject.name == "value":
         return expression
-    replaced: Expression = replace_name(expression, "value", lambda: subject)
+    replaced: TypedExpression = replace_name(expression, "value", lambda: subject)
     return replaced
 
 
-def replace_name(expression: Any, name: str, value: Callable[[], Expression]) -> Any:
+def replace_name(expression: Any, name: str, value: Callable[[], TypedExpression]) -> Any:
     """The expression with another one in place of a name."""
-    if isinstance(expression, Name):
+    if isinstance(expression, NodeVariable):
         return value() if expression.name == name else expression
     if isinstance(expression, tuple):
         return tuple(replace_name(item, name, value) for item in expression)
-    if isinstance(expression, Expression):
+    if isinstance(expression, TypedExpression):
         fields = {field: getattr(expression, field) for field in expression.__struct_fields__}
         changed = {field: replace_name(item, name, value) for field, item in fields.items()}
         return msgspec.structs.replace(expression, **changed)

@@ -17,8 +17,8 @@ from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.terms import NameTerm, Term
 from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.expressions import Expression, Host
-from lyra.vesper.ir.program import Check, Contract
+from lyra.vesper.ir.expressions import Host, TypedExpression
+from lyra.vesper.ir.program import Condition, Contract
 from lyra.vesper.loading.issues import ERROR, WARNING
 from lyra.vesper.nodes.model import ContractText
 from lyra.vesper.values.types import ANY, BOOLEAN, NULL, describe, without_null
@@ -56,7 +56,7 @@ class ContractReader:
             return self._unverifiable(source, str(error), site, error.offset)
         return Contract(source.text, expression)
 
-    def _typed(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
+    def _typed(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
         name = _undefined_bare(term, scope)
         if name is not None:
             message = f"the contract is unverifiable unless the embedding program has a predicate `{name}`"
@@ -70,26 +70,26 @@ class ContractReader:
         self.state.mark(WARNING, "unverifiable", f"the contract is unverifiable: {reason}", site, offset)
         return Contract(source.text, None, reason)
 
-    def guard(self, value: object, path: tuple[str | int, ...], scope: NameScope) -> Check:
+    def guard(self, value: object, path: tuple[str | int, ...], scope: NameScope) -> Condition:
         """A guard: a condition, or the bare name of a predicate of the embedding program."""
         if not isinstance(value, str):
             expression = self.typing.condition(value, path, scope)
-            return Check(str(value).lower() if isinstance(value, bool) else str(value), expression)
+            return Condition(str(value).lower() if isinstance(value, bool) else str(value), expression)
         site = TextSite(path)
         try:
             term = parse_expression(value)
         except ParseError as error:
             self.state.syntax(error, site)
-            return Check(value, self.typing.value(None, path, scope))
+            return Condition(value, self.typing.value(None, path, scope))
         name = _undefined_bare(term, scope)
         if name is not None:
             place = self.state.place(site, term.start)
-            return Check(value, Host(type=BOOLEAN, name=name, arguments=(), place=place))
+            return Condition(value, Host(type=BOOLEAN, name=name, arguments=(), place=place))
         expression = self.typing.term(term, scope.changed(allows_hosts=True), site)
         self._boolean(expression, site, term)
-        return Check(value, expression)
+        return Condition(value, expression)
 
-    def _boolean(self, expression: Expression, site: TextSite, term: Term) -> None:
+    def _boolean(self, expression: TypedExpression, site: TextSite, term: Term) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
             message = f"a condition is a boolean, not {describe(kind)}"

@@ -34,14 +34,14 @@ from lyra.vesper.check.steps import Steps, always_returns, merge
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import has_placeholder
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
-from lyra.vesper.ir.expressions import Constant, Expression, FieldOf, Name
-from lyra.vesper.ir.program import EffectStep, Machine, Step, Transition
+from lyra.vesper.ir.expressions import Constant, FieldOf, NodeVariable, TypedExpression
+from lyra.vesper.ir.program import EffectStep, Machine, Step, TransitionStep
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
-from lyra.vesper.values.types import ANY, STRING, Array, Type
+from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
 __all__ = ["EffectLowering"]
 
@@ -99,7 +99,9 @@ class EffectLowering:
         ]
 
     # ------------------------------------------------------------ requests
-    def _request(self, kind: str, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _request(
+        self, kind: str, step: StepDeclaration, scope: NameScope
+    ) -> tuple[TypedExpression, list[str], ValueType]:
         match kind:
             case "db.query":
                 return self._query(step, scope)
@@ -118,10 +120,10 @@ class EffectLowering:
         values = {name: self._value(setting, scope) for name, setting in step.parameters.items()}
         return map_of(values), [step.operation], ANY
 
-    def _value(self, setting: Setting, scope: NameScope) -> Expression:
+    def _value(self, setting: Setting, scope: NameScope) -> TypedExpression:
         return self.typing.value(setting.value, setting.path, scope)
 
-    def _query(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _query(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
         setting = step.settings["query"]
         if not isinstance(setting.value, str):
             self.state.error("wrong_form", "`query` is a text of SQL", setting.path, value=True)
@@ -143,14 +145,14 @@ class EffectLowering:
             return ""
         return setting.value
 
-    def _write(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _write(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
         table, data = self._table(step), step.settings["data"]
         if not isinstance(data.value, dict) or not data.value:
             self.state.error("wrong_form", "`data` maps columns to values", data.path, value=True)
         request = map_of({"table": Constant(type=STRING, value=table), "data": self._value(data, scope)})
         return request, [f"database.write.{table}"] if table else [], ANY
 
-    def _update(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _update(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
         table, where, changes = self._table(step), step.settings["where"], step.settings["set"]
         if not isinstance(changes.value, dict) or not changes.value:
             self.state.error("wrong_form", "`set` maps columns to values", changes.path, value=True)
@@ -167,7 +169,7 @@ class EffectLowering:
         )
         return request, [f"database.write.{table}"] if table else [], ANY
 
-    def _change(self, column: str, value: Any, path: Path, scope: NameScope) -> Expression:
+    def _change(self, column: str, value: Any, path: Path, scope: NameScope) -> TypedExpression:
         """The new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
         if isinstance(value, dict) and list(value) == ["expression"]:
             value, path, is_row = value["expression"], (*path, "expression"), True
@@ -185,7 +187,7 @@ class EffectLowering:
         bound = map_of({"p0": self.typing.value(value, path, scope)})
         return map_of({"sql": Constant(type=STRING, value=":p0"), "values": bound})
 
-    def _http(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _http(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
         provider = step.settings.get("provider")
         endpoint = step.settings.get("endpoint") or step.settings.get("url")
         name = provider.value if provider and isinstance(provider.value, str) else ""
@@ -195,7 +197,7 @@ class EffectLowering:
         if not name and not host:
             self.state.error("missing_key", "external_api_call has no `provider`", step.path)
         method = self._method(step)
-        values: dict[str, Expression] = {
+        values: dict[str, TypedExpression] = {
             "provider": Constant(type=STRING, value=name or host),
             "endpoint": self._value(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
             "method": Constant(type=STRING, value=method),
@@ -218,7 +220,9 @@ class EffectLowering:
             return "POST"
         return method
 
-    def _event(self, kind: str, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _event(
+        self, kind: str, step: StepDeclaration, scope: NameScope
+    ) -> tuple[TypedExpression, list[str], ValueType]:
         setting = step.settings["event_type"]
         values = {"event_type": self._value(setting, scope)}
         for key in ("data", "handler"):
@@ -227,7 +231,7 @@ class EffectLowering:
         name = setting.value if isinstance(setting.value, str) and not has_placeholder(setting.value) else "*"
         return map_of(values), [f"events.{kind.removeprefix('event.')}.{name}"], ANY
 
-    def _node(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _node(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
         setting = step.settings["node_id"]
         node_id = setting.value
         if not isinstance(node_id, str) or not (is_node_id(node_id) or is_node_id(f"{node_id}_v1")):
@@ -237,11 +241,11 @@ class EffectLowering:
             self.state.error("recursive_node", "the node calls itself", setting.path, value=True)
         inputs = step.settings.get("inputs")
         values = {key: self._value(item, scope) for key, item in step.parameters.items()}
-        parameters: Expression = self._value(inputs, scope) if inputs is not None else map_of(values)
+        parameters: TypedExpression = self._value(inputs, scope) if inputs is not None else map_of(values)
         request = map_of({"node_id": Constant(type=STRING, value=node_id), "parameters": parameters})
         return request, [], ANY
 
-    def _agent(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
+    def _agent(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
         agent = step.settings["agent"]
         prompt = step.settings.get("prompt") or step.settings.get("task") or step.settings.get("input")
         if prompt is None:
@@ -269,13 +273,13 @@ class EffectLowering:
         entity_setting = step.settings.get("entity")
         if entity_setting is None:
             self.state.warn("no_entity", "the transition has no `entity`: all executions share one state", step.path)
-            entity: Expression = Constant(type=STRING, value=str(setting.value))
+            entity: TypedExpression = Constant(type=STRING, value=str(setting.value))
         else:
             entity = self._value(entity_setting, scope)
         output = self.steps.output(step)
         self.steps.write(output, STRING, scope)
         return [
-            Transition(
+            TransitionStep(
                 machine=str(setting.value),
                 entity=entity,
                 source=source,
@@ -286,7 +290,9 @@ class EffectLowering:
             )
         ]
 
-    def _check_move(self, machine: Machine, source: Expression, target: Expression, step: StepDeclaration) -> None:
+    def _check_move(
+        self, machine: Machine, source: TypedExpression, target: TypedExpression, step: StepDeclaration
+    ) -> None:
         names = []
         for key, expression in (("from", source), ("to", target)):
             if not isinstance(expression, Constant) or not isinstance(expression.value, str):
@@ -303,11 +309,11 @@ class EffectLowering:
 
     # ------------------------------------------------------------ responses
     def _extract(
-        self, step: StepDeclaration, output: str, kind: Type, effect: str, scope: NameScope
-    ) -> tuple[tuple[str, Expression], ...]:
-        response = Name(type=kind, name=output)
+        self, step: StepDeclaration, output: str, kind: ValueType, effect: str, scope: NameScope
+    ) -> tuple[tuple[str, TypedExpression], ...]:
+        response = NodeVariable(type=kind, name=output)
         alias = QUERY_RESULT if effect == "db.query" else "response"
-        extract: list[tuple[str, Expression]] = []
+        extract: list[tuple[str, TypedExpression]] = []
         if effect in ("db.query", "http.call") and output != alias:
             extract.append((alias, response))
             self.steps.write(alias, kind, scope)
@@ -328,7 +334,7 @@ class EffectLowering:
             self.steps.write(name, value.type, scope)
         return tuple(extract)
 
-    def _path(self, text: Any, path: Path, scope: NameScope, response: Expression) -> Expression:
+    def _path(self, text: Any, path: Path, scope: NameScope, response: TypedExpression) -> TypedExpression:
         """A value of the response: an expression, a template, or a path inside the response."""
         if not isinstance(text, str) or has_placeholder(text):
             return self.typing.value(text, path, scope)

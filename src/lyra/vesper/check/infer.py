@@ -48,11 +48,10 @@ from lyra.vesper.expressions.terms import (
 from lyra.vesper.ir.expressions import (
     Aggregate,
     Arithmetic,
-    Call,
     Compare,
     Constant,
-    Expression,
     FieldOf,
+    FunctionCall,
     Host,
     IsNull,
     ItemOf,
@@ -61,13 +60,14 @@ from lyra.vesper.ir.expressions import (
     Logic,
     MapOf,
     Membership,
-    Name,
     Negate,
+    NodeVariable,
     Not,
     Old,
-    Project,
+    Projection,
     Quantifier,
-    Text,
+    TemplateText,
+    TypedExpression,
 )
 from lyra.vesper.loading.issues import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
@@ -84,12 +84,12 @@ from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
     describe,
     is_numeric,
     without_null,
@@ -111,7 +111,7 @@ class Typing:
         self._projects = False  # inside the argument of an aggregate or the collection of a quantifier
 
     # ------------------------------------------------------------ texts
-    def expression(self, text: Any, path: Path, scope: NameScope) -> Expression:
+    def expression(self, text: Any, path: Path, scope: NameScope) -> TypedExpression:
         """A text of the file as an expression; `any` after a remark. Numbers and words stand for themselves."""
         if not isinstance(text, str):
             return self.value(text, path, scope)
@@ -123,13 +123,13 @@ class Typing:
             return _nothing()
         return self.term(term, scope, site)
 
-    def condition(self, text: Any, path: Path, scope: NameScope) -> Expression:
+    def condition(self, text: Any, path: Path, scope: NameScope) -> TypedExpression:
         """An expression that must be a boolean."""
         expression = self.expression(text, path, scope)
         self._boolean(expression, TextSite(path), 0)
         return expression
 
-    def template(self, text: str, path: Path, scope: NameScope) -> Expression:
+    def template(self, text: str, path: Path, scope: NameScope) -> TypedExpression:
         """A template: the typed value of a single placeholder, else a text."""
         site = TextSite(path)
         try:
@@ -143,16 +143,16 @@ class Typing:
         if template.single is not None:
             return self.term(template.single, scope, site)
         parts = tuple(part if isinstance(part, str) else self._text_part(part, scope, site) for part in template.parts)
-        return Text(type=STRING, parts=parts, place=place)
+        return TemplateText(type=STRING, parts=parts, place=place)
 
-    def _text_part(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
+    def _text_part(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
         expression = self.term(term, scope, site)
         kind = without_null(expression.type)
-        if kind == BYTES or isinstance(kind, (Array, SetType, MapType, Record)):
+        if kind == BYTES or isinstance(kind, (Array, SetType, MapType, RecordType)):
             self._wrong("type", f"a value of type {describe(kind)} has no text", site, term.start)
         return expression
 
-    def value(self, value: Any, path: Path, scope: NameScope) -> Expression:
+    def value(self, value: Any, path: Path, scope: NameScope) -> TypedExpression:
         """A value of the file; texts inside it are templates."""
         place = self.state.document.value_place(path)
         if isinstance(value, str):
@@ -171,7 +171,7 @@ class Typing:
         )
 
     # ------------------------------------------------------------ terms
-    def term(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
+    def term(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
         """The expression of a term."""
         self._terms += 1
         if self._terms > TERMS_MAX:
@@ -209,18 +209,18 @@ class Typing:
                 return self._wrong("type", "* stands only in COUNT(*) of an aggregation", site, term.start)
         raise AssertionError(term)
 
-    def _wrong(self, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> Expression:
+    def _wrong(self, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> TypedExpression:
         self.state.mark(ERROR, code, message, site, offset, hint=hint)
         return _nothing(self.state.place(site, offset))
 
-    def _constant(self, value: Any, site: TextSite, offset: int) -> Expression:
+    def _constant(self, value: Any, site: TextSite, offset: int) -> TypedExpression:
         place = self.state.place(site, offset)
         if isinstance(value, int) and not isinstance(value, bool) and not INTEGER_MIN <= value <= INTEGER_MAX:
             return self._wrong("overflow", "the integer does not fit in 64 bits", site, offset)
         return Constant(type=constant_type(value), value=value, place=place)
 
     # ------------------------------------------------------------ names and paths
-    def _name(self, term: NameTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _name(self, term: NameTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         place = self.state.place(site, term.start)
         element = scope.element
         if element is not None and element.is_first and _has_field(element.type, term.name, scope):
@@ -228,27 +228,27 @@ class Typing:
         if term.name in scope.aliases:
             return scope.aliases[term.name]
         if term.name in scope.names:
-            return Name(type=scope.names[term.name], name=term.name, place=place)
+            return NodeVariable(type=scope.names[term.name], name=term.name, place=place)
         if element is not None and _has_field(element.type, term.name, scope):
             return self._element_field(term.name, scope, place)
         if term.name in AMBIENT:
             self.state.ambient.add(term.name)
-            return Name(type=ANY, name=term.name, place=place)
+            return NodeVariable(type=ANY, name=term.name, place=place)
         return self._undefined(term.name, scope, site, term.start)
 
-    def _element_field(self, name: str, scope: NameScope, place: tuple[int, int]) -> Expression:
+    def _element_field(self, name: str, scope: NameScope, place: tuple[int, int]) -> TypedExpression:
         element = scope.element
         assert element is not None
-        target = Name(type=element.type, name=element.name, place=place)
+        target = NodeVariable(type=element.type, name=element.name, place=place)
         return FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
 
-    def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> Expression:
+    def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> TypedExpression:
         if scope.is_contract:
             raise UndefinedName(name, offset)
         hint = close_to(name, {*scope.names, *scope.aliases})
         return self._wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
 
-    def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         direct = self._prefixed(term, scope, site)
         if direct is not None:
             return direct
@@ -256,11 +256,16 @@ class Typing:
         place = self.state.place(site, term.start)
         kind = without_null(target.type)
         has_null = isinstance(target.type, Nullable)
-        if isinstance(target, Name) and target.name == QUERY_RESULT and term.name != "length" and not self._projects:
+        if (
+            isinstance(target, NodeVariable)
+            and target.name == QUERY_RESULT
+            and term.name != "length"
+            and not self._projects
+        ):
             zero = Constant(type=INTEGER, value=0, place=place)
             target = ItemOf(type=ANY, target=target, index=zero, place=place)
             return FieldOf(type=ANY, target=target, name=term.name, place=place)
-        if isinstance(kind, Record):
+        if isinstance(kind, RecordType):
             return self._record_field(term, target, kind, site, has_null=has_null)
         if term.name == "length":
             if kind != ANY and not (is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType))):
@@ -275,7 +280,7 @@ class Typing:
         offset = term.end - len(term.name)
         return self._wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
 
-    def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> Expression | None:
+    def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> TypedExpression | None:
         """`inputs.NAME`, and in postconditions `outputs.NAME`, where no variable has that name."""
         if not isinstance(term.target, NameTerm) or term.target.name in scope.names:
             return None
@@ -287,13 +292,13 @@ class Typing:
             return None
         place = self.state.place(site, term.start)
         if term.name in names:
-            return Name(type=names[term.name], name=term.name, place=place)
+            return NodeVariable(type=names[term.name], name=term.name, place=place)
         offset = term.end - len(term.name)
         return self._wrong("unknown_field", f"there is no `{group}.{term.name}`", site, offset)
 
     def _record_field(
-        self, term: MemberTerm, target: Expression, kind: Record, site: TextSite, *, has_null: bool
-    ) -> Expression:
+        self, term: MemberTerm, target: TypedExpression, kind: RecordType, site: TextSite, *, has_null: bool
+    ) -> TypedExpression:
         place = self.state.place(site, term.start)
         field = kind.field(term.name)
         if field is None:
@@ -305,10 +310,12 @@ class Typing:
             type=nullable(field.type) if has_null else field.type, target=target, name=term.name, place=place
         )
 
-    def _projection(self, term: MemberTerm, target: Expression, item: Type, site: TextSite) -> Expression:
+    def _projection(
+        self, term: MemberTerm, target: TypedExpression, item: ValueType, site: TextSite
+    ) -> TypedExpression:
         inner = without_null(item)
-        kind: Type | None = ANY
-        if isinstance(inner, Record):
+        kind: ValueType | None = ANY
+        if isinstance(inner, RecordType):
             field = inner.field(term.name)
             kind = field.type if field else None
         elif isinstance(inner, MapType):
@@ -320,9 +327,9 @@ class Typing:
             message = f"the elements, of type {describe(inner)}, have no field `{term.name}`"
             return self._wrong("unknown_field", message, site, offset)
         kind = nullable(kind) if isinstance(item, Nullable) else kind
-        return Project(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
+        return Projection(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
 
-    def _index(self, term: IndexTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _index(self, term: IndexTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         target, index = self.term(term.target, scope, site), self.term(term.index, scope, site)
         kind, key = without_null(target.type), without_null(index.type)
         place = self.state.place(site, term.start)
@@ -330,7 +337,7 @@ class Typing:
             if key not in (ANY, INTEGER):
                 return self._wrong("type", f"an index is an integer, not {describe(key)}", site, term.index.start)
             return ItemOf(type=nullable(kind.item), target=target, index=index, place=place)
-        if isinstance(kind, (MapType, Record)):
+        if isinstance(kind, (MapType, RecordType)):
             if key != ANY and not is_text(key):
                 return self._wrong("type", f"a key is a string, not {describe(key)}", site, term.index.start)
             return ItemOf(
@@ -341,7 +348,7 @@ class Typing:
         return self._wrong("type", f"a value of type {describe(kind)} has no elements", site, term.target.end)
 
     # ------------------------------------------------------------ operators
-    def _unary(self, term: UnaryTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _unary(self, term: UnaryTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         place = self.state.place(site, term.start)
         inner = term.operand
         if term.operator == "-" and isinstance(inner, LiteralTerm) and _is_number(inner.value):
@@ -356,12 +363,12 @@ class Typing:
             return self._wrong("type", f"a value of type {describe(kind)} has no sign", site, term.start)
         return Negate(type=kind, operand=operand, place=place)
 
-    def _boolean(self, expression: Expression, site: TextSite, offset: int) -> None:
+    def _boolean(self, expression: TypedExpression, site: TextSite, offset: int) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
             self._wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset)
 
-    def _binary(self, term: BinaryTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _binary(self, term: BinaryTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         place = self.state.place(site, term.start)
         left, right = self.term(term.left, scope, site), self.term(term.right, scope, site)
         if term.operator in _LOGIC:
@@ -385,7 +392,7 @@ class Typing:
             return self._wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign)
         return Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
 
-    def _check_equal(self, left: Expression, right: Expression, site: TextSite, offset: int) -> None:
+    def _check_equal(self, left: TypedExpression, right: TypedExpression, site: TextSite, offset: int) -> None:
         if not may_equal(left.type, right.type):
             kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
             self.state.mark(WARNING, "never_equal", f"{kinds} are never equal", site, offset)
@@ -398,12 +405,14 @@ class Typing:
                 message = f"{other.value!r} is no value of {describe(kind)}"
                 self.state.mark(WARNING, "never_equal", message, site, offset, hint=hint)
 
-    def _membership(self, term: BinaryTerm, item: Expression, collection: Expression, site: TextSite) -> Expression:
+    def _membership(
+        self, term: BinaryTerm, item: TypedExpression, collection: TypedExpression, site: TextSite
+    ) -> TypedExpression:
         kind, place = without_null(collection.type), self.state.place(site, term.start)
-        inner: Type | None = None
+        inner: ValueType | None = None
         if isinstance(kind, (Array, SetType)):
             inner = kind.item
-        elif is_text(kind) or isinstance(kind, (MapType, Record)):
+        elif is_text(kind) or isinstance(kind, (MapType, RecordType)):
             inner = STRING
         elif kind not in (ANY, NULL):
             return self._wrong("type", f"a value of type {describe(kind)} contains nothing", site, term.sign)
@@ -413,14 +422,16 @@ class Typing:
         self._check_enum_members(item, collection, site, term.sign)
         return Membership(type=BOOLEAN, item=item, collection=collection, place=place)
 
-    def _check_enum_members(self, item: Expression, collection: Expression, site: TextSite, offset: int) -> None:
+    def _check_enum_members(
+        self, item: TypedExpression, collection: TypedExpression, site: TextSite, offset: int
+    ) -> None:
         kind = without_null(item.type)
         if isinstance(kind, EnumType) and isinstance(collection, ListOf):
             for member in collection.items:
                 self._check_equal(item, member, site, offset)
 
     # ------------------------------------------------------------ quantifiers
-    def _quantifier(self, term: QuantifierTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _quantifier(self, term: QuantifierTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         if term.collection is None:
             plural = f"{term.name}s"
             collection = self._name(NameTerm(name=plural, start=term.start, end=term.end), scope, site)
@@ -431,8 +442,15 @@ class Typing:
         return self._quantified(term.kind.lower(), term.name, collection, term.body, scope, site, offset)
 
     def _quantified(
-        self, kind: str, name: str, collection: Expression, body: Term, scope: NameScope, site: TextSite, offset: int
-    ) -> Expression:
+        self,
+        kind: str,
+        name: str,
+        collection: TypedExpression,
+        body: Term,
+        scope: NameScope,
+        site: TextSite,
+        offset: int,
+    ) -> TypedExpression:
         item = element_of(collection.type)
         if item is None:
             what = describe(without_null(collection.type))
@@ -442,7 +460,7 @@ class Typing:
         place = self.state.place(site, offset)
         return Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=inner, place=place)
 
-    def _collection(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
+    def _collection(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
         """A term whose `query_result.field` is that of every row."""
         outer, self._projects = self._projects, True
         try:
@@ -450,7 +468,7 @@ class Typing:
         finally:
             self._projects = outer
 
-    def _all_or_any(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _all_or_any(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         """`all(user.balance >= 0)` is FORALL user IN users; of an array of booleans, all of it."""
         kind = "forall" if term.function == "all" else "exists"
         if len(term.arguments) != 1:
@@ -458,7 +476,9 @@ class Typing:
         body = term.arguments[0]
         name = _plural_root(body, scope)
         if name is not None:
-            collection = Name(type=scope.names[f"{name}s"], name=f"{name}s", place=self.state.place(site, term.start))
+            collection = NodeVariable(
+                type=scope.names[f"{name}s"], name=f"{name}s", place=self.state.place(site, term.start)
+            )
             return self._quantified(kind, name, collection, body, scope, site, body.start)
         inner = self._collection(body, scope, site)
         item = element_of(inner.type)
@@ -470,11 +490,11 @@ class Typing:
             message = f"`{term.function}` takes an array of booleans, or a condition on the singular of one"
             return self._wrong("type", message, site, body.start)
         place = self.state.place(site, term.start)
-        element = Name(type=item, name="item", place=place)
+        element = NodeVariable(type=item, name="item", place=place)
         return Quantifier(type=BOOLEAN, kind=kind, name="item", collection=inner, body=element, place=place)
 
     # ------------------------------------------------------------ calls
-    def _call(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _call(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         name = term.function
         if name == "old":
             return self._old(term, scope, site)
@@ -490,7 +510,7 @@ class Typing:
         hint = close_to(name, (*FUNCTIONS, *AGGREGATES))
         return self._wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
 
-    def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         if len(term.arguments) != 1:
             return self._wrong("arity", "`old` takes one argument", site, term.start)
         if scope.in_old:
@@ -506,7 +526,7 @@ class Typing:
         slot = self.state.old_slots[text]
         return Old(type=operand.type, slot=slot, operand=operand, place=self.state.place(site, term.start))
 
-    def _aggregate(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _aggregate(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         function = term.function.lower()
         if len(term.arguments) != 1 or isinstance(term.arguments[0], StarTerm):
             return self._wrong("arity", f"`{term.function}` takes one collection", site, term.start)
@@ -522,7 +542,7 @@ class Typing:
             return self._wrong("type", f"`{term.function}` does not take elements of type {what}", site, argument.start)
         return Aggregate(type=kind, function=function, collection=collection, place=self.state.place(site, term.start))
 
-    def _built_in(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
+    def _built_in(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
         function = FUNCTIONS[term.function]
         place = self.state.place(site, term.start)
         if len(term.arguments) != len(function.parameters):
@@ -543,9 +563,9 @@ class Typing:
             result = self._round_type(arguments[1], result, site, term.arguments[1].start)
         if term.function == "matches":
             self._check_pattern(arguments[1], site, term.arguments[1].start)
-        return Call(type=result, function=term.function, arguments=arguments, place=place)
+        return FunctionCall(type=result, function=term.function, arguments=arguments, place=place)
 
-    def _round_type(self, scale: Expression, result: Type, site: TextSite, offset: int) -> Type:
+    def _round_type(self, scale: TypedExpression, result: ValueType, site: TextSite, offset: int) -> ValueType:
         if not isinstance(scale, Constant) or not isinstance(scale.value, int):
             return result
         if not 0 <= scale.value <= SCALE_MAX:
@@ -553,7 +573,7 @@ class Typing:
             return result
         return DecimalType(scale.value)
 
-    def _check_pattern(self, pattern: Expression, site: TextSite, offset: int) -> None:
+    def _check_pattern(self, pattern: TypedExpression, site: TextSite, offset: int) -> None:
         if isinstance(pattern, Constant) and isinstance(pattern.value, str):
             reason = pattern_problem(pattern.value)
             if reason:
@@ -561,11 +581,11 @@ class Typing:
 
 
 # ------------------------------------------------------------------ helpers
-_PARAMETERS: Final[dict[str, Callable[[Type], bool]]] = {
+_PARAMETERS: Final[dict[str, Callable[[ValueType], bool]]] = {
     "number": is_numeric,
     "text": is_text,
     "integer": lambda kind: kind == INTEGER,
-    "sized": lambda kind: is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType, Record)),
+    "sized": lambda kind: is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType, RecordType)),
 }
 
 
@@ -578,13 +598,13 @@ def pattern_problem(pattern: str) -> str:
     return ""
 
 
-def map_of(entries: dict[str, Expression], *, place: tuple[int, int] = (0, 0)) -> MapOf:
+def map_of(entries: dict[str, TypedExpression], *, place: tuple[int, int] = (0, 0)) -> MapOf:
     """A map of expressions; its type is a record without a name."""
-    kind = Record("", tuple(Field(name, value.type) for name, value in entries.items()))
+    kind = RecordType("", tuple(RecordField(name, value.type) for name, value in entries.items()))
     return MapOf(type=kind, entries=tuple(entries.items()), place=place)
 
 
-def aggregate_type(function: str, item: Type) -> Type | None:
+def aggregate_type(function: str, item: ValueType) -> ValueType | None:
     """The type of an aggregate over elements of a type; None where they cannot be aggregated so."""
     inner = without_null(item)
     if function == "count":
@@ -596,7 +616,7 @@ def aggregate_type(function: str, item: Type) -> Type | None:
     return inner if function == "sum" else nullable(DecimalType())
 
 
-def constant_type(value: Any) -> Type:
+def constant_type(value: Any) -> ValueType:
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -609,10 +629,10 @@ def constant_type(value: Any) -> Type:
     return STRING if isinstance(value, str) else ANY
 
 
-def field_type(kind: Type, name: str) -> Type | None:
+def field_type(kind: ValueType, name: str) -> ValueType | None:
     """The type of a field of a record or map; None where there is none of that name."""
     kind = without_null(kind)
-    if isinstance(kind, Record):
+    if isinstance(kind, RecordType):
         field = kind.field(name)
         return field.type if field else None
     if isinstance(kind, MapType):
@@ -620,10 +640,10 @@ def field_type(kind: Type, name: str) -> Type | None:
     return ANY if kind == ANY else None
 
 
-def _has_field(kind: Type, name: str, scope: NameScope) -> bool:
+def _has_field(kind: ValueType, name: str, scope: NameScope) -> bool:
     """Whether a bare name can mean a field of the element. Elements of unknown type have every field."""
     inner = without_null(kind)
-    if isinstance(inner, Record):
+    if isinstance(inner, RecordType):
         return inner.field(name) is not None
     return inner == ANY or (isinstance(inner, MapType) and name not in scope.names)
 
@@ -643,7 +663,7 @@ def _first_name(term: Term) -> str:
     return next((name for child in children(term) if (name := _first_name(child))), "")
 
 
-def _common_type(items: tuple[Expression, ...]) -> Type:
+def _common_type(items: tuple[TypedExpression, ...]) -> ValueType:
     kinds = [item.type for item in items]
     result = kinds[0] if kinds else ANY
     for kind in kinds[1:]:
@@ -655,6 +675,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
 
 
-def _nothing(place: tuple[int, int] = (0, 0)) -> Expression:
+def _nothing(place: tuple[int, int] = (0, 0)) -> TypedExpression:
     """What stands for an expression with a mistake."""
     return Constant(type=ANY, value=None, place=place)

@@ -13,7 +13,7 @@ import msgspec
 from lyra.errors import ParseError
 from lyra.vesper.check.lower import lower_node
 from lyra.vesper.check.semantics import judge_program
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issue, error_of, sorted_issues
 from lyra.vesper.nodes.loader import read_node
 from lyra.vesper.nodes.model import Node
@@ -35,7 +35,7 @@ def check_text(text: str, file: str = "<text>", *, strict: bool = False) -> list
     return check(node, strict=strict) if node is not None else issues
 
 
-def program_of(node: Node, *, strict: bool = False) -> Program:
+def program_of(node: Node, *, strict: bool = False) -> NodeProgram:
     """The program of a node; CheckError with all remarks in `fields["problems"]` where it has errors."""
     program, issues = _checked(node, strict=strict)
     if has_errors(issues):
@@ -43,7 +43,7 @@ def program_of(node: Node, *, strict: bool = False) -> Program:
     return program
 
 
-def lowered(node: Node) -> Program:
+def lowered(node: Node) -> NodeProgram:
     """The program of a node that may have errors: to look at, not to run."""
     return lower_node(node)[0]
 
@@ -52,7 +52,7 @@ def has_errors(issues: Sequence[Issue]) -> bool:
     return any(issue.severity == ERROR for issue in issues)
 
 
-def _checked(node: Node, *, strict: bool) -> tuple[Program, list[Issue]]:
+def _checked(node: Node, *, strict: bool) -> tuple[NodeProgram, list[Issue]]:
     program, state = lower_node(node)
     judge_program(program, state)
     issues = list(dict.fromkeys((*node.issues, *state.issues.items)))

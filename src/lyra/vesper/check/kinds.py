@@ -15,9 +15,9 @@ from lyra.vesper.values.types import (
     EnumType,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
     describe,
     is_numeric,
     without_null,
@@ -26,16 +26,16 @@ from lyra.vesper.values.types import (
 __all__ = ["arithmetic_type", "common", "element_of", "is_ordered", "is_text", "may_equal", "misfit", "nullable"]
 
 
-def nullable(kind: Type) -> Type:
+def nullable(kind: ValueType) -> ValueType:
     return kind if kind in (ANY, NULL) or isinstance(kind, Nullable) else Nullable(kind)
 
 
-def is_text(kind: Type) -> bool:
+def is_text(kind: ValueType) -> bool:
     kind = without_null(kind)
     return kind == STRING or isinstance(kind, EnumType)
 
 
-def element_of(kind: Type) -> Type | None:
+def element_of(kind: ValueType) -> ValueType | None:
     """The type of a collection's elements; None where it is no array or set."""
     kind = without_null(kind)
     if kind == ANY:
@@ -43,7 +43,7 @@ def element_of(kind: Type) -> Type | None:
     return kind.item if isinstance(kind, (Array, SetType)) else None
 
 
-def common(left: Type, right: Type) -> Type:
+def common(left: ValueType, right: ValueType) -> ValueType:
     """A type for values of both."""
     if left == right:
         return left
@@ -60,7 +60,7 @@ def common(left: Type, right: Type) -> Type:
     return ANY
 
 
-def is_ordered(left: Type, right: Type) -> bool:
+def is_ordered(left: ValueType, right: ValueType) -> bool:
     """Whether values of the two can stand in an order."""
     left, right = without_null(left), without_null(right)
     if ANY in (left, right):
@@ -71,7 +71,7 @@ def is_ordered(left: Type, right: Type) -> bool:
     return (is_text(left) and is_text(right)) or (left == right == TIMESTAMP)
 
 
-def may_equal(left: Type, right: Type) -> bool:
+def may_equal(left: ValueType, right: ValueType) -> bool:
     """Whether values of the two can be equal."""
     left, right = without_null(left), without_null(right)
     if left == right or left in (ANY, NULL) or right in (ANY, NULL):
@@ -82,14 +82,14 @@ def may_equal(left: Type, right: Type) -> bool:
         return not set(left.values).isdisjoint(right.values)
     if is_text(left) or is_text(right):
         return is_text(left) and is_text(right)
-    if isinstance(left, (Record, MapType)) and isinstance(right, (Record, MapType)):
+    if isinstance(left, (RecordType, MapType)) and isinstance(right, (RecordType, MapType)):
         return True
     if isinstance(left, (Array, SetType)) and isinstance(right, (Array, SetType)):
         return type(left) is type(right) and may_equal(left.item, right.item)
     return False
 
 
-def arithmetic_type(operator: str, left: Type, right: Type) -> Type | None:
+def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
     """The type of `left operator right`; None where there is none."""
     left, right = without_null(left), without_null(right)
     if operator == "+" and is_text(left) and is_text(right):
@@ -108,7 +108,7 @@ def arithmetic_type(operator: str, left: Type, right: Type) -> Type | None:
     return DecimalType(scales[0] + scales[1] if operator == "*" else max(scales[0], scales[1]))
 
 
-def misfit(actual: Type, declared: Type) -> str:
+def misfit(actual: ValueType, declared: ValueType) -> str:
     """Why values of a type cannot be values of another; empty where some can."""
     actual, declared = without_null(actual), without_null(declared)
     if actual in (ANY, NULL) or declared == ANY or actual == declared:
@@ -122,18 +122,18 @@ def misfit(actual: Type, declared: Type) -> str:
         return ""
     if isinstance(actual, (Array, SetType)) and isinstance(declared, (Array, SetType)):
         return misfit(actual.item, declared.item)
-    if isinstance(actual, Record) and isinstance(declared, Record):
+    if isinstance(actual, RecordType) and isinstance(declared, RecordType):
         return _record_misfit(actual, declared)
-    if isinstance(actual, (Record, MapType)) and isinstance(declared, (Record, MapType)):
+    if isinstance(actual, (RecordType, MapType)) and isinstance(declared, (RecordType, MapType)):
         return ""
     return _unlike(actual, declared)
 
 
-def _unlike(actual: Type, declared: Type) -> str:
+def _unlike(actual: ValueType, declared: ValueType) -> str:
     return f"{describe(actual)} is no {describe(declared)}"
 
 
-def _record_misfit(actual: Record, declared: Record) -> str:
+def _record_misfit(actual: RecordType, declared: RecordType) -> str:
     for field in actual.fields:
         wanted = declared.field(field.name)
         if wanted is None:

@@ -29,9 +29,9 @@ from lyra.vesper.values.types import (
     EnumType,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
     describe,
 )
 
@@ -42,19 +42,19 @@ _EXACT: Final = Context(
 )
 
 
-def literal_value(value: Any, kind: Type) -> Any:
+def literal_value(value: Any, kind: ValueType) -> Any:
     """The value of that type; ValueError where it is none."""
     if isinstance(kind, Nullable):
         return None if value is None else literal_value(value, kind.type)
     if kind == ANY:
         return value
-    result = _scalar(value, kind) if not isinstance(kind, (Array, SetType, MapType, Record)) else _many(value, kind)
+    result = _scalar(value, kind) if not isinstance(kind, (Array, SetType, MapType, RecordType)) else _many(value, kind)
     if result is None:
         raise ValueError(f"it is no {describe(kind)}")
     return result
 
 
-def _scalar(value: Any, kind: Type) -> Any:
+def _scalar(value: Any, kind: ValueType) -> Any:
     if kind == BOOLEAN:
         return value if isinstance(value, bool) else None
     if kind == STRING:
@@ -107,7 +107,7 @@ def _bytes(value: Any) -> bytes | None:
         return None
 
 
-def _many(value: Any, kind: Type) -> Any:
+def _many(value: Any, kind: ValueType) -> Any:
     match kind:
         case Array():
             return [literal_value(item, kind.item) for item in value] if isinstance(value, list) else None
@@ -122,12 +122,12 @@ def _many(value: Any, kind: Type) -> Any:
             if not isinstance(value, dict):
                 return None
             return {str(key): literal_value(item, kind.value) for key, item in value.items()}
-        case Record():
+        case RecordType():
             return _record(value, kind)
     return None
 
 
-def _record(value: Any, kind: Record) -> dict[str, Any] | None:
+def _record(value: Any, kind: RecordType) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     for name in value:

@@ -1,4 +1,4 @@
-"""From a node to its `Program`: types, constraints, contracts and steps, with every remark on the way.
+"""From a node to its `NodeProgram`: types, constraints, contracts and steps, with every remark on the way.
 
 `lower_node` always gives a program and the remarks; `program_of` gives the program of a node without errors. The
 digest is a hash over all that decides what the node does: comments, places and descriptions are no part of it.
@@ -27,27 +27,27 @@ from lyra.vesper.check.steps import Steps
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable
 from lyra.vesper.check.walk import depth_of, parts_of
-from lyra.vesper.ir.expressions import Name
-from lyra.vesper.ir.program import Contract, EffectStep, Input, Limits, Output, Program, Transition
+from lyra.vesper.ir.expressions import NodeVariable
+from lyra.vesper.ir.program import Contract, EffectStep, NodeInput, NodeLimits, NodeOutput, NodeProgram, TransitionStep
 from lyra.vesper.nodes.model import ContractText, FieldDeclaration, Node
 from lyra.vesper.values.limits import IR_DEPTH_MAX, MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
-from lyra.vesper.values.types import BOOLEAN, STRING, Field, Record, Type
+from lyra.vesper.values.types import BOOLEAN, STRING, RecordField, RecordType, ValueType
 
 __all__ = ["digest_of", "lower_node"]
 
-_ERROR_RECORD: Final = Record(
+_ERROR_RECORD: Final = RecordType(
     "error",
     (
-        Field("occurred", BOOLEAN),
-        Field("code", nullable(STRING)),
-        Field("message", nullable(STRING)),
-        Field("logged", BOOLEAN),
+        RecordField("occurred", BOOLEAN),
+        RecordField("code", nullable(STRING)),
+        RecordField("message", nullable(STRING)),
+        RecordField("logged", BOOLEAN),
     ),
 )
 _NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent"})
 
 
-def lower_node(node: Node) -> tuple[Program, CheckState]:
+def lower_node(node: Node) -> tuple[NodeProgram, CheckState]:
     """The program of a node and the state of the check; after an error the program is not fit to run."""
     state = CheckState(node)
     return _Lowering(state).program(), state
@@ -62,7 +62,7 @@ class _Lowering:
         self.constraints = Constraints(state, self.typing, self.types)
         self.contracts = ContractReader(state, self.typing)
 
-    def program(self) -> Program:
+    def program(self) -> NodeProgram:
         inputs = tuple(self._input(field) for field in self.node.inputs)
         success = tuple(self._output(field) for field in self.node.success)
         error = tuple(self._output(field) for field in self.node.error)
@@ -86,7 +86,7 @@ class _Lowering:
         self.state.end_names = dict(scope.names)
         node_rules = rules.of_node(NameScope(names=dict(names), inputs=names))
         preconditions, postconditions, invariants = self._contracts(names, success, error)
-        program = Program(
+        program = NodeProgram(
             node_id=self.node.node_id,
             kind=self.node.kind,
             intent=self.node.intent,
@@ -105,7 +105,7 @@ class _Lowering:
             denied=self.node.security.denied_capabilities,
             ambient=tuple(sorted(self.state.ambient - {"error"} | self._error_ambient(flow))),
             limits=self._limits(),
-            pure=not any(isinstance(part, (EffectStep, Transition)) for part in parts_of((flow, node_rules))),
+            pure=not any(isinstance(part, (EffectStep, TransitionStep)) for part in parts_of((flow, node_rules))),
             idempotency_key="idempotency_key" if "idempotency_key" in names else "",
         )
         if depth_of(program) > IR_DEPTH_MAX:
@@ -115,17 +115,17 @@ class _Lowering:
 
     def _error_ambient(self, flow: Any) -> set[str]:
         """`error` is an ambient object only where steps read it: postconditions have one of their own."""
-        return {part.name for part in parts_of(flow) if isinstance(part, Name) and part.name == "error"} & (
+        return {part.name for part in parts_of(flow) if isinstance(part, NodeVariable) and part.name == "error"} & (
             self.state.ambient
         )
 
     # ------------------------------------------------------------ fields
-    def _input(self, field: FieldDeclaration) -> Input:
+    def _input(self, field: FieldDeclaration) -> NodeInput:
         kind = self.types.of_field(field)
         default: Any = field.default
         if field.default is not msgspec.UNSET:
             default = self.state.literal(field.default, kind, (*field.path, "default"))
-        return Input(
+        return NodeInput(
             name=field.name,
             type=kind,
             required=field.required and field.default is msgspec.UNSET,
@@ -135,9 +135,9 @@ class _Lowering:
             description=field.description,
         )
 
-    def _output(self, field: FieldDeclaration) -> Output:
+    def _output(self, field: FieldDeclaration) -> NodeOutput:
         kind = self.types.of_field(field)
-        return Output(name=field.name, type=kind, required=field.required, sensitive=self._is_sensitive(field))
+        return NodeOutput(name=field.name, type=kind, required=field.required, sensitive=self._is_sensitive(field))
 
     def _is_sensitive(self, field: FieldDeclaration) -> bool:
         listed = self.node.security.sensitive_data
@@ -145,7 +145,7 @@ class _Lowering:
 
     # ------------------------------------------------------------ contracts
     def _contracts(
-        self, names: dict[str, Type], success: tuple[Output, ...], error: tuple[Output, ...]
+        self, names: dict[str, ValueType], success: tuple[NodeOutput, ...], error: tuple[NodeOutput, ...]
     ) -> tuple[tuple[Contract, ...], tuple[Contract, ...], tuple[Contract, ...]]:
         entry = NameScope(names=dict(names), inputs=names, is_contract=True, allows_hosts=True)
         after = dict(names)
@@ -169,23 +169,23 @@ class _Lowering:
     def _all_of(self, texts: tuple[ContractText, ...], scope: NameScope) -> tuple[Contract, ...]:
         return tuple(self.contracts.contract(text, scope) for text in texts)
 
-    def _output_contracts(self, success: tuple[Output, ...]) -> list[Contract]:
+    def _output_contracts(self, success: tuple[NodeOutput, ...]) -> list[Contract]:
         """Constraints of outputs hold like postconditions."""
         contracts: list[Contract] = []
         for field, output in zip(self.node.success, success, strict=True):
-            subject = Name(type=output.type, name=field.name, place=self.state.document.place(field.path))
+            subject = NodeVariable(type=output.type, name=field.name, place=self.state.document.place(field.path))
             checks = self.constraints.of_field(field, output.type, subject)
             contracts += [Contract(f"{field.name}: {check.text}", check.expression) for check in checks]
         return contracts
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> NodeLimits:
         performance = self.node.performance
         time_s = float(performance.timeout_seconds or TIME_S_DEFAULT)
         memory_mb = performance.memory_limit_mb or MEMORY_MB_DEFAULT
-        return Limits(time_s=min(time_s, TIME_S_MAX), memory_mb=min(memory_mb, MEMORY_MB_MAX))
+        return NodeLimits(time_s=min(time_s, TIME_S_MAX), memory_mb=min(memory_mb, MEMORY_MB_MAX))
 
 
-def digest_of(program: Program) -> str:
+def digest_of(program: NodeProgram) -> str:
     """A hash over everything that decides what a program does."""
     plain = _plain(program)
     return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir.program import Check, Machine
+from lyra.vesper.ir.program import Condition, Machine
 from lyra.vesper.nodes.model import MachineDeclaration
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.types import Type
+from lyra.vesper.values.types import ValueType
 
 __all__ = ["machine_of"]
 
 
 def machine_of(
-    state: CheckState, contracts: ContractReader, declared: MachineDeclaration, names: dict[str, Type]
+    state: CheckState, contracts: ContractReader, declared: MachineDeclaration, names: dict[str, ValueType]
 ) -> Machine:
     """The machine of a declaration; a state that is not listed is an error."""
     if not declared.states:
@@ -22,7 +22,7 @@ def machine_of(
     elif declared.initial not in declared.states:
         _unknown_state(state, declared, declared.initial, (*declared.path, "initial"))
     scope = NameScope(names=dict(names), inputs=names, allows_hosts=True)
-    moves: list[tuple[str, str, Check | None]] = []
+    moves: list[tuple[str, str, Condition | None]] = []
     for move in declared.moves:
         for key, name in (("from", move.source), ("to", move.target)):
             if declared.states and name not in declared.states:

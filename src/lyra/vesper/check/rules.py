@@ -14,7 +14,7 @@ from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import Steps
 from lyra.vesper.ir.expressions import Constant
-from lyra.vesper.ir.program import ErrorRule, ErrorValue, Retry, Step
+from lyra.vesper.ir.program import ErrorAnswer, ErrorRule, Step, StepRetry
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.durations import seconds_of
@@ -127,7 +127,7 @@ class ErrorRules:
         )
 
     def _action(
-        self, entry: dict[str, Any], path: Path, compensation: tuple[Step, ...], answer: ErrorValue | None
+        self, entry: dict[str, Any], path: Path, compensation: tuple[Step, ...], answer: ErrorAnswer | None
     ) -> str | None:
         action = entry.get("action")
         if action is None:
@@ -143,7 +143,7 @@ class ErrorRules:
             self.state.error("missing_key", "`map_to` has no error code", path, hint="map_to: CODE")
         return str(action)
 
-    def _answer(self, error: str, entry: dict[str, Any], path: Path, scope: NameScope) -> ErrorValue | None:
+    def _answer(self, error: str, entry: dict[str, Any], path: Path, scope: NameScope) -> ErrorAnswer | None:
         answers = self.steps.answers
         for key in ("return_error", "map_to"):
             if entry.get(key) is not None:
@@ -160,10 +160,10 @@ class ErrorRules:
             message = self.steps.typing.value(entry["message"], (*path, "message"), scope)
             fields = (("message", message),)  # type: ignore[assignment]
         self.state.codes.add(error)
-        return ErrorValue(Constant(type=STRING, value=error), fields)
+        return ErrorAnswer(Constant(type=STRING, value=error), fields)
 
     # ------------------------------------------------------------ retries
-    def retry(self, entry: Any, path: Path) -> Retry | None:
+    def retry(self, entry: Any, path: Path) -> StepRetry | None:
         """A retry policy out of `retry_policy` or of a rule."""
         if not isinstance(entry, dict):
             self.state.error("wrong_form", "a retry policy is a mapping", path, value=True)
@@ -182,7 +182,7 @@ class ErrorRules:
             self.state.error("bad_duration", f"`{delay_key}` is a duration such as 1s", (*path, delay_key), value=True)
             delay = 1.0
         base = self._count(entry, "backoff_base", path)
-        return Retry(attempts=max(1, count), backoff=backoff, base=base or 2, initial_delay_s=delay)
+        return StepRetry(attempts=max(1, count), backoff=backoff, base=base or 2, initial_delay_s=delay)
 
     def _count(self, entry: dict[str, Any], key: str, path: Path) -> int | None:
         value = entry.get(key)
@@ -196,7 +196,7 @@ class ErrorRules:
             return None
         return value
 
-    def policy_of(self, step: StepDeclaration, rules: tuple[ErrorRule, ...]) -> Retry | None:
+    def policy_of(self, step: StepDeclaration, rules: tuple[ErrorRule, ...]) -> StepRetry | None:
         """The step's retry policy, or that of its first rule with one."""
         setting: Setting | None = step.settings.get("retry_policy")
         if setting is not None and setting.value is not None:

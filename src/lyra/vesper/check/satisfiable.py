@@ -14,8 +14,18 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir.expressions import Compare, Constant, Expression, FieldOf, IsNull, Length, Logic, Name, Not
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.expressions import (
+    Compare,
+    Constant,
+    FieldOf,
+    IsNull,
+    Length,
+    Logic,
+    NodeVariable,
+    Not,
+    TypedExpression,
+)
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.types import INTEGER, without_null
 
 __all__ = ["folded", "judge_contracts"]
@@ -23,7 +33,7 @@ __all__ = ["folded", "judge_contracts"]
 _MIRROR: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
-def judge_contracts(program: Program, state: CheckState) -> None:
+def judge_contracts(program: NodeProgram, state: CheckState) -> None:
     """Remarks on constant contracts, and on bounds of an input that contradict each other."""
     declared = state.node.contracts
     groups = (
@@ -41,7 +51,7 @@ def judge_contracts(program: Program, state: CheckState) -> None:
     _bounds(program, state)
 
 
-def folded(expression: Expression) -> bool | None:
+def folded(expression: TypedExpression) -> bool | None:
     """True or false where an expression is constant; None where it depends on a value."""
     match expression:
         case Constant(value=bool() as value):
@@ -127,7 +137,7 @@ class _Range(msgspec.Struct):
             self.high, self.high_open = value, operator == "<"
 
 
-def _bounds(program: Program, state: CheckState) -> None:
+def _bounds(program: NodeProgram, state: CheckState) -> None:
     ranges: dict[str, _Range] = {}
     reported: set[str] = set()
     for source in program.inputs:
@@ -141,7 +151,7 @@ def _bounds(program: Program, state: CheckState) -> None:
 
 
 def _narrow(
-    expression: Expression,
+    expression: TypedExpression,
     ranges: dict[str, _Range],
     reported: set[str],
     state: CheckState,
@@ -160,7 +170,7 @@ def _narrow(
             state.error("contradiction", f"no value of `{name}` is left: its bounds contradict each other", path)
 
 
-def _comparisons(expression: Expression) -> list[tuple[str, Expression, Any]]:
+def _comparisons(expression: TypedExpression) -> list[tuple[str, TypedExpression, Any]]:
     """The comparisons with constants that must all hold."""
     match expression:
         case Logic(operator="and"):
@@ -174,9 +184,9 @@ def _comparisons(expression: Expression) -> list[tuple[str, Expression, Any]]:
     return []
 
 
-def _path_text(expression: Expression, value_name: str) -> str | None:
+def _path_text(expression: TypedExpression, value_name: str) -> str | None:
     match expression:
-        case Name():
+        case NodeVariable():
             return value_name if value_name and expression.name == "value" else expression.name
         case FieldOf():
             target = _path_text(expression.target, value_name)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.ir.expressions import Expression
-from lyra.vesper.values.types import Type
+from lyra.vesper.ir.expressions import TypedExpression
+from lyra.vesper.values.types import ValueType
 
 __all__ = ["AMBIENT", "Element", "NameScope", "UndefinedName"]
 
@@ -28,21 +28,21 @@ class Element(msgspec.Struct, frozen=True):
     """The element of a transform: its fields may be named without it."""
 
     name: str
-    type: Type
+    type: ValueType
     is_first: bool = False  # its fields come before variables of the same name
 
 
 class NameScope(msgspec.Struct):
     """Names and types, and rules of the place."""
 
-    names: dict[str, Type]
-    aliases: dict[str, Expression] = {}
+    names: dict[str, ValueType]
+    aliases: dict[str, TypedExpression] = {}
     element: Element | None = None
-    inputs: dict[str, Type] = {}  # for inputs.NAME
-    outputs: dict[str, Type] = {}  # for outputs.NAME, in postconditions
+    inputs: dict[str, ValueType] = {}  # for inputs.NAME
+    outputs: dict[str, ValueType] = {}  # for outputs.NAME, in postconditions
     is_contract: bool = False  # an undefined name is UndefinedName instead of a remark
     allows_hosts: bool = False  # unknown functions are predicates of the embedding program
-    entry: dict[str, Type] | None = None  # what old() can see; None: no old() here
+    entry: dict[str, ValueType] | None = None  # what old() can see; None: no old() here
     in_old: bool = False
 
     def changed(self, **changes: Any) -> NameScope:
@@ -51,7 +51,7 @@ class NameScope(msgspec.Struct):
         values["names"] = dict(self.names)
         return NameScope(**(values | changes))
 
-    def with_name(self, name: str, kind: Type) -> NameScope:
+    def with_name(self, name: str, kind: ValueType) -> NameScope:
         scope = self.changed()
         scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in self.aliases.items() if alias != name}

@@ -18,7 +18,7 @@ from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import always_returns
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.nodes.model import FieldDeclaration, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import MEMORY_MB_MAX, TIME_S_MAX
@@ -41,17 +41,17 @@ _RESERVED: Final = frozenset({*KEYWORDS, *FORMS, "true", "false", "null"})
 _INTENT_CHARS_MIN: Final = 10
 _STEPS_WITHOUT_CONTRACTS_MAX: Final = 5
 
-Rule = Callable[[Program, CheckState], None]
+Rule = Callable[[NodeProgram, CheckState], None]
 
 
-def judge_program(program: Program, state: CheckState) -> None:
+def judge_program(program: NodeProgram, state: CheckState) -> None:
     """Add the remarks of all rules."""
     for rule in RULES:
         rule(program, state)
 
 
 # ------------------------------------------------------------------ names
-def node_type(_: Program, state: CheckState) -> None:
+def node_type(_: NodeProgram, state: CheckState) -> None:
     kind = state.node.kind
     if kind and kind not in NODE_TYPES:
         hint = close_to(kind, NODE_TYPES)
@@ -60,7 +60,7 @@ def node_type(_: Program, state: CheckState) -> None:
         )
 
 
-def versions(_: Program, state: CheckState) -> None:
+def versions(_: NodeProgram, state: CheckState) -> None:
     written = state.node.metadata.version
     if written and is_node_id(f"x_v{written}") and is_node_id(state.node.node_id):
         major = version_of(state.node.node_id)[0]
@@ -69,14 +69,14 @@ def versions(_: Program, state: CheckState) -> None:
             state.warn("version", message, ("metadata", "version"), value=True)
 
 
-def reserved_words(_: Program, state: CheckState) -> None:
+def reserved_words(_: NodeProgram, state: CheckState) -> None:
     fields: tuple[FieldDeclaration, ...] = (*state.node.inputs, *state.node.success, *state.node.error)
     for field in fields:
         if field.name in _RESERVED:
             state.error("reserved_word", f"`{field.name}` is a word of the language", field.path)
 
 
-def duplicate_steps(_: Program, state: CheckState) -> None:
+def duplicate_steps(_: NodeProgram, state: CheckState) -> None:
     seen: dict[str, StepDeclaration] = {}
     for step in state.node.all_steps():
         if not step.is_named:
@@ -88,7 +88,7 @@ def duplicate_steps(_: Program, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ flow
-def outputs(program: Program, state: CheckState) -> None:
+def outputs(program: NodeProgram, state: CheckState) -> None:
     """Every path returns, or the variables named like outputs are written."""
     if not state.node.flow and not state.is_broken:
         state.warn("empty_flow", "the node has no steps", ("flow",) if state.has_path(("flow",)) else ())
@@ -108,7 +108,7 @@ def outputs(program: Program, state: CheckState) -> None:
             state.warn("maybe_missing", f"the output `{field.name}` is not written on every path", field.path)
 
 
-def error_coverage(program: Program, state: CheckState) -> None:
+def error_coverage(program: NodeProgram, state: CheckState) -> None:
     """Codes that are declared and never answered."""
     answered = {*CODES, *state.codes, *(rule.code for rule in state.node.error_handling)}
     for output, field in zip(program.error, state.node.error, strict=True):
@@ -121,7 +121,7 @@ def error_coverage(program: Program, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ rights
-def capability_closure(_: Program, state: CheckState) -> None:
+def capability_closure(_: NodeProgram, state: CheckState) -> None:
     declared = state.node.security.capabilities_required
     for capability, path in state.needed.items():
         if covering(capability, declared) is None:
@@ -139,20 +139,20 @@ def _conflicts(state: CheckState) -> Iterator[tuple[Path, str, str]]:
                 yield ("security", "capabilities_required", index), capability, denied
 
 
-def dangerous_capabilities(_: Program, state: CheckState) -> None:
+def dangerous_capabilities(_: NodeProgram, state: CheckState) -> None:
     for index, capability in enumerate(state.node.security.capabilities_required):
         if any(matches(capability, danger) or matches(danger, capability) for danger in DANGEROUS):
             path = ("security", "capabilities_required", index)
             state.warn("dangerous_capability", f"`{capability}` can do harm outside the node", path, value=True)
 
 
-def audit(program: Program, state: CheckState) -> None:
+def audit(program: NodeProgram, state: CheckState) -> None:
     if not program.pure and state.node.security.audit_level == "none":
         path = ("security", "audit_level")
         state.warn("no_audit", "the node acts outside, and nothing of it is recorded", path, value=True)
 
 
-def sensitive_names(_: Program, state: CheckState) -> None:
+def sensitive_names(_: NodeProgram, state: CheckState) -> None:
     listed = state.node.security.sensitive_data
     if isinstance(listed, bool):
         return
@@ -165,7 +165,7 @@ def sensitive_names(_: Program, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ numbers
-def latencies(_: Program, state: CheckState) -> None:
+def latencies(_: NodeProgram, state: CheckState) -> None:
     numbers = state.node.performance
     expected, p99, highest = numbers.expected_latency_ms, numbers.p99_latency_ms, numbers.max_latency_ms
     if expected is not None and p99 is not None and expected > p99:
@@ -179,7 +179,7 @@ def latencies(_: Program, state: CheckState) -> None:
         state.warn("latency", message, ("performance", "timeout_seconds"), value=True)
 
 
-def resource_limits(_: Program, state: CheckState) -> None:
+def resource_limits(_: NodeProgram, state: CheckState) -> None:
     numbers = state.node.performance
     if numbers.timeout_seconds is not None and not 0 < numbers.timeout_seconds <= TIME_S_MAX:
         message = f"a time-out is more than 0 and at most {int(TIME_S_MAX)} seconds"
@@ -190,7 +190,7 @@ def resource_limits(_: Program, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ documentation and tests
-def inputs_of_tests(_: Program, state: CheckState) -> None:
+def inputs_of_tests(_: NodeProgram, state: CheckState) -> None:
     """Tests in the file name inputs that exist."""
     names = {field.name for field in state.node.inputs}
     for index, case in enumerate(state.node.testing.test_cases):
@@ -201,7 +201,7 @@ def inputs_of_tests(_: Program, state: CheckState) -> None:
                 state.warn("unknown_input", f"the node has no input `{name}`", path, hint=hint)
 
 
-def dependencies(_: Program, state: CheckState) -> None:
+def dependencies(_: NodeProgram, state: CheckState) -> None:
     for index, name in enumerate(state.node.metadata.dependencies):
         if not is_node_id(name) and not is_node_id(f"{name}_v1"):
             path = ("metadata", "dependencies", index)
@@ -210,7 +210,7 @@ def dependencies(_: Program, state: CheckState) -> None:
             state.warn("recursive_node", "the node depends on itself", ("metadata", "dependencies", index), value=True)
 
 
-def advice(program: Program, state: CheckState) -> None:
+def advice(program: NodeProgram, state: CheckState) -> None:
     node = state.node
     if not node.metadata.description:
         state.info(

@@ -29,7 +29,7 @@ from lyra.vesper.expressions.terms import (
     UnaryTerm,
     children,
 )
-from lyra.vesper.ir.expressions import Constant, Expression
+from lyra.vesper.ir.expressions import Constant, TypedExpression
 from lyra.vesper.loading.issues import ERROR
 from lyra.vesper.values.types import STRING
 
@@ -77,15 +77,15 @@ class Sql:
 
     # ------------------------------------------------------------ queries
     def query_of(
-        self, text: str, path: Path, scope: NameScope, named: dict[str, Expression]
-    ) -> tuple[str, dict[str, Expression]]:
+        self, text: str, path: Path, scope: NameScope, named: dict[str, TypedExpression]
+    ) -> tuple[str, dict[str, TypedExpression]]:
         """The query with parameters `:p0` …, and their values. `named` are the values of `:name` in the text."""
         try:
             template = parse_template(text)
         except ParseError as error:
             self.state.syntax(error, TextSite(path))
             return text, {}
-        values: dict[str, Expression] = {}
+        values: dict[str, TypedExpression] = {}
         parts: list[str] = []
         for part in template.parts:
             if isinstance(part, str):
@@ -112,7 +112,9 @@ class Sql:
                 )
                 return
 
-    def _named(self, query: str, named: dict[str, Expression], values: dict[str, Expression], path: Path) -> str:
+    def _named(
+        self, query: str, named: dict[str, TypedExpression], values: dict[str, TypedExpression], path: Path
+    ) -> str:
         used: dict[str, str] = {}
 
         def renamed(match: re.Match[str]) -> str:
@@ -133,10 +135,10 @@ class Sql:
         return query
 
     # ------------------------------------------------------------ rows
-    def where(self, value: object, path: Path, scope: NameScope) -> Expression:
+    def where(self, value: object, path: Path, scope: NameScope) -> TypedExpression:
         """The condition of an update: a mapping of columns to values, or an expression over the row."""
         if isinstance(value, dict) and value:
-            values: dict[str, Expression] = {}
+            values: dict[str, TypedExpression] = {}
             parts = []
             for column, item in value.items():
                 expression = self.typing.value(item, (*path, column), scope)
@@ -158,12 +160,12 @@ class Sql:
             return _sql("1 = 0", {})
         return self.row(term, site, scope)
 
-    def row(self, term: Term, site: TextSite, scope: NameScope) -> Expression:
+    def row(self, term: Term, site: TextSite, scope: NameScope) -> TypedExpression:
         """An expression over the columns of a row."""
-        values: dict[str, Expression] = {}
+        values: dict[str, TypedExpression] = {}
         return _sql(self._row(term, site, scope, values), values)
 
-    def _row(self, term: Term, site: TextSite, scope: NameScope, values: dict[str, Expression]) -> str:
+    def _row(self, term: Term, site: TextSite, scope: NameScope, values: dict[str, TypedExpression]) -> str:
         match term:
             case NameTerm():
                 return _quoted(term.name)
@@ -194,7 +196,7 @@ class Sql:
         self.state.mark(ERROR, "not_sql", "this has no form in SQL: write it as a placeholder", site, term.start)
         return "NULL"
 
-    def _literal_template(self, text: str, site: TextSite, offset: int, scope: NameScope) -> Expression:
+    def _literal_template(self, text: str, site: TextSite, offset: int, scope: NameScope) -> TypedExpression:
         """A quoted text inside a condition: a placeholder alone in it is the value itself."""
         try:
             template = parse_template(text)
@@ -208,13 +210,13 @@ class Sql:
         self.state.mark(ERROR, "unbound_placeholder", "a placeholder inside a quoted text is not bound", site, offset)
         return Constant(type=STRING, value=text)
 
-    def _bound(self, expression: Expression, values: dict[str, Expression]) -> str:
+    def _bound(self, expression: TypedExpression, values: dict[str, TypedExpression]) -> str:
         name = f"p{len(values)}"
         values[name] = expression
         return f":{name}"
 
 
-def _sql(text: str, values: dict[str, Expression]) -> Expression:
+def _sql(text: str, values: dict[str, TypedExpression]) -> TypedExpression:
     return map_of({"sql": Constant(type=STRING, value=text), "values": map_of(values)})
 
 

@@ -9,11 +9,11 @@ import msgspec
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.literals import literal_value
-from lyra.vesper.ir.expressions import Expression
+from lyra.vesper.ir.expressions import TypedExpression
 from lyra.vesper.ir.program import Step
 from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node
-from lyra.vesper.values.types import Type
+from lyra.vesper.values.types import ValueType
 
 __all__ = ["CheckState", "TextSite"]
 
@@ -32,7 +32,7 @@ class CheckState:
         self.node = node
         self.document = node.document
         self.issues = Issues()
-        self.olds: list[Expression] = []  # by slot
+        self.olds: list[TypedExpression] = []  # by slot
         self.old_slots: dict[str, int] = {}  # printed expression → slot
         self.ambient: set[str] = set()
         self.needed: dict[str, Path] = {}  # implied capability → the step that needs it
@@ -41,7 +41,7 @@ class CheckState:
             issue.severity == ERROR and issue.path.startswith("flow") for issue in node.issues
         )  # a step could not be read: what it writes is not known
         self.flow: tuple[Step, ...] = ()  # the steps, once they are lowered
-        self.end_names: dict[str, Type] = {}  # variables at the end of the flow
+        self.end_names: dict[str, ValueType] = {}  # variables at the end of the flow
         self.codes: set[str] = set()  # error codes that the flow can answer with
 
     # ------------------------------------------------------------ remarks
@@ -75,7 +75,7 @@ class CheckState:
     def has_path(self, path: Path) -> bool:
         return path in self.document.places
 
-    def literal(self, value: Any, kind: Type, path: Path) -> Any:
+    def literal(self, value: Any, kind: ValueType, path: Path) -> Any:
         """A value of the file as a value of a type; None after a remark where it is none."""
         if value is None:
             return None

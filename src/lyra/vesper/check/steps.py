@@ -21,26 +21,26 @@ from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.walk import names_in, writes_of
 from lyra.vesper.expressions.templates import has_placeholder
 from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.expressions import Expression, MatrixProduct, Rounded
+from lyra.vesper.ir.expressions import MatrixProduct, Rounded, TypedExpression
 from lyra.vesper.ir.program import (
-    Assign,
-    Branch,
-    Check,
+    AssignStep,
+    BranchStep,
+    Condition,
     EffectStep,
-    ErrorValue,
-    ForEach,
-    Loop,
-    Parallel,
-    Return,
+    ErrorAnswer,
+    ForEachStep,
+    LoopStep,
+    ParallelStep,
+    ReturnStep,
     Step,
-    Validate,
+    ValidateStep,
 )
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.operations import CUSTOM, EFFECTS, OPERATIONS, operation_named
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import ITERATIONS_DEFAULT, ITERATIONS_MAX, SCALE_MAX
 from lyra.vesper.values.names import is_identifier
-from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, Type, describe, is_numeric, without_null
+from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, ValueType, describe, is_numeric, without_null
 
 __all__ = ["Steps", "always_returns"]
 
@@ -120,7 +120,7 @@ class Steps:
                 self.state.warn("no_effect", f"`{key}` has no effect on a step that does not act outside", path)
 
     # ------------------------------------------------------------ parts of steps
-    def guards(self, step: StepDeclaration, scope: NameScope, key: str = "guards") -> tuple[Check, ...]:
+    def guards(self, step: StepDeclaration, scope: NameScope, key: str = "guards") -> tuple[Condition, ...]:
         setting = step.settings.get(key)
         if setting is None or setting.value is None:
             return ()
@@ -139,7 +139,7 @@ class Steps:
             checks.append(self.contracts.guard(guard, guard_path, scope))
         return tuple(checks)
 
-    def base(self, step: StepDeclaration, guards: tuple[Check, ...] = ()) -> dict[str, Any]:
+    def base(self, step: StepDeclaration, guards: tuple[Condition, ...] = ()) -> dict[str, Any]:
         return {"name": step.name, "guards": guards, "place": self.state.document.place(step.path)}
 
     def output(self, step: StepDeclaration) -> str:
@@ -156,13 +156,13 @@ class Steps:
             self.state.error("reserved_word", f"`{name}` is a word of the language", setting.path, value=True)
         return name
 
-    def bind(self, step: StepDeclaration, kind: Type, scope: NameScope) -> str:
+    def bind(self, step: StepDeclaration, kind: ValueType, scope: NameScope) -> str:
         """Write the step's variable."""
         name = self.output(step)
         self.write(name, kind, scope)
         return name
 
-    def write(self, name: str, kind: Type, scope: NameScope) -> None:
+    def write(self, name: str, kind: ValueType, scope: NameScope) -> None:
         scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in scope.aliases.items() if alias != name}
 
@@ -175,7 +175,7 @@ class Steps:
         }
         return scope.changed(aliases=scope.aliases | values)
 
-    def value_of(self, setting: Setting, scope: NameScope) -> Expression:
+    def value_of(self, setting: Setting, scope: NameScope) -> TypedExpression:
         """An expression, or a template where the text has a placeholder."""
         if isinstance(setting.value, str) and not has_placeholder(setting.value):
             return self.typing.expression(setting.value, setting.path, scope)
@@ -183,14 +183,14 @@ class Steps:
 
     # ------------------------------------------------------------ operations
     def validation(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
-        checks: tuple[Check, ...] = ()
+        checks: tuple[Condition, ...] = ()
         for key in ("guards", "conditions", "condition", "rules", "checks"):
             checks += self.guards(step, scope, key)
         if not checks:
             self.state.error("missing_key", "the validation has no `guards`", step.path)
-        return [Validate(checks=checks, failure=self._failure(step, scope), **self.base(step))]
+        return [ValidateStep(checks=checks, failure=self._failure(step, scope), **self.base(step))]
 
-    def _failure(self, step: StepDeclaration, scope: NameScope) -> ErrorValue | None:
+    def _failure(self, step: StepDeclaration, scope: NameScope) -> ErrorAnswer | None:
         setting = step.settings.get("return_error")
         if setting is not None:
             return self.answers.error_of(setting.value, setting.path, scope)
@@ -213,7 +213,7 @@ class Steps:
         otherwise = self.block(step.blocks.get("else", ()), sides[1])
         is_over = always_returns(then), always_returns(otherwise)
         merge(scope, [side for side, over in zip(sides, is_over, strict=True) if not over] or [scope.changed()])
-        branch = Branch(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
+        branch = BranchStep(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
         return [branch]
 
     def arithmetic(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
@@ -227,9 +227,9 @@ class Steps:
         (self.state.quotients.add if is_quotient and not isinstance(value, Rounded) else self.state.quotients.discard)(
             name
         )
-        return [Assign(target=name, value=value, **self.base(step, guards))]
+        return [AssignStep(target=name, value=value, **self.base(step, guards))]
 
-    def _rounded(self, step: StepDeclaration, value: Expression) -> Expression:
+    def _rounded(self, step: StepDeclaration, value: TypedExpression) -> TypedExpression:
         scale, rounding = step.settings.get("scale"), step.settings.get("rounding")
         if rounding is not None and rounding.value not in _ROUNDINGS:
             self.state.error("unknown_word", f"`rounding` is one of {', '.join(_ROUNDINGS)}", rounding.path, value=True)
@@ -258,13 +258,13 @@ class Steps:
             return ()
         value = self.typing.template(setting.value, setting.path, self.parameters(step, scope))
         name = self.bind(step, value.type, scope)
-        return [Assign(target=name, value=value, **self.base(step, guards))]
+        return [AssignStep(target=name, value=value, **self.base(step, guards))]
 
     def data_transform(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         value = self.transforms.transform(step, scope)
         name = self.bind(step, value.type, scope)
-        return [Assign(target=name, value=value, **self.base(step, guards))]
+        return [AssignStep(target=name, value=value, **self.base(step, guards))]
 
     def matrix_multiply(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
@@ -282,7 +282,7 @@ class Steps:
         kind = Array(Array(common(*items)))
         name = self.bind(step, kind, scope)
         product = MatrixProduct(type=kind, left=left, right=right, place=left.place)
-        return [Assign(target=name, value=product, **self.base(step, guards))]
+        return [AssignStep(target=name, value=product, **self.base(step, guards))]
 
     def returns(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
@@ -292,15 +292,15 @@ class Steps:
             self.state.error("wrong_form", "a return is a success or an error, not both", error.path)
         if error is not None:
             value = self.answers.error_of(error.value, error.path, scope)
-            return [Return(error=value, **self.base(step, guards))]
+            return [ReturnStep(error=value, **self.base(step, guards))]
         if success is None:
             path = (*step.path, "parameters") if step.parameters else step.path
             if not step.parameters and self.state.node.success:
                 self.state.error("missing_key", "the return has neither `return_success` nor `return_error`", step.path)
-                return [Return(success=(), **self.base(step, guards))]
+                return [ReturnStep(success=(), **self.base(step, guards))]
             success = Setting({name: setting.value for name, setting in step.parameters.items()}, path)
         fields = self.answers.success_of(success.value, success.path, scope)
-        return [Return(success=fields, **self.base(step, guards))]
+        return [ReturnStep(success=fields, **self.base(step, guards))]
 
     def for_each(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
@@ -313,7 +313,7 @@ class Steps:
             item = ANY
         variable = self._variable(step)
         steps = self._repeated(step, scope, {variable: item})
-        return [ForEach(collection=collection, variable=variable, steps=steps, **self.base(step, guards))]
+        return [ForEachStep(collection=collection, variable=variable, steps=steps, **self.base(step, guards))]
 
     def _variable(self, step: StepDeclaration) -> str:
         setting = step.settings.get("as")
@@ -324,7 +324,7 @@ class Steps:
             return "item"
         return setting.value
 
-    def _repeated(self, step: StepDeclaration, scope: NameScope, extra: dict[str, Type]) -> tuple[Step, ...]:
+    def _repeated(self, step: StepDeclaration, scope: NameScope, extra: dict[str, ValueType]) -> tuple[Step, ...]:
         """The steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number of
         such walks is bounded, since loops inside loops multiply them."""
         before = dict(scope.names)
@@ -364,7 +364,7 @@ class Steps:
                 "bad_value", f"`max_iterations` is a whole number from 1 to {ITERATIONS_MAX}", limit.path, value=True
             )
             count = ITERATIONS_DEFAULT
-        return [Loop(condition=check.expression, max_iterations=count, steps=steps, **self.base(step, guards))]
+        return [LoopStep(condition=check.expression, max_iterations=count, steps=steps, **self.base(step, guards))]
 
     def parallel(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
@@ -376,14 +376,14 @@ class Steps:
             lowered = self.lower(declaration, side)
             steps += lowered
             sides.append(side)
-            if any(isinstance(part, Return) for part in lowered):
+            if any(isinstance(part, ReturnStep) for part in lowered):
                 self.state.error("parallel", "a return cannot stand among parallel steps", declaration.path)
             self._check_parallel(declaration, lowered, written)
         for side in sides:
             for name, kind in side.names.items():
                 if scope.names.get(name) != kind:
                     scope.names[name] = kind
-        return [Parallel(steps=tuple(steps), **self.base(step, guards))]
+        return [ParallelStep(steps=tuple(steps), **self.base(step, guards))]
 
     def _check_parallel(self, declaration: StepDeclaration, steps: Sequence[Step], written: dict[str, str]) -> None:
         reads, writes = names_in(steps), writes_of(steps)
@@ -407,7 +407,7 @@ _OPERATIONS: Final[dict[str, Lower]] = {
 }
 
 
-def _may_be_skipped(before: dict[str, Type], scope: NameScope) -> None:
+def _may_be_skipped(before: dict[str, ValueType], scope: NameScope) -> None:
     """After a step with guards, what it wrote may be null, or have its value from before."""
     for name, kind in scope.names.items():
         if before.get(name) != kind:
@@ -417,7 +417,7 @@ def _may_be_skipped(before: dict[str, Type], scope: NameScope) -> None:
 def merge(scope: NameScope, sides: Sequence[NameScope]) -> None:
     """Take over the variables of blocks of which one was run; a variable that one lacks may be null."""
     names = {name: None for side in sides for name in side.names}
-    merged: dict[str, Type] = {}
+    merged: dict[str, ValueType] = {}
     for name in names:
         kinds = [side.names.get(name, NULL) for side in sides]
         merged[name] = kinds[0]
@@ -435,9 +435,9 @@ def always_returns(steps: Sequence[Step]) -> bool:
 def _returns(step: Step) -> bool:
     if step.guards:
         return False
-    if isinstance(step, Return):
+    if isinstance(step, ReturnStep):
         return True
-    if isinstance(step, Branch):
+    if isinstance(step, BranchStep):
         return always_returns(step.then) and always_returns(step.otherwise)
     if isinstance(step, EffectStep):
         return always_returns(step.found) and always_returns(step.empty)

@@ -23,16 +23,16 @@ from lyra.vesper.ir.expressions import (
     Aggregate,
     Aggregation,
     Constant,
-    Expression,
     Filter,
     GroupBy,
     MapOver,
     Reduce,
+    TypedExpression,
 )
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.names import is_identifier
-from lyra.vesper.values.types import ANY, Array, Field, Record, Type, describe, without_null
+from lyra.vesper.values.types import ANY, Array, RecordField, RecordType, ValueType, describe, without_null
 
 __all__ = ["Transforms"]
 
@@ -46,7 +46,7 @@ class Transforms:
         self.state = state
         self.typing = typing
 
-    def transform(self, step: StepDeclaration, scope: NameScope) -> Expression:
+    def transform(self, step: StepDeclaration, scope: NameScope) -> TypedExpression:
         """The expression of a step."""
         collection = self.collection(step.settings.get("input"), scope)
         item = element_of(collection.type)
@@ -65,7 +65,7 @@ class Transforms:
             return Constant(type=ANY, value=None)
         return self._kinds[kind](self, step, scope, collection, item)
 
-    def collection(self, setting: Setting | None, scope: NameScope) -> Expression:
+    def collection(self, setting: Setting | None, scope: NameScope) -> TypedExpression:
         """The input of a step: an expression, or a template with one placeholder."""
         if setting is None:
             return Constant(type=ANY, value=None)
@@ -74,19 +74,25 @@ class Transforms:
         return self.typing.expression(setting.value, setting.path, scope)
 
     # ------------------------------------------------------------ kinds
-    def _map(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
+    def _map(
+        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
+    ) -> TypedExpression:
         name, body = self._body(step, "function", scope, item)
         return MapOver(type=Array(body.type), collection=collection, name=name, body=body, place=collection.place)
 
-    def _filter(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
+    def _filter(
+        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
+    ) -> TypedExpression:
         key = "condition" if "condition" in step.settings and "function" not in step.settings else "function"
         name, body = self._body(step, key, scope, item)
         self._boolean(body, step.settings.get(key))
         return Filter(type=Array(item), collection=collection, name=name, body=body, place=collection.place)
 
-    def _reduce(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
+    def _reduce(
+        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
+    ) -> TypedExpression:
         setting = step.settings.get("initial")
-        initial: Expression = (
+        initial: TypedExpression = (
             self.typing.value(setting.value, setting.path, scope) if setting else Constant(type=ANY, value=None)
         )
         if setting is None:
@@ -107,15 +113,17 @@ class Transforms:
             place=collection.place,
         )
 
-    def _aggregate(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
+    def _aggregate(
+        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
+    ) -> TypedExpression:
         setting = step.settings.get("function")
         if setting is not None and "aggregations" not in step.settings and "group_by" not in step.settings:
             return self._whole(step, setting, scope, collection, item)
         return self._group_by(step, scope, collection, item)
 
     def _whole(
-        self, step: StepDeclaration, setting: Setting, scope: NameScope, collection: Expression, item: Type
-    ) -> Expression:
+        self, step: StepDeclaration, setting: Setting, scope: NameScope, collection: TypedExpression, item: ValueType
+    ) -> TypedExpression:
         """One aggregate over the whole collection: a function's name, with a field, or an expression."""
         word = str(setting.value).strip()
         if word.upper() not in AGGREGATES:
@@ -135,24 +143,26 @@ class Transforms:
             kind = ANY
         return Aggregate(type=kind, function=word.lower(), collection=collection, place=collection.place)
 
-    def _group_by(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
+    def _group_by(
+        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
+    ) -> TypedExpression:
         name = self._identifier(step, "as", "record")
         inner = scope.with_name(name, item)
         inner.element = Element(name, item, is_first=True)
         keys = self._keys(step, inner)
         aggregations = self._aggregations(step, inner)
-        fields = [Field(key, value.type) for key, value in keys]
+        fields = [RecordField(key, value.type) for key, value in keys]
         for aggregation in aggregations:
             operand = aggregation.operand.type if aggregation.operand is not None else ANY
-            fields.append(Field(aggregation.output, aggregate_type(aggregation.function, operand) or ANY))
+            fields.append(RecordField(aggregation.output, aggregate_type(aggregation.function, operand) or ANY))
         names = [field.name for field in fields]
         for field in fields:
             if names.count(field.name) > 1:
                 self.state.error("duplicate_name", f"`{field.name}` is the name of two columns", step.path)
                 break
         if not aggregations:
-            fields.append(Field("items", Array(item)))
-        row = Record("", tuple(fields))
+            fields.append(RecordField("items", Array(item)))
+        row = RecordType("", tuple(fields))
         return GroupBy(
             type=Array(row) if keys else row,
             collection=collection,
@@ -181,8 +191,8 @@ class Transforms:
         return setting.value
 
     def _body(
-        self, step: StepDeclaration, key: str, scope: NameScope, item: Type, *, fields_first: bool = False
-    ) -> tuple[str, Expression]:
+        self, step: StepDeclaration, key: str, scope: NameScope, item: ValueType, *, fields_first: bool = False
+    ) -> tuple[str, TypedExpression]:
         """The element's name and the expression for each element."""
         name = self._identifier(step, "as", "record")
         setting = step.settings.get(key)
@@ -196,14 +206,14 @@ class Transforms:
         inner.element = Element(name, item, is_first=fields_first)
         return name, self._mapped(setting.value, setting.path, inner)
 
-    def _lambda(self, setting: Setting, name: str, scope: NameScope, item: Type) -> Expression:
+    def _lambda(self, setting: Setting, name: str, scope: NameScope, item: ValueType) -> TypedExpression:
         term = parse_expression(setting.value)
         assert isinstance(term, BinaryTerm)
         inner = scope.with_name(name, item)
         inner.element = Element(name, item)
         return self.typing.term(term.right, inner, TextSite(setting.path))
 
-    def _mapped(self, value: Any, path: Path, scope: NameScope) -> Expression:
+    def _mapped(self, value: Any, path: Path, scope: NameScope) -> TypedExpression:
         """A mapping of expressions is a record for each element; texts with placeholders are templates."""
         if isinstance(value, dict):
             return map_of({key: self._mapped(item, (*path, key), scope) for key, item in value.items()})
@@ -211,19 +221,19 @@ class Transforms:
             return self.typing.expression(value, path, scope)
         return self.typing.value(value, path, scope)
 
-    def _boolean(self, body: Expression, setting: Setting | None) -> None:
+    def _boolean(self, body: TypedExpression, setting: Setting | None) -> None:
         kind = without_null(body.type)
         if setting is not None and kind != ANY and describe(kind) not in ("boolean", "null"):
             message = f"a condition is a boolean, not {describe(kind)}"
             self.state.error("not_boolean", message, setting.path, value=True)
 
-    def _keys(self, step: StepDeclaration, scope: NameScope) -> list[tuple[str, Expression]]:
+    def _keys(self, step: StepDeclaration, scope: NameScope) -> list[tuple[str, TypedExpression]]:
         setting = step.settings.get("group_by")
         if setting is None:
             return []
         is_list = isinstance(setting.value, list)
         texts = setting.value if is_list else [setting.value]
-        keys: list[tuple[str, Expression]] = []
+        keys: list[tuple[str, TypedExpression]] = []
         for index, text in enumerate(texts):
             path = (*setting.path, index) if is_list else setting.path
             if not isinstance(text, str):

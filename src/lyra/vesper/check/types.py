@@ -1,4 +1,4 @@
-"""Types as files spell them, as `Type`s; custom types by name.
+"""Types as files spell them, as `ValueType`s; custom types by name.
 
     string   decimal(2)   array<Item>   map<string, integer>   set<string>   enum[small, large]   Money
 
@@ -25,12 +25,12 @@ from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
 )
 
 __all__ = ["TypeTable"]
@@ -62,14 +62,14 @@ class TypeTable:
             if declaration.name in SCALARS or declaration.name in ("array", "map", "set", "enum"):
                 state.error("bad_name", f"`{declaration.name}` is the name of a built-in type", declaration.path)
             self.declarations[declaration.name] = declaration
-        self._known: dict[str, Type] = {}
+        self._known: dict[str, ValueType] = {}
         self._sizes: dict[str, int] = {}  # fields of custom types, inner ones counted
         self._open: list[str] = []  # custom types under way, outermost first
         for declaration in node.types:
             self.named(declaration.name, declaration.path)
 
     # ------------------------------------------------------------ fields
-    def of_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> Type:
+    def of_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> ValueType:
         """The declared type; with null where the field may be absent and has no default."""
         kind = self._field_type(field)
         has_value = field.default is not None and field.default is not msgspec.UNSET
@@ -77,7 +77,7 @@ class TypeTable:
             return Nullable(kind)
         return kind
 
-    def _field_type(self, field: FieldDeclaration) -> Type:
+    def _field_type(self, field: FieldDeclaration) -> ValueType:
         type_path = (*field.path, "type") if self.state.has_path((*field.path, "type")) else field.path
         if field.type.strip() == "enum":
             if not field.values:
@@ -94,14 +94,14 @@ class TypeTable:
                 kind = DecimalType(field.scale)
         return kind
 
-    def _enum(self, values: tuple[str, ...], path: Path) -> Type:
+    def _enum(self, values: tuple[str, ...], path: Path) -> ValueType:
         twice = {value for value in values if values.count(value) > 1}
         if twice:
             self.state.error("bad_type", f"enum value `{min(twice)}` is written twice", path)
         return EnumType(tuple(dict.fromkeys(values)))
 
     # ------------------------------------------------------------ texts
-    def read(self, text: str, path: Path) -> Type:
+    def read(self, text: str, path: Path) -> ValueType:
         """The type of a text; `any` after a remark where there is none."""
         match = _ENUM.match(text)
         if match is not None:
@@ -118,7 +118,7 @@ class TypeTable:
         self.state.error("bad_type", f"{text[:80]!r} is no type", path, value=True)
         return ANY
 
-    def _type(self, parts: list[str], path: Path, depth: int) -> tuple[Type | None, list[str]]:
+    def _type(self, parts: list[str], path: Path, depth: int) -> tuple[ValueType | None, list[str]]:
         """A type at the front of some parts, and the parts after it."""
         if not parts or depth > TYPE_DEPTH_MAX:
             return None, parts
@@ -135,7 +135,7 @@ class TypeTable:
         kind = self.named(name, path)
         return (kind, rest) if kind is not None else (None, ["reported"])
 
-    def _collection(self, name: str, rest: list[str], path: Path, depth: int) -> tuple[Type | None, list[str]]:
+    def _collection(self, name: str, rest: list[str], path: Path, depth: int) -> tuple[ValueType | None, list[str]]:
         if rest[:1] != ["<"]:
             return (MapType(STRING, ANY) if name == "map" else Array(ANY) if name == "array" else SetType(ANY)), rest
         first, rest = self._type(rest[1:], path, depth + 1)
@@ -152,11 +152,11 @@ class TypeTable:
             return MapType(STRING, second), rest[1:]
         if rest[:1] != [">"]:
             return None, rest
-        if name == "set" and isinstance(first, (Array, SetType, MapType, Record)):
+        if name == "set" and isinstance(first, (Array, SetType, MapType, RecordType)):
             self.state.error("bad_type", "the elements of a set are scalars", path)
         return (Array(first) if name == "array" else SetType(first)), rest[1:]
 
-    def named(self, name: str, path: Path) -> Type | None:
+    def named(self, name: str, path: Path) -> ValueType | None:
         """A built-in or custom type; None after a remark where there is none of that name."""
         if name in SCALARS:
             return SCALARS[name]
@@ -181,7 +181,7 @@ class TypeTable:
         self._known[name] = kind
         return kind
 
-    def _size(self, kind: Type) -> int:
+    def _size(self, kind: ValueType) -> int:
         """How many fields a type has, those inside it counted."""
         if isinstance(kind, Nullable):
             return self._size(kind.type)
@@ -189,19 +189,19 @@ class TypeTable:
             return self._size(kind.item)
         if isinstance(kind, MapType):
             return self._size(kind.value)
-        if not isinstance(kind, Record):
+        if not isinstance(kind, RecordType):
             return 0
         if kind.name in self._sizes:
             return self._sizes[kind.name]
         return sum(1 + self._size(field.type) for field in kind.fields)
 
-    def _custom(self, declaration: TypeDeclaration) -> Type:
+    def _custom(self, declaration: TypeDeclaration) -> ValueType:
         if declaration.base is not None:
             return self._field_type(declaration.base)
-        return Record(
+        return RecordType(
             declaration.name,
             tuple(
-                Field(
+                RecordField(
                     name=field.name,
                     type=self.of_field(field),
                     required=field.required,

@@ -16,12 +16,12 @@ import msgspec
 from lyra.core.checking.document import Path
 from lyra.vesper.check.judge import lowered
 from lyra.vesper.check.satisfiable import folded
-from lyra.vesper.ir.expressions import Expression
-from lyra.vesper.ir.program import Contract, Input, Output, Program
+from lyra.vesper.ir.expressions import TypedExpression
+from lyra.vesper.ir.program import Contract, NodeInput, NodeOutput, NodeProgram
 from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issue, path_text, sorted_issues
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.values.names import bare_id, version_of
-from lyra.vesper.values.types import EnumType, Type, describe, without_null
+from lyra.vesper.values.types import EnumType, ValueType, describe, without_null
 
 __all__ = ["VersionChange", "changes", "compatible"]
 
@@ -77,7 +77,7 @@ def changes(old: Node, new: Node) -> list[VersionChange]:
 
 
 # ------------------------------------------------------------------ inputs
-def _inputs(before: Program, after: Program) -> Iterator[VersionChange]:
+def _inputs(before: NodeProgram, after: NodeProgram) -> Iterator[VersionChange]:
     known = {item.name: item for item in before.inputs}
     present = {item.name: item for item in after.inputs}
     for name in known.keys() - present.keys():
@@ -92,7 +92,7 @@ def _inputs(before: Program, after: Program) -> Iterator[VersionChange]:
         yield from _input(known[name], item, path)
 
 
-def _input(before: Input, after: Input, path: Path) -> Iterator[VersionChange]:
+def _input(before: NodeInput, after: NodeInput, path: Path) -> Iterator[VersionChange]:
     yield from _type(before.type, after.type, f"input `{after.name}`", path, is_input=True)
     if after.required and not before.required:
         yield VersionChange(BREAKING, "required_input", f"input `{after.name}` is required now", path)
@@ -105,7 +105,7 @@ def _input(before: Input, after: Input, path: Path) -> Iterator[VersionChange]:
             yield VersionChange(BREAKING, "stricter_input", message, path)
 
 
-def _type(before: Type, after: Type, what: str, path: Path, *, is_input: bool) -> Iterator[VersionChange]:
+def _type(before: ValueType, after: ValueType, what: str, path: Path, *, is_input: bool) -> Iterator[VersionChange]:
     before, after = without_null(before), without_null(after)
     if before == after:
         return
@@ -123,7 +123,9 @@ def _type(before: Type, after: Type, what: str, path: Path, *, is_input: bool) -
 
 
 # ------------------------------------------------------------------ outputs
-def _outputs(before: tuple[Output, ...], after: tuple[Output, ...], group: str, new: Node) -> Iterator[VersionChange]:
+def _outputs(
+    before: tuple[NodeOutput, ...], after: tuple[NodeOutput, ...], group: str, new: Node
+) -> Iterator[VersionChange]:
     known = {item.name: item for item in before}
     present = {item.name: item for item in after}
     for name in known.keys() - present.keys():
@@ -180,11 +182,11 @@ def _key(contract: Contract) -> str:
     return "".join(contract.text.split())
 
 
-def _says_nothing(expression: Expression | None) -> bool:
+def _says_nothing(expression: TypedExpression | None) -> bool:
     return expression is not None and folded(expression) is True
 
 
-def _capabilities(before: Program, after: Program) -> Iterator[VersionChange]:
+def _capabilities(before: NodeProgram, after: NodeProgram) -> Iterator[VersionChange]:
     for index, capability in enumerate(after.capabilities):
         if capability not in before.capabilities:
             path: Path = ("security", "capabilities_required", index)

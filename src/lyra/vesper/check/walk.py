@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.ir.expressions import Expression, Name
-from lyra.vesper.ir.program import Assign, EffectStep, ForEach, Transition
+from lyra.vesper.ir.expressions import NodeVariable, TypedExpression
+from lyra.vesper.ir.program import AssignStep, EffectStep, ForEachStep, TransitionStep
 
 __all__ = ["depth_of", "names_in", "parts_of", "writes_of"]
 
@@ -34,7 +34,7 @@ def depth_of(part: Any) -> int:
         if isinstance(item, (list, tuple)):
             rest.extend((inner, depth) for inner in item)
         elif isinstance(item, msgspec.Struct):
-            depth = depth + 1 if isinstance(item, Expression) else 0
+            depth = depth + 1 if isinstance(item, TypedExpression) else 0
             deepest = max(deepest, depth)
             rest.extend((getattr(item, name), depth) for name in item.__struct_fields__)
     return deepest
@@ -42,19 +42,19 @@ def depth_of(part: Any) -> int:
 
 def names_in(part: Any) -> set[str]:
     """All names that expressions inside mention."""
-    return {item.name for item in parts_of(part) if isinstance(item, Name)}
+    return {item.name for item in parts_of(part) if isinstance(item, NodeVariable)}
 
 
 def writes_of(part: Any) -> set[str]:
     """The variables that steps inside write."""
     names: set[str] = set()
     for item in parts_of(part):
-        if isinstance(item, Assign):
+        if isinstance(item, AssignStep):
             names.add(item.target)
         elif isinstance(item, EffectStep):
             names.update(name for name in (item.output, *(name for name, _ in item.extract)) if name)
-        elif isinstance(item, Transition) and item.output:
+        elif isinstance(item, TransitionStep) and item.output:
             names.add(item.output)
-        elif isinstance(item, ForEach):
+        elif isinstance(item, ForEachStep):
             names.add(item.variable)
     return names

@@ -14,9 +14,9 @@ from lyra.vesper.direct.coercion import writer, written
 from lyra.vesper.direct.expressions import compile_expression, text_of
 from lyra.vesper.direct.frames import MISSING, Evaluate, Frame, Scope
 from lyra.vesper.direct.walk import assigned_names
-from lyra.vesper.ir.expressions import Expression
-from lyra.vesper.ir.program import ErrorRule, ErrorValue, Output, Program
-from lyra.vesper.values.outcome import Failure, NodeError
+from lyra.vesper.ir.expressions import TypedExpression
+from lyra.vesper.ir.program import ErrorAnswer, ErrorRule, NodeOutput, NodeProgram
+from lyra.vesper.values.outcome import NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
 
 __all__ = [
@@ -31,12 +31,12 @@ __all__ = [
     "rule_scope",
 ]
 
-Answer = dict[str, Any] | Failure
+Answer = dict[str, Any] | NodeFailure
 CODE_FIELDS: Final = ("error_code", "code")
 _ANSWERING: Final = ("map_to", "return_error", "compensate")
 
 
-def output_writer(output: Output) -> Callable[[Any], Any]:
+def output_writer(output: NodeOutput) -> Callable[[Any], Any]:
     return writer(output.type if output.required else Nullable(output.type))
 
 
@@ -45,7 +45,7 @@ def incomplete(name: str) -> NodeError:
 
 
 def collect_success(
-    outputs: tuple[Output, ...],
+    outputs: tuple[NodeOutput, ...],
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Gives the function that checks and coerces the fields of a success."""
     declared = [(output.name, output_writer(output), output.required) for output in outputs]
@@ -60,7 +60,7 @@ def collect_success(
 
 
 def compile_success(
-    fields: tuple[tuple[str, Expression], ...], outputs: tuple[Output, ...], scope: Scope
+    fields: tuple[tuple[str, TypedExpression], ...], outputs: tuple[NodeOutput, ...], scope: Scope
 ) -> Callable[[Frame], dict[str, Any]]:
     evaluated = [(name, compile_expression(value, scope)) for name, value in fields]
     collect = collect_success(outputs)
@@ -70,7 +70,7 @@ def compile_success(
     return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
 
 
-def success_of_variables(program: Program, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
+def success_of_variables(program: NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
     """The answer of a flow that ends without a return: variables named like success fields."""
     outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
     slots = [(output.name, None if output.name in ambient else scope.slot(output.name)) for output in outputs]
@@ -83,19 +83,19 @@ def success_of_variables(program: Program, scope: Scope) -> Callable[[Frame], di
     return gather
 
 
-def code_field(program: Program) -> str:
+def code_field(program: NodeProgram) -> str:
     """The declared error field that holds the code; empty if there is none."""
     names = {output.name for output in program.error}
     return next((name for name in CODE_FIELDS if name in names), "")
 
 
-def compile_failure(value: ErrorValue, program: Program, scope: Scope) -> Callable[[Frame], Failure]:
+def compile_failure(value: ErrorAnswer, program: NodeProgram, scope: Scope) -> Callable[[Frame], NodeFailure]:
     code = compile_expression(value.code, scope)
     writers = {output.name: writer(Nullable(output.type)) for output in program.error}
     fields: list[tuple[str, Evaluate]] = [(name, compile_expression(part, scope)) for name, part in value.fields]
     code_name = code_field(program)
 
-    def fail(frame: Frame) -> Failure:
+    def fail(frame: Frame) -> NodeFailure:
         text = code(frame)
         if type(text) is not str:
             raise NodeError("type_error", "an error code is a string")
@@ -103,16 +103,16 @@ def compile_failure(value: ErrorValue, program: Program, scope: Scope) -> Callab
         result = {code_name: text} if code_name else {}
         for name, field in values.items():
             result[name] = written(name, writers[name], field) if name in writers else field
-        return Failure(text, text_of(values.get("message")), "flow", result)
+        return NodeFailure(text, text_of(values.get("message")), "flow", result)
 
     return fail
 
 
-def failure_of(error: NodeError) -> Failure:
-    return Failure(error.code, error.message, error.phase, error.fields)
+def failure_of(error: NodeError) -> NodeFailure:
+    return NodeFailure(error.code, error.message, error.phase, error.fields)
 
 
-def declared_message(failure: Failure) -> str:
+def declared_message(failure: NodeFailure) -> str:
     """The message that the error declares; how Lyra words its own errors decides no contract."""
     return failure.message if "message" in failure.fields else ""
 

@@ -26,13 +26,13 @@ from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     Scalar,
     SetType,
-    Type,
+    ValueType,
     describe,
 )
 
@@ -230,12 +230,12 @@ def _map(key: Coerce, item: Coerce) -> Coerce:
     return fit
 
 
-def is_optional(field: Field) -> bool:
+def is_optional(field: RecordField) -> bool:
     """Whether null stands for the absent field."""
     return not field.required and (field.default is msgspec.UNSET or field.default is None)
 
 
-def _record(record: Record, build: Callable[[Type], Coerce]) -> Coerce:
+def _record(record: RecordType, build: Callable[[ValueType], Coerce]) -> Coerce:
     coercions = [
         (field, _or_null(build(field.type)) if is_optional(field) else build(field.type)) for field in record.fields
     ]
@@ -288,12 +288,14 @@ _READERS: Final[dict[str, Coerce]] = {
 }
 
 
-def reader(kind: Type) -> Coerce:
+def reader(kind: ValueType) -> Coerce:
     """Coerces values that come from outside."""
     return _build(kind, _READERS, _decimal, reader)
 
 
-def _build(kind: Type, scalars: dict[str, Coerce], decimal: Coerce, build: Callable[[Type], Coerce]) -> Coerce:
+def _build(
+    kind: ValueType, scalars: dict[str, Coerce], decimal: Coerce, build: Callable[[ValueType], Coerce]
+) -> Coerce:
     match kind:
         case Scalar():
             return scalars[kind.kind]
@@ -308,7 +310,7 @@ def _build(kind: Type, scalars: dict[str, Coerce], decimal: Coerce, build: Calla
         case MapType():
             key = build(kind.key) if isinstance(kind.key, EnumType) else _string
             return _map(key, build(kind.value))
-        case Record():
+        case RecordType():
             return _record(kind, build)
         case Nullable():
             return _or_null(build(kind.type))
@@ -361,7 +363,7 @@ _WRITERS: Final[dict[str, Coerce]] = {
 }
 
 
-def writer(kind: Type) -> Coerce:
+def writer(kind: ValueType) -> Coerce:
     """Coerces values that the node computed."""
     return _build(kind, _WRITERS, _computed_decimal, writer)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from lyra.vesper.direct.expressions import compile_condition
 from lyra.vesper.direct.frames import MISSING, Frame, NotSupplied, Scope
 from lyra.vesper.direct.walk import names_in
-from lyra.vesper.ir.program import Check, Contract
+from lyra.vesper.ir.program import Condition, Contract
 from lyra.vesper.values.outcome import NodeError
 
 __all__ = ["Judge", "all_hold", "compile_contracts"]
@@ -20,7 +20,7 @@ __all__ = ["Judge", "all_hold", "compile_contracts"]
 Judge = Callable[[Frame, list[str]], str | None]  # the text of the first contract that fails
 
 
-def all_hold(checks: Iterable[Check], scope: Scope) -> Callable[[Frame], bool]:
+def all_hold(checks: Iterable[Condition], scope: Scope) -> Callable[[Frame], bool]:
     """Whether all checks are true, in order, to the first that is not."""
     conditions = [compile_condition(check.expression, scope) for check in checks]
     if len(conditions) == 1:

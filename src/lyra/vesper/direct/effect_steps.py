@@ -18,18 +18,18 @@ from lyra.vesper.direct.frames import EFFECTS, METER, Frame, Scope
 from lyra.vesper.direct.steps import RunStep, compile_step, loop_limit
 from lyra.vesper.direct.transforms import elements_of
 from lyra.vesper.direct.walk import acts_outside
-from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key, retry_of
+from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
 from lyra.vesper.ir.program import (
-    Branch,
+    BranchStep,
     EffectStep,
     ErrorRule,
-    ForEach,
-    Loop,
-    Parallel,
-    Program,
-    Retry,
+    ForEachStep,
+    LoopStep,
+    NodeProgram,
+    ParallelStep,
     Step,
-    Transition,
+    StepRetry,
+    TransitionStep,
 )
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY
@@ -71,7 +71,7 @@ class EffectRun:
         payload: Any,
         *,
         timeout_s: float | None = None,
-        retry: Retry | None = None,
+        retry: StepRetry | None = None,
     ) -> Any:
         if self.effects is None:
             raise NodeError("capability_denied", f"{step.name} acts outside, and the node was given no effects")
@@ -80,7 +80,7 @@ class EffectRun:
         key = request_key(self._key, step.name, index)
         try:
             return await self.effects.perform(
-                Request(step.name, index, kind, capability, payload, timeout_s, retry, key)
+                EffectRequest(step.name, index, kind, capability, payload, timeout_s, retry, key)
             )
         except EffectError as error:
             raise FailedAct(error, kind) from None
@@ -110,7 +110,7 @@ async def _attempt(steps: RunAsync, frame: Frame) -> None:
 # ---------------------------------------------------------------- steps that hold others
 
 
-def compile_async_steps(steps: tuple[Step, ...], program: Program, scope: Scope) -> RunAsync:
+def compile_async_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -> RunAsync:
     """Runs the steps in order, to the first that answers."""
     compiled: list[tuple[RunStep | None, RunAsync | None]] = []
     for step in steps:
@@ -133,7 +133,7 @@ def compile_async_steps(steps: tuple[Step, ...], program: Program, scope: Scope)
     return run
 
 
-def _compile_async_step(step: Step, program: Program, scope: Scope) -> RunAsync:
+def _compile_async_step(step: Step, program: NodeProgram, scope: Scope) -> RunAsync:
     compiled = _COMPILERS[type(step)](step, program, scope)
     if not step.guards:
         return compiled
@@ -145,7 +145,7 @@ def _compile_async_step(step: Step, program: Program, scope: Scope) -> RunAsync:
     return run
 
 
-def _branch(step: Branch, program: Program, scope: Scope) -> RunAsync:
+def _branch(step: BranchStep, program: NodeProgram, scope: Scope) -> RunAsync:
     is_true = compile_condition(step.condition, scope)
     then = compile_async_steps(step.then, program, scope)
     otherwise = compile_async_steps(step.otherwise, program, scope)
@@ -156,7 +156,7 @@ def _branch(step: Branch, program: Program, scope: Scope) -> RunAsync:
     return run
 
 
-def _for_each(step: ForEach, program: Program, scope: Scope) -> RunAsync:
+def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunAsync:
     collection = compile_expression(step.collection, scope)
     inner, (slot,) = scope.bind(step.variable)
     body = compile_async_steps(step.steps, program, inner)
@@ -172,7 +172,7 @@ def _for_each(step: ForEach, program: Program, scope: Scope) -> RunAsync:
     return iterate
 
 
-def _loop(step: Loop, program: Program, scope: Scope) -> RunAsync:
+def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunAsync:
     goes_on = compile_condition(step.condition, scope)
     body = compile_async_steps(step.steps, program, scope)
 
@@ -191,7 +191,7 @@ def _loop(step: Loop, program: Program, scope: Scope) -> RunAsync:
     return repeat
 
 
-def _parallel(step: Parallel, program: Program, scope: Scope) -> RunAsync:
+def _parallel(step: ParallelStep, program: NodeProgram, scope: Scope) -> RunAsync:
     parts = [compile_async_steps((part,), program, scope) for part in step.steps]
 
     async def run(frame: Frame) -> Answer | None:
@@ -222,7 +222,7 @@ async def _result(part: RunAsync, frame: Frame) -> Any:
 # ---------------------------------------------------------------- steps that act
 
 
-def compile_async_rule(rule: ErrorRule, program: Program, scope: Scope) -> ObeyRule:
+def compile_async_rule(rule: ErrorRule, program: NodeProgram, scope: Scope) -> ObeyRule:
     """Runs the compensations that the rule asks for, and gives its answer, if it has one."""
     inner, slot = rule_scope(scope)
     compensation = compile_async_steps(rule.compensation, program, inner)
@@ -238,7 +238,7 @@ def compile_async_rule(rule: ErrorRule, program: Program, scope: Scope) -> ObeyR
     return obey
 
 
-def _guarded_by_rules(step: EffectStep, act: RunAsync, program: Program, scope: Scope) -> RunAsync:
+def _guarded_by_rules(step: EffectStep, act: RunAsync, program: NodeProgram, scope: Scope) -> RunAsync:
     """The act, with the step's rules about its errors."""
     rules = [compile_async_rule(rule, program, scope) for rule in step.rules]
 
@@ -266,7 +266,7 @@ def _response_scope(step: EffectStep, scope: Scope) -> tuple[Scope, list[int]]:
     return (scope if step.output == usual else inner), outputs
 
 
-def _effect(step: EffectStep, program: Program, scope: Scope) -> RunAsync:
+def _effect(step: EffectStep, program: NodeProgram, scope: Scope) -> RunAsync:
     request, read = compile_expression(step.request, scope), reader(ANY)
     retry = retry_of(step, program)
     inner, slots = _response_scope(step, scope)
@@ -311,7 +311,7 @@ def _read(step: Step, read: Callable[[Any], Any], response: Any) -> Any:
         raise NodeError("type_error", f"{step.name}: {misfit}") from None
 
 
-def _transition(step: Transition, program: Program, scope: Scope) -> RunAsync:
+def _transition(step: TransitionStep, program: NodeProgram, scope: Scope) -> RunAsync:
     machine = next((machine for machine in program.machines if machine.name == step.machine), None)
     retry = retry_of(step, program)
     entity, source, target = (compile_expression(part, scope) for part in (step.entity, step.source, step.target))
@@ -346,11 +346,11 @@ def _transition(step: Transition, program: Program, scope: Scope) -> RunAsync:
     return run
 
 
-_COMPILERS: Final[dict[type[Step], Callable[[Any, Program, Scope], RunAsync]]] = {
-    Branch: _branch,
-    ForEach: _for_each,
-    Loop: _loop,
-    Parallel: _parallel,
+_COMPILERS: Final[dict[type[Step], Callable[[Any, NodeProgram, Scope], RunAsync]]] = {
+    BranchStep: _branch,
+    ForEachStep: _for_each,
+    LoopStep: _loop,
+    ParallelStep: _parallel,
     EffectStep: _effect,
-    Transition: _transition,
+    TransitionStep: _transition,
 }

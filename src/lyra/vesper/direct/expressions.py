@@ -27,11 +27,11 @@ Compiler = Callable[[Any, Scope], Evaluate]
 _ALWAYS_BOOLEAN: Final = (ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir.Not, ir.Quantifier)
 
 
-def compile_expression(expression: ir.Expression, scope: Scope) -> Evaluate:
+def compile_expression(expression: ir.TypedExpression, scope: Scope) -> Evaluate:
     return COMPILERS[type(expression)](expression, scope)
 
 
-def compile_condition(expression: ir.Expression, scope: Scope) -> Callable[[Frame], bool]:
+def compile_condition(expression: ir.TypedExpression, scope: Scope) -> Callable[[Frame], bool]:
     """The value as a condition: null is false, anything but a boolean a type error."""
     evaluate = compile_expression(expression, scope)
     return evaluate if type(expression) in _ALWAYS_BOOLEAN else condition(evaluate)
@@ -59,7 +59,7 @@ def _constant(expression: ir.Constant, scope: Scope) -> Evaluate:  # noqa: ARG00
     return lambda _: value
 
 
-def _name(expression: ir.Name, scope: Scope) -> Evaluate:
+def _name(expression: ir.NodeVariable, scope: Scope) -> Evaluate:
     slot = scope.slot(expression.name)
     name = expression.name
     if slot is None:
@@ -97,7 +97,7 @@ def _field(expression: ir.FieldOf, scope: Scope) -> Evaluate:
     return lambda frame: field_of(target(frame), name)
 
 
-def _project(expression: ir.Project, scope: Scope) -> Evaluate:
+def _project(expression: ir.Projection, scope: Scope) -> Evaluate:
     target, name = compile_expression(expression.target, scope), expression.name
 
     def project(frame: Frame) -> Any:
@@ -166,7 +166,7 @@ def text_of(value: Any) -> str:
     raise NodeError("type_error", f"a template cannot show {kind_of(value)}")
 
 
-def _text(expression: ir.Text, scope: Scope) -> Evaluate:
+def _text(expression: ir.TemplateText, scope: Scope) -> Evaluate:
     text_max = scope.text_max
     parts: list[str | Evaluate] = [
         part if isinstance(part, str) else compile_expression(part, scope) for part in expression.parts
@@ -212,13 +212,13 @@ def _not(expression: ir.Not, scope: Scope) -> Evaluate:
     return lambda frame: not operand(frame)
 
 
-def _plain_slot(expression: ir.Expression, scope: Scope) -> int | None:
+def _plain_slot(expression: ir.TypedExpression, scope: Scope) -> int | None:
     """The slot of a variable that can be read without a look at what stands there."""
-    slot = scope.slot(expression.name) if isinstance(expression, ir.Name) else None
+    slot = scope.slot(expression.name) if isinstance(expression, ir.NodeVariable) else None
     return None if slot in scope.guarded else slot
 
 
-def _integer_constant(expression: ir.Expression) -> int | None:
+def _integer_constant(expression: ir.TypedExpression) -> int | None:
     value = expression.value if isinstance(expression, ir.Constant) else None
     return value if type(value) is int else None
 
@@ -356,16 +356,16 @@ def _host(expression: ir.Host, scope: Scope) -> Evaluate:
     return ask
 
 
-COMPILERS: Final[dict[type[ir.Expression], Compiler]] = {
+COMPILERS: Final[dict[type[ir.TypedExpression], Compiler]] = {
     ir.Constant: _constant,
-    ir.Name: _name,
+    ir.NodeVariable: _name,
     ir.FieldOf: _field,
-    ir.Project: _project,
+    ir.Projection: _project,
     ir.ItemOf: _item,
     ir.Length: _length,
     ir.ListOf: _list,
     ir.MapOf: _map,
-    ir.Text: _text,
+    ir.TemplateText: _text,
     ir.Old: _old,
     ir.Negate: _negate,
     ir.Not: _not,

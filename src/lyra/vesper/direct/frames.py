@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from lyra.vesper.ir.program import Limits
+from lyra.vesper.ir.program import NodeLimits
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
@@ -49,7 +49,7 @@ class Meter:
 
     __slots__ = ("_deadline", "_left", "_monotonic", "_until_clock")
 
-    def __init__(self, limits: Limits, execution: Execution) -> None:
+    def __init__(self, limits: NodeLimits, execution: Execution) -> None:
         self._left = limits.steps
         self._monotonic = execution.monotonic
         self._deadline = self._monotonic() + limits.time_s
@@ -74,7 +74,7 @@ class Slots:
 
     __slots__ = ("count", "memory_max", "text_max")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: NodeLimits) -> None:
         self.count = 3
         self.memory_max = limits.memory_mb * 1024 * 1024  # bytes of one value
         self.text_max = min(TEXT_MAX, self.memory_max)

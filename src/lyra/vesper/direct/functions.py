@@ -72,7 +72,7 @@ FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _call(expression: ir.Call, scope: Scope) -> Evaluate:
+def _call(expression: ir.FunctionCall, scope: Scope) -> Evaluate:
     if expression.function == "current_timestamp":
         return lambda frame: frame[EXECUTION].now
     if expression.function == "current_year":
@@ -89,4 +89,4 @@ def _call(expression: ir.Call, scope: Scope) -> Evaluate:
     return call
 
 
-FUNCTIONS: Final[dict[type[ir.Expression], Compiler]] = {ir.Call: _call}
+FUNCTIONS: Final[dict[type[ir.TypedExpression], Compiler]] = {ir.FunctionCall: _call}

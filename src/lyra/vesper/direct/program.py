@@ -36,9 +36,9 @@ from lyra.vesper.direct.steps import compile_steps
 from lyra.vesper.direct.transforms import TRANSFORMS
 from lyra.vesper.direct.walk import assigned_names, names_in, needs_meter
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import ErrorRule, Input, Program, Return, Step, Validate
+from lyra.vesper.ir.program import ErrorRule, NodeInput, NodeProgram, ReturnStep, Step, ValidateStep
 from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Failure, NodeError, Outcome
+from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
 __all__ = ["DirectProgram"]
@@ -61,7 +61,7 @@ class _InputReader:
 
     __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot", "value_slot")
 
-    def __init__(self, declared: Input, scope: Scope) -> None:
+    def __init__(self, declared: NodeInput, scope: Scope) -> None:
         self.name = declared.name
         self.slot = scope.names[declared.name]
         absent_is_null = not declared.required and declared.default in (msgspec.UNSET, None)
@@ -78,7 +78,7 @@ class _InputReader:
 class DirectProgram:
     """See the module. Instances hold no state of an execution and may be used by several threads."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: NodeProgram) -> None:
         self.program = program
         slots = Slots(program.limits)
         ambient = slots.for_names(program.ambient)
@@ -93,7 +93,7 @@ class DirectProgram:
         self._preconditions = compile_contracts(program.preconditions, entry, undefined=frozenset())
         self._compile_olds(slots, entry)
         self._compile_end(slots, entry, flow, frozenset(inputs))
-        leading = tuple(takewhile(lambda step: isinstance(step, Validate), program.steps))
+        leading = tuple(takewhile(lambda step: isinstance(step, ValidateStep), program.steps))
         self._leading = compile_steps(leading, program, flow)
         self._success = success_of_variables(program, flow)
         self._rules = [self._compile_rule(rule, flow) for rule in program.rules]
@@ -120,7 +120,7 @@ class DirectProgram:
         program = self.program
         watched = {name for item in program.invariants for name in names_in(item.expression)}
         last = program.steps[-1] if program.steps else None
-        if not isinstance(last, Return) or last.guards:
+        if not isinstance(last, ReturnStep) or last.guards:
             watched |= {output.name for output in program.success}
         return watched
 
@@ -176,7 +176,7 @@ class DirectProgram:
 
     # ------------------------------------------------------------ the entry
 
-    def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> Failure | None:
+    def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> NodeFailure | None:
         """Coerce the inputs into their slots; the failure if they are not valid."""
         if not (type(inputs) is dict or _is_mapping(inputs)):
             return failure_of(_invalid("inputs are a map of names"))
@@ -275,9 +275,9 @@ class DirectProgram:
 
     def _judged(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
         """The answer, or the failure of a postcondition or invariant about it."""
-        failure = answer if isinstance(answer, Failure) else None
+        failure = answer if isinstance(answer, NodeFailure) else None
         values: dict[str, Any]
-        if isinstance(answer, Failure):
+        if isinstance(answer, NodeFailure):
             values = {self._code_field: answer.code, "message": declared_message(answer), **answer.fields}
         else:
             values = answer
@@ -294,7 +294,7 @@ class DirectProgram:
         frame[error] = error_object(None if failure is None else failure.code, message)
         text = self._postconditions(frame, unverifiable)
         if text is not None:
-            return Failure("postcondition_failed", f"does not hold: {text}", "postcondition")
+            return NodeFailure("postcondition_failed", f"does not hold: {text}", "postcondition")
         for name, slot, fallback in self._current:
             if name not in values:
                 frame[slot] = frame[fallback]
@@ -304,7 +304,7 @@ class DirectProgram:
     def _outcome(self, answer: Answer, unverifiable: list[str]) -> Outcome:
         if type(answer) is dict:
             return Outcome("success", answer, None, PATH, tuple(unverifiable))
-        assert isinstance(answer, Failure)
+        assert isinstance(answer, NodeFailure)
         return Outcome("error", {}, answer, PATH, tuple(unverifiable))
 
     # ------------------------------------------------------------ executions
@@ -329,7 +329,7 @@ class DirectProgram:
                 if self._has_end:
                     answer = self._judged(answer, frame, unverifiable)
         except (RecursionError, MemoryError):
-            answer = Failure("resource_limit", "a value is nested too deeply or too large")
+            answer = NodeFailure("resource_limit", "a value is nested too deeply or too large")
         if type(answer) is dict:
             return Outcome("success", answer, None, PATH, tuple(unverifiable))
         return self._outcome(answer, unverifiable)
@@ -346,11 +346,11 @@ class DirectProgram:
                 state = frame[EFFECTS] = EffectRun(effects, key, self._invariants, unverifiable)
                 answer = await self._flow(frame, state)
                 judged = self._judged(answer, frame, unverifiable) if self._has_end else answer
-                if isinstance(judged, Failure) and judged.code == "invariant_failed" and judged is not answer:
+                if isinstance(judged, NodeFailure) and judged.code == "invariant_failed" and judged is not answer:
                     await state.undo()
                 answer = judged
         except (RecursionError, MemoryError):
-            answer = Failure("resource_limit", "a value is nested too deeply or too large")
+            answer = NodeFailure("resource_limit", "a value is nested too deeply or too large")
         return self._outcome(answer, unverifiable)
 
     async def _flow(self, frame: Frame, state: EffectRun) -> Answer:
@@ -379,7 +379,7 @@ class DirectProgram:
         return key if isinstance(key, str) and key else execution.trace_id
 
 
-def _compensations(program: Program) -> tuple[Step, ...]:
+def _compensations(program: NodeProgram) -> tuple[Step, ...]:
     return tuple(step for rule in program.rules for step in rule.compensation)
 
 

@@ -13,17 +13,17 @@ from typing import Any, Final
 from lyra.vesper.direct.program import DirectProgram
 from lyra.vesper.effects.drive import drive
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
 __all__ = ["compile_program", "run", "start"]
 
 _KEPT_MAX: Final = 1024
-_compiled: Final[dict[str, tuple[Program, DirectProgram]]] = {}  # by digest
+_compiled: Final[dict[str, tuple[NodeProgram, DirectProgram]]] = {}  # by digest
 
 
-def compile_program(program: Program) -> DirectProgram:
+def compile_program(program: NodeProgram) -> DirectProgram:
     """The compiled program; the same one for the same digest."""
     kept = _compiled.get(program.digest)
     if kept is not None and (kept[0] is program or kept[0] == program):
@@ -35,7 +35,9 @@ def compile_program(program: Program) -> DirectProgram:
     return compiled
 
 
-def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None) -> Outcome:
+def run(
+    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+) -> Outcome:
     """The outcome of an execution. Effects, if there are any, must answer at once."""
     compiled = compile_program(program)
     if program.pure:
@@ -44,7 +46,7 @@ def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effec
 
 
 async def start(
-    program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
     """The outcome of an execution whose effects take time."""
     compiled = compile_program(program)

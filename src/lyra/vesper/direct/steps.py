@@ -15,7 +15,17 @@ from lyra.vesper.direct.contracts import all_hold
 from lyra.vesper.direct.expressions import compile_condition, compile_expression
 from lyra.vesper.direct.frames import METER, Frame, Scope
 from lyra.vesper.direct.transforms import elements_of
-from lyra.vesper.ir.program import Assign, Branch, ForEach, Loop, Parallel, Program, Return, Step, Validate
+from lyra.vesper.ir.program import (
+    AssignStep,
+    BranchStep,
+    ForEachStep,
+    LoopStep,
+    NodeProgram,
+    ParallelStep,
+    ReturnStep,
+    Step,
+    ValidateStep,
+)
 from lyra.vesper.values.outcome import NodeError
 
 __all__ = ["RunStep", "compile_step", "compile_steps", "validation"]
@@ -23,7 +33,7 @@ __all__ = ["RunStep", "compile_step", "compile_steps", "validation"]
 RunStep = Callable[[Frame], Answer | None]
 
 
-def compile_steps(steps: tuple[Step, ...], program: Program, scope: Scope) -> RunStep:
+def compile_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -> RunStep:
     """Runs the steps in order, to the first that answers."""
     compiled = [compile_step(step, program, scope) for step in steps]
     if len(compiled) == 1:
@@ -39,15 +49,15 @@ def compile_steps(steps: tuple[Step, ...], program: Program, scope: Scope) -> Ru
     return run
 
 
-def compile_step(step: Step, program: Program, scope: Scope) -> RunStep:
+def compile_step(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
     compiled = _COMPILERS[type(step)](step, program, scope)
-    if not step.guards or isinstance(step, Validate):
+    if not step.guards or isinstance(step, ValidateStep):
         return compiled
     is_wanted = all_hold(step.guards, scope)
     return lambda frame: compiled(frame) if is_wanted(frame) else None
 
 
-def validation(step: Validate, program: Program, scope: Scope) -> RunStep:
+def validation(step: ValidateStep, program: NodeProgram, scope: Scope) -> RunStep:
     holds = all_hold((*step.guards, *step.checks), scope)
     if step.failure is not None:
         failure = compile_failure(step.failure, program, scope)
@@ -61,7 +71,7 @@ def validation(step: Validate, program: Program, scope: Scope) -> RunStep:
     return validate
 
 
-def _assign(step: Assign, program: Program, scope: Scope) -> RunStep:  # noqa: ARG001 (one signature)
+def _assign(step: AssignStep, program: NodeProgram, scope: Scope) -> RunStep:  # noqa: ARG001 (one signature)
     slot, evaluate = scope.names[step.target], compile_expression(step.value, scope)
 
     def assign(frame: Frame) -> None:
@@ -70,13 +80,13 @@ def _assign(step: Assign, program: Program, scope: Scope) -> RunStep:  # noqa: A
     return assign
 
 
-def _branch(step: Branch, program: Program, scope: Scope) -> RunStep:
+def _branch(step: BranchStep, program: NodeProgram, scope: Scope) -> RunStep:
     is_true = compile_condition(step.condition, scope)
     then, otherwise = compile_steps(step.then, program, scope), compile_steps(step.otherwise, program, scope)
     return lambda frame: then(frame) if is_true(frame) else otherwise(frame)
 
 
-def _for_each(step: ForEach, program: Program, scope: Scope) -> RunStep:
+def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunStep:
     collection = compile_expression(step.collection, scope)
     inner, (slot,) = scope.bind(step.variable)
     body = compile_steps(step.steps, program, inner)
@@ -92,11 +102,11 @@ def _for_each(step: ForEach, program: Program, scope: Scope) -> RunStep:
     return iterate
 
 
-def loop_limit(step: Loop) -> NodeError:
+def loop_limit(step: LoopStep) -> NodeError:
     return NodeError("loop_limit", f"{step.name} went on after {step.max_iterations} rounds")
 
 
-def _loop(step: Loop, program: Program, scope: Scope) -> RunStep:
+def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunStep:
     goes_on = compile_condition(step.condition, scope)
     body = compile_steps(step.steps, program, scope)
 
@@ -116,22 +126,22 @@ def _loop(step: Loop, program: Program, scope: Scope) -> RunStep:
     return repeat
 
 
-def _parallel(step: Parallel, program: Program, scope: Scope) -> RunStep:
+def _parallel(step: ParallelStep, program: NodeProgram, scope: Scope) -> RunStep:
     return compile_steps(step.steps, program, scope)
 
 
-def _return(step: Return, program: Program, scope: Scope) -> RunStep:
+def _return(step: ReturnStep, program: NodeProgram, scope: Scope) -> RunStep:
     if step.error is not None:
         return compile_failure(step.error, program, scope)
     return compile_success(step.success or (), program.success, scope)
 
 
-_COMPILERS: Final[dict[type[Step], Callable[[Any, Program, Scope], RunStep]]] = {
-    Validate: validation,
-    Assign: _assign,
-    Branch: _branch,
-    ForEach: _for_each,
-    Loop: _loop,
-    Parallel: _parallel,
-    Return: _return,
+_COMPILERS: Final[dict[type[Step], Callable[[Any, NodeProgram, Scope], RunStep]]] = {
+    ValidateStep: validation,
+    AssignStep: _assign,
+    BranchStep: _branch,
+    ForEachStep: _for_each,
+    LoopStep: _loop,
+    ParallelStep: _parallel,
+    ReturnStep: _return,
 }

@@ -203,7 +203,7 @@ def _matrix_product(expression: ir.MatrixProduct, scope: Scope) -> Evaluate:
     return product
 
 
-TRANSFORMS: Final[dict[type[ir.Expression], Compiler]] = {
+TRANSFORMS: Final[dict[type[ir.TypedExpression], Compiler]] = {
     ir.Quantifier: _quantifier,
     ir.MapOver: _map_over,
     ir.Filter: _filter,

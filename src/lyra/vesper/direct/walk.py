@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Assign, EffectStep, ForEach, Loop, Step, Transition
+from lyra.vesper.ir.program import AssignStep, EffectStep, ForEachStep, LoopStep, Step, TransitionStep
 
 __all__ = ["acts_outside", "assigned_names", "names_in", "needs_meter", "parts_of"]
 
 _ROUNDS: Final = (
-    ForEach,
-    Loop,
+    ForEachStep,
+    LoopStep,
     ir.Quantifier,
     ir.MapOver,
     ir.Filter,
@@ -23,7 +23,7 @@ _ROUNDS: Final = (
     ir.GroupBy,
     ir.MatrixProduct,
     EffectStep,
-    Transition,
+    TransitionStep,
 )
 
 
@@ -39,9 +39,9 @@ def parts_of(node: Any) -> Iterator[Any]:
             todo.extend(getattr(part, name) for name in reversed(part.__struct_fields__))
 
 
-def names_in(expression: ir.Expression | None) -> frozenset[str]:
+def names_in(expression: ir.TypedExpression | None) -> frozenset[str]:
     """All names that an expression mentions; none of none."""
-    return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.Name))
+    return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable))
 
 
 def needs_meter(program: Any) -> bool:
@@ -49,7 +49,7 @@ def needs_meter(program: Any) -> bool:
 
 
 def acts_outside(step: Step) -> bool:
-    return any(isinstance(part, EffectStep | Transition) for part in parts_of(step))
+    return any(isinstance(part, EffectStep | TransitionStep) for part in parts_of(step))
 
 
 def assigned_names(steps: tuple[Step, ...]) -> list[str]:
@@ -57,11 +57,11 @@ def assigned_names(steps: tuple[Step, ...]) -> list[str]:
     names: dict[str, None] = {}
     for part in parts_of(steps):
         match part:
-            case Assign():
+            case AssignStep():
                 names[part.target] = None
             case EffectStep():
                 names.update(dict.fromkeys([part.output, *(name for name, _ in part.extract)]))
-            case Transition():
+            case TransitionStep():
                 names[part.output] = None
     names.pop("", None)
     return list(names)

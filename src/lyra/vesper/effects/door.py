@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.policies.retry import Backoff
 from lyra.core.policies.retry import Retry as KernelRetry
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
-from lyra.vesper.effects.performers import World, perform
-from lyra.vesper.effects.request import EffectError, Request
+from lyra.vesper.effects.performers import NodeWorld, perform
+from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vesper.effects.replay import EffectLog
-    from lyra.vesper.ir.program import Retry
+    from lyra.vesper.ir.program import StepRetry
 
 __all__ = ["DoorEffects"]
 
@@ -33,12 +33,12 @@ _RETRIED: Final = ("overloaded", "timeout", "temporary")  # a request that is wr
 class DoorEffects:
     """The live effects of one execution."""
 
-    def __init__(self, ctx: Context, world: World, log: EffectLog) -> None:
+    def __init__(self, ctx: Context, world: NodeWorld, log: EffectLog) -> None:
         self._ctx = ctx
         self._world = world
         self.log = log
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: EffectRequest) -> Any:
         try:
             response = from_json(await self._ctx.do(self._act(request), request.payload, **self._options(request)))
         except CapabilityDenied as error:
@@ -63,7 +63,7 @@ class DoorEffects:
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         return await asyncio.gather(*coroutines, return_exceptions=True)
 
-    def _act(self, request: Request) -> Any:
+    def _act(self, request: EffectRequest) -> Any:
         world, ctx = self._world, self._ctx
 
         async def act(payload: Any, *, idempotency_key: str) -> Any:  # noqa: ARG001 (the journal compares it)
@@ -80,7 +80,7 @@ class DoorEffects:
 
         return act
 
-    def _options(self, request: Request) -> dict[str, Any]:
+    def _options(self, request: EffectRequest) -> dict[str, Any]:
         options: dict[str, Any] = {
             "name": f"vesper:{request.kind}",
             "idempotent": self._world.may_repeat(request),
@@ -93,6 +93,6 @@ class DoorEffects:
         return options
 
 
-def _kernel_retry(retry: Retry) -> KernelRetry:
+def _kernel_retry(retry: StepRetry) -> KernelRetry:
     backoff = Backoff(kind=retry.backoff, initial_s=retry.initial_delay_s, factor=float(retry.base))
     return KernelRetry(max_attempts=retry.attempts, backoff=backoff, on=_RETRIED)

@@ -1,7 +1,7 @@
 """How each kind of effect is performed: the table of kinds, and what they work with.
 
-`World` holds what nodes may reach: a database, addresses of providers, the kernel's bus, functions for operations of
-the embedding program (`custom.NAMESPACE.OPERATION`), agents, other nodes. A performer is an async function of the
+`NodeWorld` holds what nodes may reach: a database, addresses of providers, the kernel's bus, functions for operations
+of the embedding program (`custom.NAMESPACE.OPERATION`), agents, other nodes. A performer is an async function of the
 request's payload and a key that is the same when the act is repeated after a crash. Its errors are `EffectError`s.
 """
 
@@ -16,13 +16,13 @@ from lyra.core.rights.capability import Grant
 from lyra.errors import LyraError
 from lyra.vesper.effects.database import Database
 from lyra.vesper.effects.http import call_api
-from lyra.vesper.effects.request import EffectError, Request
+from lyra.vesper.effects.request import EffectError, EffectRequest
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.vesper.effects.machines import Machines
 
-__all__ = ["IDEMPOTENT", "World", "perform"]
+__all__ = ["IDEMPOTENT", "NodeWorld", "perform"]
 
 # Kinds that may be repeated after a crash: reading, and changes that are made once for their key.
 IDEMPOTENT: Final = frozenset(
@@ -32,7 +32,7 @@ _READS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 Custom = Callable[..., Any]
 
 
-class World:
+class NodeWorld:
     """What the nodes of one runtime may reach."""
 
     def __init__(
@@ -51,7 +51,7 @@ class World:
         self.machines: Machines
         self.call_node: Callable[[str, Mapping[str, Any], str], Awaitable[Any]]
 
-    def may_repeat(self, request: Request) -> bool:
+    def may_repeat(self, request: EffectRequest) -> bool:
         """Whether an act that a crash interrupted is simply made again."""
         if request.kind == "http.call":
             method = str(request.payload.get("method") or "POST").upper()
@@ -65,7 +65,7 @@ def _has_key(payload: Mapping[str, Any]) -> bool:
     return any(str(name).lower().replace("-", "_") == "idempotency_key" for name in names)
 
 
-async def perform(world: World, request: Request, grant: Grant, key: str) -> Any:
+async def perform(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
     """Perform one request."""
     kind = request.kind
     performer = _CUSTOM if kind.startswith("custom.") else _PERFORMERS.get(kind)
@@ -79,44 +79,44 @@ async def perform(world: World, request: Request, grant: Grant, key: str) -> Any
         raise EffectError(error.code, error.message) from error
 
 
-async def _query(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001 (one signature)
+async def _query(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001 (one signature)
     payload = request.payload
     return await asyncio.to_thread(_database(world).query, payload["query"], payload.get("values") or {})
 
 
-async def _write(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _write(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     payload = request.payload
     return await asyncio.to_thread(_database(world).write, payload["table"], payload["data"], key)
 
 
-async def _update(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _update(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     payload = request.payload
     return await asyncio.to_thread(_database(world).update, payload["table"], payload["where"], payload["set"], key)
 
 
-async def _http(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _http(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     return await call_api(request.payload, world.providers, key=key, timeout_s=request.timeout_s)
 
 
-async def _publish(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _publish(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     payload = request.payload
     await world.kernel.bus.publish(str(payload["event_type"]), payload.get("data"))
 
 
-async def _subscribe(world: World, request: Request, grant: Grant, key: str) -> Any:
+async def _subscribe(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
     """A subscription belongs to the node, not to one execution: the runtime makes it when the node is loaded."""
 
 
-async def _transition(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _transition(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     return world.machines.move(request.payload, key)
 
 
-async def _call_node(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _call_node(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     payload = request.payload
     return await world.call_node(str(payload["node_id"]), payload.get("parameters") or {}, key)
 
 
-async def _agent(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     payload = request.payload
     name = str(payload.get("agent") or "")
     agent = world.agents.get(name)
@@ -127,7 +127,7 @@ async def _agent(world: World, request: Request, grant: Grant, key: str) -> Any:
     return getattr(reply, "output", None) or str(reply)
 
 
-async def _custom(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _custom(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
     name = request.kind.removeprefix("custom.")
     function = world.custom.get(name)
     if function is None:
@@ -136,13 +136,13 @@ async def _custom(world: World, request: Request, grant: Grant, key: str) -> Any
     return await result if inspect.isawaitable(result) else result
 
 
-def _database(world: World) -> Database:
+def _database(world: NodeWorld) -> Database:
     if world.database is None:
         raise EffectError("database_unavailable", "no database was named")
     return world.database
 
 
-_Performer = Callable[[World, Request, Grant, str], Awaitable[Any]]
+_Performer = Callable[[NodeWorld, EffectRequest, Grant, str], Awaitable[Any]]
 _CUSTOM: Final[_Performer] = _custom
 _PERFORMERS: Final[dict[str, _Performer]] = {
     "db.query": _query,

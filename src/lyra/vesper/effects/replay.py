@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.effects.request import EffectError, Request
+from lyra.vesper.effects.request import EffectError, EffectRequest
 
 __all__ = ["EffectLog", "EffectRecord", "ReplayEffects", "request_digest"]
 
@@ -32,7 +32,7 @@ class EffectRecord(msgspec.Struct, frozen=True):
     error_fields: dict[str, Any] = {}
 
 
-def request_digest(request: Request) -> str:
+def request_digest(request: EffectRequest) -> str:
     """A digest that equal requests share: the order of a map's keys and the sign of zero do not count."""
     parts = [getattr(request, name) for name in request.__struct_fields__]
     return blake2b(msgspec.json.encode(_plain(parts)), digest_size=16).hexdigest()
@@ -68,7 +68,7 @@ class EffectLog:
     def __init__(self, records: list[EffectRecord] | None = None) -> None:
         self.records: list[EffectRecord] = list(records or [])
 
-    def add(self, request: Request, *, response: Any = None, error: EffectError | None = None) -> None:
+    def add(self, request: EffectRequest, *, response: Any = None, error: EffectError | None = None) -> None:
         digest = request_digest(request)
         if error is None:
             record = EffectRecord(request.step, request.call_index, digest, response)
@@ -103,12 +103,12 @@ class ReplayEffects:
         self._asked: set[tuple[str, int]] = set()
         self._mismatches: list[dict[str, Any]] = []
 
-    def has(self, request: Request) -> bool:
+    def has(self, request: EffectRequest) -> bool:
         """Whether the log has this very request."""
         record = self._records.get((request.step, request.call_index))
         return record is not None and record.request == request_digest(request)
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: EffectRequest) -> Any:
         place = request.step, request.call_index
         self._asked.add(place)
         record = self._records.get(place)

@@ -25,13 +25,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from lyra.vesper.ir.program import EffectStep, Program, Retry, Transition
+from lyra.vesper.ir.program import EffectStep, NodeProgram, StepRetry, TransitionStep
 from lyra.vesper.values.outcome import CODES
 
-__all__ = ["EffectError", "Effects", "Request", "TogetherEffects", "failure_code", "request_key", "retry_of"]
+__all__ = ["EffectError", "EffectRequest", "Effects", "TogetherEffects", "failure_code", "request_key", "retry_of"]
 
 
-class Request(msgspec.Struct, frozen=True):
+class EffectRequest(msgspec.Struct, frozen=True):
     """An act outside the node. `call_index` counts the requests of one step within the execution, from 0."""
 
     step: str
@@ -40,7 +40,7 @@ class Request(msgspec.Struct, frozen=True):
     capability: str
     payload: Any
     timeout_s: float | None = None
-    retry: Retry | None = None
+    retry: StepRetry | None = None
     idempotency_key: str = ""
 
 
@@ -57,7 +57,7 @@ class EffectError(Exception):
 class Effects(Protocol):
     """Performs the acts of one execution."""
 
-    async def perform(self, request: Request) -> Any: ...
+    async def perform(self, request: EffectRequest) -> Any: ...
 
 
 class TogetherEffects(Effects, Protocol):
@@ -77,9 +77,9 @@ def request_key(base: str, step: str, call_index: int) -> str:
     return f"{base}/{step}/{call_index}"
 
 
-def retry_of(step: EffectStep | Transition, program: Program) -> Retry | None:
+def retry_of(step: EffectStep | TransitionStep, program: NodeProgram) -> StepRetry | None:
     """How often a step's request may be repeated: by its own policy, else by the node's first rule that repeats."""
     own = step.retry if isinstance(step, EffectStep) else None
     if own is not None:
         return own
-    return next((rule.retry or Retry() for rule in program.rules if rule.action in ("retry", "backoff")), None)
+    return next((rule.retry or StepRetry() for rule in program.rules if rule.action in ("retry", "backoff")), None)

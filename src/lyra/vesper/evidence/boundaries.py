@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Loop, Program
+from lyra.vesper.ir.program import LoopStep, NodeProgram
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 __all__ = ["Boundaries", "parts_of"]
@@ -56,7 +56,7 @@ def _constant_in(part: Any) -> Any:
     match part:
         case ir.Constant():
             return part.value
-        case Loop():
+        case LoopStep():
             return part.max_iterations
     return None
 
@@ -64,7 +64,7 @@ def _constant_in(part: Any) -> Any:
 class Boundaries:
     """Interesting values of each kind, for one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: NodeProgram) -> None:
         integers: dict[int, None] = dict.fromkeys(_INTEGERS)
         integers.update(dict.fromkeys([_ROOT_OF_MAX, _ROOT_OF_MAX + 1]))
         decimals: dict[str, None] = dict.fromkeys((*_DECIMALS, *_LONG_DECIMALS))

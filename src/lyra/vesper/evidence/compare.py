@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from lyra.vesper.values.outcome import CODES, Failure, Outcome
+from lyra.vesper.values.outcome import CODES, NodeFailure, Outcome
 
 __all__ = ["DIFFERENCES_MAX", "compare", "same"]
 
@@ -47,7 +47,7 @@ def _ending(outcome: Outcome) -> str:
     return outcome.status if outcome.error is None else f"{outcome.status} {outcome.error.code}"
 
 
-def _failures(rows: Rows, python: Failure | None, direct: Failure | None) -> None:
+def _failures(rows: Rows, python: NodeFailure | None, direct: NodeFailure | None) -> None:
     if python is None or direct is None:
         if python is not direct:
             _add(rows, "root.error", "error_mismatch", python, direct)

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from lyra.core.ids import seeded
 from lyra.vesper.effects.replay import EffectLog, request_digest
-from lyra.vesper.effects.request import EffectError, Request
+from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.boundaries import Boundaries, parts_of
 from lyra.vesper.evidence.inputs import Draw, drawer
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.types import ANY
 
@@ -27,7 +27,7 @@ _NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
 _ERRORS: Final = ("timeout", "overloaded", "invalid_transition", "declined")
 
 
-def executions(program: Program, seed: int, count: int = 8) -> list[Execution]:
+def executions(program: NodeProgram, seed: int, count: int = 8) -> list[Execution]:
     """Some contexts; in the last, predicates and ambient objects are missing."""
     hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
     if not hosts and not program.ambient:
@@ -42,11 +42,11 @@ def executions(program: Program, seed: int, count: int = 8) -> list[Execution]:
     return [*contexts, Execution(now=_NOW, trace_id=f"t{seed}-bare")]
 
 
-def _ambient_fields(program: Program) -> dict[str, list[str]]:
+def _ambient_fields(program: NodeProgram) -> dict[str, list[str]]:
     """The fields of ambient objects that the program reads."""
     fields: dict[str, set[str]] = {name: set() for name in program.ambient}
     for part in parts_of(program):
-        if isinstance(part, ir.FieldOf) and isinstance(part.target, ir.Name) and part.target.name in fields:
+        if isinstance(part, ir.FieldOf) and isinstance(part.target, ir.NodeVariable) and part.target.name in fields:
             fields[part.target.name].add(part.name)
     return {name: sorted(names) for name, names in fields.items()}
 
@@ -58,7 +58,7 @@ def _predicate(key: str) -> Callable[..., bool]:
     return answer
 
 
-def simulator(program: Program, seed: int) -> Callable[[], SimulatedEffects]:
+def simulator(program: NodeProgram, seed: int) -> Callable[[], SimulatedEffects]:
     """Gives effects for one execution after the other; equal requests have equal answers in all of them."""
     draw = drawer(ANY, Boundaries(program))
     return lambda: SimulatedEffects(draw, seed)
@@ -72,7 +72,7 @@ class SimulatedEffects:
         self._draw = draw
         self.log = EffectLog()
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: EffectRequest) -> Any:
         rng = seeded(int(request_digest(request), 16) ^ self._seed)
         if request.kind == "state.transition" and rng.random() < 0.8:
             response = request.payload["to"]

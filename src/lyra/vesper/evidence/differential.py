@@ -22,18 +22,18 @@ from lyra.vesper.evidence.contexts import SimulatedEffects, executions, simulato
 from lyra.vesper.evidence.corpus import Corpus
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.shrinking import shrink
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["Divergence", "PathPair", "Report", "RunPath", "test"]
+__all__ = ["ComparisonReport", "PathDivergence", "PathPair", "RunPath", "test"]
 
 RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
 _BATCH: Final = 4096
 KEPT_MAX: Final = 10
 
 
-class Divergence(msgspec.Struct, frozen=True):
+class PathDivergence(msgspec.Struct, frozen=True):
     """Inputs for which the paths differ, as they were drawn and as small as they could be made."""
 
     inputs: dict[str, Any]
@@ -41,12 +41,12 @@ class Divergence(msgspec.Struct, frozen=True):
     differences: list[dict[str, Any]]  # of the shrunk inputs
 
 
-class Report(msgspec.Struct, frozen=True):
+class ComparisonReport(msgspec.Struct, frozen=True):
     """What a differential test came to."""
 
     compared: int
     divergences: int
-    kept: tuple[Divergence, ...]  # the first ones
+    kept: tuple[PathDivergence, ...]  # the first ones
     seconds: float
 
     @property
@@ -57,7 +57,7 @@ class Report(msgspec.Struct, frozen=True):
 class PathPair:
     """Two paths that run the same executions of one program."""
 
-    def __init__(self, program: Program, first: RunPath | None, second: RunPath | None, seed: int = 0) -> None:
+    def __init__(self, program: NodeProgram, first: RunPath | None, second: RunPath | None, seed: int = 0) -> None:
         if first is None or second is None:
             python, direct = _default_paths()
             first, second = first or python, second or direct
@@ -107,7 +107,7 @@ def _default_paths() -> tuple[RunPath, RunPath]:
 
 
 def test(
-    program: Program,
+    program: NodeProgram,
     count: int,
     seed: int = 0,
     *,
@@ -115,7 +115,7 @@ def test(
     second: RunPath | None = None,
     corpus: Path | None = None,
     stop_after: int | None = None,
-) -> Report:
+) -> ComparisonReport:
     """Compare the paths on `count` generated inputs; `stop_after` so many divergences."""
     pair = PathPair(program, first, second, seed)
     clock = SystemClock()
@@ -142,18 +142,18 @@ def test(
     if corpus is not None:
         for divergence in kept:
             Corpus(corpus).add(program.node_id, divergence.shrunk)
-    return Report(compared, divergences, kept, seconds)
+    return ComparisonReport(compared, divergences, kept, seconds)
 
 
 def _is_enough(divergences: int, stop_after: int | None) -> bool:
     return stop_after is not None and divergences >= stop_after
 
 
-def _shrunk(pair: PathPair, inputs: dict[str, Any], execution: Execution) -> Divergence:
+def _shrunk(pair: PathPair, inputs: dict[str, Any], execution: Execution) -> PathDivergence:
     kinds = {row["kind"] for row in pair.differences(inputs, execution)}
 
     def still_differs(candidate: dict[str, Any]) -> bool:
         return any(row["kind"] in kinds for row in pair.differences(candidate, execution))
 
     shrunk = shrink(inputs, still_differs)
-    return Divergence(inputs, shrunk, pair.differences(shrunk, execution))
+    return PathDivergence(inputs, shrunk, pair.differences(shrunk, execution))

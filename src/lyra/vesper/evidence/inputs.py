@@ -17,18 +17,18 @@ from typing import Any, Final
 
 from lyra.core.ids import seeded
 from lyra.vesper.evidence.boundaries import Boundaries
-from lyra.vesper.ir.program import Input, Program
+from lyra.vesper.ir.program import NodeInput, NodeProgram
 from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     Scalar,
     SetType,
-    Type,
+    ValueType,
 )
 
 __all__ = ["Draw", "InputGenerator", "drawer"]
@@ -46,7 +46,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DEPTH_MAX: Final = 3
 
 
-def drawer(kind: Type, boundaries: Boundaries, depth: int = 0) -> Draw:
+def drawer(kind: ValueType, boundaries: Boundaries, depth: int = 0) -> Draw:
     """Draws values of a type."""
     match kind:
         case Scalar():
@@ -62,7 +62,7 @@ def drawer(kind: Type, boundaries: Boundaries, depth: int = 0) -> Draw:
         case MapType():
             keys = drawer(kind.key, boundaries) if isinstance(kind.key, EnumType) else _text(boundaries)
             return _map(keys, drawer(kind.value, boundaries, depth + 1))
-        case Record():
+        case RecordType():
             return _record(kind.fields, boundaries, depth)
         case Nullable():
             inner = drawer(kind.type, boundaries, depth)
@@ -185,7 +185,7 @@ def _map(keys: Draw, values: Draw) -> Draw:
     return lambda rng: {keys(rng): values(rng) for _ in range(rng.randrange(0, 4))}
 
 
-def _record(fields: tuple[Field, ...], boundaries: Boundaries, depth: int) -> Draw:
+def _record(fields: tuple[RecordField, ...], boundaries: Boundaries, depth: int) -> Draw:
     draws = [(field, drawer(field.type, boundaries, depth + 1)) for field in fields]
 
     def draw(rng: Random) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _later(boundaries: Boundaries, depth: int) -> Draw:
 class InputGenerator:
     """An endless, repeatable stream of inputs for one program."""
 
-    def __init__(self, program: Program, seed: int = 0) -> None:
+    def __init__(self, program: NodeProgram, seed: int = 0) -> None:
         self._rng = seeded(seed)
         boundaries = Boundaries(program)
         self._names = tuple(declared.name for declared in program.inputs)
@@ -284,7 +284,7 @@ class InputGenerator:
             row[name] = rng.choice(_ODD_VALUES)
 
 
-def _edges(declared: Input, boundaries: Boundaries) -> list[Any]:
+def _edges(declared: NodeInput, boundaries: Boundaries) -> list[Any]:
     """All boundary values of an input: each is drawn in every batch of some size."""
     kind = declared.type.type if isinstance(declared.type, Nullable) else declared.type
     match kind:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.modes import MODES
-from lyra.vesper.evidence.state import Evidence
+from lyra.vesper.evidence.state import NodeEvidence
 
 __all__ = ["prometheus"]
 
 
-def prometheus(known: Iterable[Evidence]) -> str:
+def prometheus(known: Iterable[NodeEvidence]) -> str:
     """One text for all nodes; a node's name is its label."""
     entries = list(known)
     lines: list[str] = []

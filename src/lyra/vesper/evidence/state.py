@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-__all__ = ["DIVERGENCES_KEPT", "HISTORY_KEPT", "Evidence", "EvidenceState", "Found"]
+__all__ = ["DIVERGENCES_KEPT", "HISTORY_KEPT", "EvidenceState", "KeptDivergence", "NodeEvidence"]
 
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
 
 
-class Found(msgspec.Struct):
+class KeptDivergence(msgspec.Struct):
     """A divergence: what two paths gave for the same inputs. Sensitive values are not kept."""
 
     time: float
@@ -28,7 +28,7 @@ class Found(msgspec.Struct):
     trace_id: str = ""
 
 
-class Evidence(msgspec.Struct):
+class NodeEvidence(msgspec.Struct):
     """What is known about one content of one node."""
 
     node_id: str
@@ -40,7 +40,7 @@ class Evidence(msgspec.Struct):
     blocked: bool = False  # a divergence could be reproduced: no promotion
     executions: dict[str, int] = {}  # by path
     errors: int = 0
-    found: list[Found] = []
+    found: list[KeptDivergence] = []
     history: list[dict[str, Any]] = []  # changes of the mode, the newest last
 
 
@@ -53,13 +53,13 @@ class EvidenceState:
     __slots__ = ("by_digest", "latest")
 
     def __init__(self) -> None:
-        self.by_digest: dict[str, Evidence] = {}
+        self.by_digest: dict[str, NodeEvidence] = {}
         self.latest: dict[str, str] = {}  # node id → the digest that was used last
 
-    def of(self, node_id: str, digest: str) -> Evidence:
+    def of(self, node_id: str, digest: str) -> NodeEvidence:
         evidence = self.by_digest.get(digest)
         if evidence is None:
-            evidence = self.by_digest[digest] = Evidence(node_id, digest)
+            evidence = self.by_digest[digest] = NodeEvidence(node_id, digest)
         self.latest[node_id] = digest
         return evidence
 
@@ -75,7 +75,9 @@ class EvidenceState:
             evidence.divergences += 1
             evidence.blocked = evidence.blocked or data["reproducible"]
             evidence.found.append(
-                Found(time, data["mode"], data["inputs"], data["differences"], data["reproducible"], data["trace_id"])
+                KeptDivergence(
+                    time, data["mode"], data["inputs"], data["differences"], data["reproducible"], data["trace_id"]
+                )
             )
             del evidence.found[:-DIVERGENCES_KEPT]
         else:
@@ -88,6 +90,6 @@ class EvidenceState:
         return [list(self.by_digest.values()), self.latest]
 
     def load(self, data: Any) -> None:
-        kept = msgspec.convert(data[0], list[Evidence])
+        kept = msgspec.convert(data[0], list[NodeEvidence])
         self.by_digest = {evidence.digest: evidence for evidence in kept}
         self.latest = {str(node): str(digest) for node, digest in data[1].items()}

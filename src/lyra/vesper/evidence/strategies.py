@@ -11,20 +11,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.types import (
     INTEGER_MAX,
     INTEGER_MIN,
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     Scalar,
     SetType,
-    Type,
+    ValueType,
 )
 
 __all__ = ["inputs_of", "values_of"]
@@ -54,7 +54,7 @@ def _decimals(scale: int | None) -> st.SearchStrategy[Any]:
     return numbers | numbers.map(lambda number: format(number, "f")) | st.integers(-1000, 1000)
 
 
-def values_of(kind: Type) -> st.SearchStrategy[Any]:
+def values_of(kind: ValueType) -> st.SearchStrategy[Any]:
     """Values from outside that fit a type."""
     match kind:
         case Scalar():
@@ -70,20 +70,20 @@ def values_of(kind: Type) -> st.SearchStrategy[Any]:
         case MapType():
             keys = values_of(kind.key) if isinstance(kind.key, EnumType) else st.text(max_size=5)
             return st.dictionaries(keys, values_of(kind.value), max_size=4)
-        case Record():
+        case RecordType():
             return _record(kind.fields)
         case Nullable():
             return st.none() | values_of(kind.type)
     raise AssertionError(kind)
 
 
-def _record(fields: tuple[Field, ...]) -> st.SearchStrategy[dict[str, Any]]:
+def _record(fields: tuple[RecordField, ...]) -> st.SearchStrategy[dict[str, Any]]:
     required = {field.name: values_of(field.type) for field in fields if field.required}
     optional = {field.name: values_of(field.type) for field in fields if not field.required}
     return st.fixed_dictionaries(required, optional=optional)
 
 
-def inputs_of(program: Program) -> st.SearchStrategy[dict[str, Any]]:
+def inputs_of(program: NodeProgram) -> st.SearchStrategy[dict[str, Any]]:
     """Inputs of a program, all of their declared types."""
     required = {declared.name: values_of(declared.type) for declared in program.inputs if declared.required}
     optional = {declared.name: values_of(declared.type) for declared in program.inputs if not declared.required}

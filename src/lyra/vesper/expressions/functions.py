@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.vesper.values.types import BOOLEAN, DECIMAL, INTEGER, STRING, TIMESTAMP, Type
+from lyra.vesper.values.types import BOOLEAN, DECIMAL, INTEGER, STRING, TIMESTAMP, ValueType
 
 __all__ = ["AGGREGATES", "FORMS", "FUNCTIONS", "BuiltIn"]
 
@@ -21,7 +21,7 @@ class BuiltIn(msgspec.Struct, frozen=True):
 
     name: str
     parameters: tuple[str, ...]
-    result: Type | None
+    result: ValueType | None
     text: str
 
 

@@ -1,8 +1,8 @@
 """A node in the typed IR: its inputs, contracts and steps, ready for any path.
 
-A path runs a `Program` from top to bottom: defaults and types of inputs, constraints, preconditions, steps,
-postconditions. What acts outside is an `EffectStep`: the path evaluates its request and asks for it; how it is performed,
-replayed or compared is not the path's business.
+A path runs a `NodeProgram` from top to bottom: defaults and types of inputs, constraints, preconditions, steps,
+postconditions. What acts outside is an `EffectStep`: the path evaluates its request and asks for it; how it is
+performed, replayed or compared is not the path's business.
 """
 
 from __future__ import annotations
@@ -11,53 +11,53 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.ir.expressions import Expression
-from lyra.vesper.values.types import Type
+from lyra.vesper.ir.expressions import TypedExpression
+from lyra.vesper.values.types import ValueType
 
 __all__ = [
-    "Assign",
-    "Branch",
-    "Check",
+    "AssignStep",
+    "BranchStep",
+    "Condition",
     "Contract",
     "EffectStep",
+    "ErrorAnswer",
     "ErrorRule",
-    "ErrorValue",
-    "ForEach",
-    "Input",
-    "Limits",
-    "Loop",
+    "ForEachStep",
+    "LoopStep",
     "Machine",
-    "Output",
-    "Parallel",
-    "Program",
-    "Retry",
-    "Return",
+    "NodeInput",
+    "NodeLimits",
+    "NodeOutput",
+    "NodeProgram",
+    "ParallelStep",
+    "ReturnStep",
     "Step",
-    "Transition",
-    "Validate",
+    "StepRetry",
+    "TransitionStep",
+    "ValidateStep",
 ]
 
 
-class Check(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True):
     """A condition with the text it was written as."""
 
     text: str
-    expression: Expression
+    expression: TypedExpression
 
 
-class Input(msgspec.Struct, frozen=True):
+class NodeInput(msgspec.Struct, frozen=True):
     name: str
-    type: Type  # Nullable where it may be absent without a default
+    type: ValueType  # Nullable where it may be absent without a default
     required: bool = True
     default: Any = msgspec.UNSET  # a value of its type; UNSET: none
-    constraints: tuple[Check, ...] = ()  # with `value` for the input
+    constraints: tuple[Condition, ...] = ()  # with `value` for the input
     sensitive: bool = False
     description: str = ""
 
 
-class Output(msgspec.Struct, frozen=True):
+class NodeOutput(msgspec.Struct, frozen=True):
     name: str
-    type: Type
+    type: ValueType
     required: bool = True
     sensitive: bool = False
 
@@ -66,84 +66,84 @@ class Contract(msgspec.Struct, frozen=True):
     """A pre- or postcondition or an invariant. Without an expression it is unverifiable, and `reason` says why."""
 
     text: str
-    expression: Expression | None = None
+    expression: TypedExpression | None = None
     reason: str = ""
 
 
-class ErrorValue(msgspec.Struct, frozen=True):
+class ErrorAnswer(msgspec.Struct, frozen=True):
     """What a node answers with when it fails: the code, and the other error fields."""
 
-    code: Expression
-    fields: tuple[tuple[str, Expression], ...] = ()
+    code: TypedExpression
+    fields: tuple[tuple[str, TypedExpression], ...] = ()
 
 
 class Step(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Any of the steps below. A step whose guards are not all true is skipped."""
 
     name: str
-    guards: tuple[Check, ...] = ()
+    guards: tuple[Condition, ...] = ()
     place: tuple[int, int] = (0, 0)
 
 
-class Validate(Step, frozen=True, tag="validate", kw_only=True):
+class ValidateStep(Step, frozen=True, tag="validate", kw_only=True):
     """Fails unless all checks are true; `failure` is the declared answer, else `validation_failed`."""
 
-    checks: tuple[Check, ...]
-    failure: ErrorValue | None = None
+    checks: tuple[Condition, ...]
+    failure: ErrorAnswer | None = None
 
 
-class Assign(Step, frozen=True, tag="assign", kw_only=True):
+class AssignStep(Step, frozen=True, tag="assign", kw_only=True):
     target: str
-    value: Expression
+    value: TypedExpression
 
 
-class Branch(Step, frozen=True, tag="branch", kw_only=True):
-    condition: Expression
+class BranchStep(Step, frozen=True, tag="branch", kw_only=True):
+    condition: TypedExpression
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...] = ()
 
 
-class ForEach(Step, frozen=True, tag="for_each", kw_only=True):
+class ForEachStep(Step, frozen=True, tag="for_each", kw_only=True):
     """The steps for each element; variables that they assign keep their last value."""
 
-    collection: Expression
+    collection: TypedExpression
     variable: str
     steps: tuple[Step, ...]
 
 
-class Loop(Step, frozen=True, tag="loop", kw_only=True):
+class LoopStep(Step, frozen=True, tag="loop", kw_only=True):
     """The steps while the condition is true; `loop_limit` after `max_iterations` rounds."""
 
-    condition: Expression
+    condition: TypedExpression
     max_iterations: int
     steps: tuple[Step, ...]
 
 
-class Parallel(Step, frozen=True, tag="parallel", kw_only=True):
+class ParallelStep(Step, frozen=True, tag="parallel", kw_only=True):
     """Steps that may run at once: none reads what another writes. The first error in written order counts."""
 
     steps: tuple[Step, ...]
 
 
-class Return(Step, frozen=True, tag="return", kw_only=True):
+class ReturnStep(Step, frozen=True, tag="return", kw_only=True):
     """Ends the node: with success fields, or with an error."""
 
-    success: tuple[tuple[str, Expression], ...] | None = None
-    error: ErrorValue | None = None
+    success: tuple[tuple[str, TypedExpression], ...] | None = None
+    error: ErrorAnswer | None = None
 
 
-class Transition(Step, frozen=True, tag="transition", kw_only=True):
+class TransitionStep(Step, frozen=True, tag="transition", kw_only=True):
     """Moves an entity from one state of a machine to another: an effect, since states last."""
 
     machine: str
-    entity: Expression
-    source: Expression
-    target: Expression
-    checks: tuple[Check, ...] = ()
+    entity: TypedExpression
+    source: TypedExpression
+    target: TypedExpression
+    checks: tuple[Condition, ...] = ()
     output: str = ""
 
 
-class Retry(msgspec.Struct, frozen=True):
+class StepRetry(msgspec.Struct, frozen=True):
     attempts: int = 3  # the first included
     backoff: str = "exponential"  # exponential, linear or constant
     base: int = 2
@@ -155,9 +155,9 @@ class ErrorRule(msgspec.Struct, frozen=True):
 
     error: str  # a code or kind of error; * for any
     action: str  # retry, backoff, map_to, return_error, compensate, circuit_breaker
-    answer: ErrorValue | None = None
+    answer: ErrorAnswer | None = None
     compensation: tuple[Step, ...] = ()
-    retry: Retry | None = None
+    retry: StepRetry | None = None
     threshold: int = 5
     open_s: float = 60.0
 
@@ -172,14 +172,14 @@ class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
 
     kind: str
     capability: str
-    request: Expression
+    request: TypedExpression
     output: str = ""
-    output_type: Type
-    extract: tuple[tuple[str, Expression], ...] = ()
+    output_type: ValueType
+    extract: tuple[tuple[str, TypedExpression], ...] = ()
     found: tuple[Step, ...] = ()
     empty: tuple[Step, ...] = ()
     rules: tuple[ErrorRule, ...] = ()
-    retry: Retry | None = None
+    retry: StepRetry | None = None
     timeout_s: float | None = None
 
 
@@ -189,10 +189,10 @@ class Machine(msgspec.Struct, frozen=True):
     name: str
     initial: str
     states: tuple[str, ...]
-    moves: tuple[tuple[str, str, Check | None], ...]
+    moves: tuple[tuple[str, str, Condition | None], ...]
 
 
-class Limits(msgspec.Struct, frozen=True):
+class NodeLimits(msgspec.Struct, frozen=True):
     """What one execution may use."""
 
     time_s: float = 30.0
@@ -200,24 +200,24 @@ class Limits(msgspec.Struct, frozen=True):
     steps: int = 10_000_000
 
 
-class Program(msgspec.Struct, frozen=True):
+class NodeProgram(msgspec.Struct, frozen=True):
     node_id: str
     kind: str  # function, http_handler, …
     intent: str
     digest: str  # of everything that decides what the node does
-    inputs: tuple[Input, ...]
-    success: tuple[Output, ...]
-    error: tuple[Output, ...]
+    inputs: tuple[NodeInput, ...]
+    success: tuple[NodeOutput, ...]
+    error: tuple[NodeOutput, ...]
     steps: tuple[Step, ...]
     preconditions: tuple[Contract, ...] = ()
     postconditions: tuple[Contract, ...] = ()
     invariants: tuple[Contract, ...] = ()
-    olds: tuple[Expression, ...] = ()  # by slot
+    olds: tuple[TypedExpression, ...] = ()  # by slot
     machines: tuple[Machine, ...] = ()
     rules: tuple[ErrorRule, ...] = ()  # error_handling
     capabilities: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
     ambient: tuple[str, ...] = ()  # objects that the caller's context supplies
-    limits: Limits = Limits()
+    limits: NodeLimits = NodeLimits()
     pure: bool = True  # no step acts outside
     idempotency_key: str = ""  # the input of that name, if there is one

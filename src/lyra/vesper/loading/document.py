@@ -18,7 +18,7 @@ from lyra.errors import ConfigError, ParseError
 from lyra.vesper.loading.characters import character_places, line_starts
 from lyra.vesper.values.limits import NODE_FILE_BYTES_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 
-__all__ = ["Document", "read_document", "read_source"]
+__all__ = ["NodeDocument", "read_document", "read_source"]
 
 TEXT_NAME: Final = "<text>"
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z")
@@ -30,7 +30,7 @@ _WORDS: Final[dict[str, Any]] = {
 }
 
 
-class Document:
+class NodeDocument:
     """The data of a file, and where it stands."""
 
     __slots__ = ("_characters", "_scalars", "_starts", "data", "file", "places", "text")
@@ -66,7 +66,7 @@ class Document:
         return places[max(0, min(offset, len(places) - 1))]
 
 
-def read_document(text: str, file: str = TEXT_NAME) -> Document:
+def read_document(text: str, file: str = TEXT_NAME) -> NodeDocument:
     """The document of a text; ParseError with the place of the first mistake."""
     if len(text.encode("utf-8", "surrogatepass")) > NODE_FILE_BYTES_MAX:
         raise ParseError(f"the file has more than {NODE_FILE_BYTES_MAX} bytes", file=file, line=1, column=1)
@@ -80,7 +80,7 @@ def read_document(text: str, file: str = TEXT_NAME) -> Document:
         data, places = parse(text, "yaml", file, read_scalar=read_scalar)
     except (ValueError, RecursionError) as error:  # the YAML library lets some wrong characters and dates through
         raise ParseError(f"not YAML: {error}", file=file, line=1, column=1) from None
-    return Document(file, text, data, places, scalars)
+    return NodeDocument(file, text, data, places, scalars)
 
 
 def read_source(source: str | FilePath) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from lyra.errors import ParseError
 from lyra.vesper.loading.document import read_document, read_source
 from lyra.vesper.loading.issues import ERROR, Issue, error_of, sorted_issues
 from lyra.vesper.nodes.model import Node
-from lyra.vesper.nodes.reader import Reader
+from lyra.vesper.nodes.reader import SectionReader
 from lyra.vesper.nodes.sections import Sections
 from lyra.vesper.nodes.steps import StepReader
 from lyra.vesper.values.names import is_identifier, is_node_id
@@ -66,7 +66,7 @@ def read_node(text: str, file: str = "<text>") -> tuple[Node | None, list[Issue]
         line, column = int(error.fields["line"]), int(error.fields["column"])
         issue = Issue(severity=ERROR, code="syntax", message=error.message, line=line, column=column)
         raise error_of([issue], file, parsing=True) from None
-    reader = Reader(document)
+    reader = SectionReader(document)
     values = _values(reader, document.data)
     issues = sorted_issues(reader.issues.items)
     if values is None:
@@ -74,7 +74,7 @@ def read_node(text: str, file: str = "<text>") -> tuple[Node | None, list[Issue]
     return Node(document=document, issues=tuple(issues), **values), issues
 
 
-def _values(reader: Reader, data: Any) -> dict[str, Any] | None:
+def _values(reader: SectionReader, data: Any) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         reader.error("wrong_form", "the file is no mapping of a node's keys", ())
         return None
@@ -108,7 +108,7 @@ def _values(reader: Reader, data: Any) -> dict[str, Any] | None:
     return values
 
 
-def _heads(reader: Reader, data: dict[str, Any]) -> dict[str, Any]:
+def _heads(reader: SectionReader, data: dict[str, Any]) -> dict[str, Any]:
     node_id, kind = data.get("node_id"), data.get("type")
     if isinstance(node_id, str) and node_id and not is_node_id(node_id):
         reader.error(

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from lyra.core.checking.document import Path
-from lyra.vesper.loading.document import Document
+from lyra.vesper.loading.document import NodeDocument
 from lyra.vesper.loading.issues import Issue
 
 __all__ = [
@@ -208,7 +208,7 @@ class Node(msgspec.Struct, frozen=True):
     node_id: str
     kind: str
     intent: str
-    document: Document
+    document: NodeDocument
     metadata: Metadata = Metadata()
     inputs: tuple[FieldDeclaration, ...] = ()
     success: tuple[FieldDeclaration, ...] = ()

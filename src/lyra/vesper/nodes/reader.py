@@ -1,7 +1,7 @@
 """Plain values out of a document, with a remark for each that is not of the expected form.
 
-`Reader` has a method for each form (a text, a number, a list of texts, a mapping); each takes a value and its path
-and gives the value or a default. `section` reads a mapping by a table of keys, and remarks on keys that are in no
+`SectionReader` has a method for each form (a text, a number, a list of texts, a mapping); each takes a value and its
+path and gives the value or a default. `section` reads a mapping by a table of keys, and remarks on keys that are in no
 table.
 """
 
@@ -13,10 +13,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from lyra.core.checking.document import Path
-from lyra.vesper.loading.document import Document
+from lyra.vesper.loading.document import NodeDocument
 from lyra.vesper.loading.issues import ERROR, WARNING, Issues
 
-__all__ = ["Form", "Reader", "close_to"]
+__all__ = ["Form", "SectionReader", "close_to"]
 
 Form = Callable[[Any, Path], Any]
 
@@ -27,10 +27,10 @@ def close_to(word: str, words: Collection[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
-class Reader:
+class SectionReader:
     """Reads the parts of one document."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: NodeDocument) -> None:
         self.document = document
         self.issues = Issues()
 

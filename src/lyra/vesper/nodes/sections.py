@@ -26,7 +26,7 @@ from lyra.vesper.nodes.model import (
     Testing,
     TypeDeclaration,
 )
-from lyra.vesper.nodes.reader import Form, Reader
+from lyra.vesper.nodes.reader import Form, SectionReader
 from lyra.vesper.nodes.steps import StepReader
 from lyra.vesper.values.limits import CONTRACTS_MAX, FIELDS_MAX, INPUTS_MAX
 from lyra.vesper.values.names import is_identifier
@@ -40,7 +40,7 @@ _SIBLING_CONSTRAINTS: Final = ("pattern", "min", "max", "min_length", "max_lengt
 class Sections:
     """Reads the sections of one file."""
 
-    def __init__(self, reader: Reader, steps: StepReader) -> None:
+    def __init__(self, reader: SectionReader, steps: StepReader) -> None:
         self.reader = reader
         self.steps = steps
 

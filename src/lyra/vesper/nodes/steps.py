@@ -11,7 +11,7 @@ from typing import Any, Final
 from lyra.core.checking.document import Path
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.operations import CUSTOM, STEP_KEYS, Operation, operation_named
-from lyra.vesper.nodes.reader import Reader
+from lyra.vesper.nodes.reader import SectionReader
 from lyra.vesper.values.limits import STEP_DEPTH_MAX, STEPS_MAX
 
 __all__ = ["StepReader"]
@@ -24,7 +24,7 @@ _RETURNS: Final = ("return_success", "return_error")
 class StepReader:
     """Reads lists of steps; counts them."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: SectionReader) -> None:
         self.reader = reader
         self.count = 0
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from lyra.vesper.ir.program import Contract, Output
+from lyra.vesper.ir.program import Contract, NodeOutput
 from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.draft import NodeDraft, Parameter
 from lyra.vesper.python.expressions import PythonScope
 from lyra.vesper.python.kinds import names_in, parts
 from lyra.vesper.python.steps import code_field, new_function, output_type
 from lyra.vesper.python.syntax import all_of, assign, attribute, call, if_, name, store
-from lyra.vesper.values.types import ANY, BOOLEAN, Type
+from lyra.vesper.values.types import ANY, BOOLEAN, ValueType
 
 __all__ = ["AnswerWriter", "Refusal"]
 
@@ -47,10 +47,12 @@ class AnswerWriter:
         self.conditional: frozenset[str] = frozenset()  # outputs that may be ABSENT at the end
 
     # ------------------------------------------------------------ success
-    def kept(self, values: Sequence[tuple[Output, ast.expr]]) -> tuple[list[ast.stmt], list[tuple[Output, ast.expr]]]:
+    def kept(
+        self, values: Sequence[tuple[NodeOutput, ast.expr]]
+    ) -> tuple[list[ast.stmt], list[tuple[NodeOutput, ast.expr]]]:
         """Outputs in variables, where there are contracts about them."""
         statements: list[ast.stmt] = []
-        outputs: list[tuple[Output, ast.expr]] = []
+        outputs: list[tuple[NodeOutput, ast.expr]] = []
         for output, value in values:
             if self.draft.has_final_contracts and not isinstance(value, ast.Name | ast.Constant):
                 variable = self.draft.names.fresh(f"{output.name}_result")
@@ -132,13 +134,18 @@ class AnswerWriter:
         self.draft.needs_run |= checks.uses_run
         return statements
 
-    def _scope(self, fields: dict[str, str], kinds: dict[str, Type]) -> PythonScope:
+    def _scope(self, fields: dict[str, str], kinds: dict[str, ValueType]) -> PythonScope:
         draft = self.draft
         python = {**draft.parameters, **fields, **draft.olds}
         return PythonScope(python, {**draft.kinds, **kinds, **draft.old_kinds}, None, self.conditional)
 
     def _invariant(
-        self, contract: Contract, fields: dict[str, str], kinds: dict[str, Type], checks: Checks, python: dict[str, str]
+        self,
+        contract: Contract,
+        fields: dict[str, str],
+        kinds: dict[str, ValueType],
+        checks: Checks,
+        python: dict[str, str],
     ) -> list[ast.stmt]:
         """The check of an invariant at the end; `python` has the names of the variables there."""
         used = [variable for variable in self.watched if variable in names_in(contract.expression)]
@@ -156,7 +163,7 @@ class AnswerWriter:
         return [if_(all_of(waiting), statements)] if waiting else statements
 
     def _results(
-        self, fields: dict[str, str], kinds: dict[str, Type], used: set[str], error: ast.expr
+        self, fields: dict[str, str], kinds: dict[str, ValueType], used: set[str], error: ast.expr
     ) -> list[ast.stmt]:
         """`success` and `error`, where a contract names them."""
         statements: list[ast.stmt] = []
@@ -227,7 +234,7 @@ class AnswerWriter:
             statements.append(assign(facts, call(self.parts.runtime("error_fields"), *arguments)))
         fields: dict[str, str] = {}
         in_invariants: dict[str, str] = {}
-        kinds: dict[str, Type] = {}
+        kinds: dict[str, ValueType] = {}
         for field in declared:
             fields[field] = in_invariants[field] = self.draft.names.own(field)
             kinds[field] = ANY

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from lyra.vesper.ir.program import Check, Contract
+from lyra.vesper.ir.program import Condition, Contract
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_
 
@@ -23,7 +23,9 @@ class Checks:
         self.module = module
         self.uses_run = False
 
-    def all_true(self, checks: Sequence[Check], scope: PythonScope, sink: list[ast.stmt], *, in_loop: bool) -> ast.expr:
+    def all_true(
+        self, checks: Sequence[Condition], scope: PythonScope, sink: list[ast.stmt], *, in_loop: bool
+    ) -> ast.expr:
         """Whether all checks are true, from left to right."""
         writer = ExpressionWriter(self.module, scope, sink, in_loop=in_loop)
         first, *rest = checks
@@ -38,10 +40,10 @@ class Checks:
         if contract.expression is None:
             self.uses_run = True
             return [note]
-        return self.condition(Check(contract.text, contract.expression), scope, failure, is_contract=True)
+        return self.condition(Condition(contract.text, contract.expression), scope, failure, is_contract=True)
 
     def condition(
-        self, check: Check, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
+        self, check: Condition, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
     ) -> list[ast.stmt]:
         """Statements that do `failure` where the condition is not true, or raises."""
         statements: list[ast.stmt] = []

@@ -11,12 +11,12 @@ import ast
 import msgspec
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import ErrorRule, ForEach, Input, Program, Step
+from lyra.vesper.ir.program import ErrorRule, ForEachStep, NodeInput, NodeProgram, Step
 from lyra.vesper.python.expressions import PythonScope
 from lyra.vesper.python.kinds import assigned, names_in, parts
 from lyra.vesper.python.names import Names, function_name
 from lyra.vesper.python.syntax import ModuleParts, name
-from lyra.vesper.values.types import Nullable, Type
+from lyra.vesper.values.types import Nullable, ValueType
 
 __all__ = ["NodeDraft", "Parameter", "compensations", "input_type"]
 
@@ -26,7 +26,7 @@ Parameter = tuple[str, ast.expr, ast.expr | None]  # the name, the annotation an
 class NodeDraft:
     """A node's module while it is made."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: NodeProgram) -> None:
         self.program = program
         self.function = function_name(program.node_id)
         self.names = Names(self.function)
@@ -38,7 +38,7 @@ class NodeDraft:
         self.kinds = {declared.name: input_type(declared) for declared in program.inputs}
         self.entry = PythonScope(self.parameters, self.kinds)
         self.olds: dict[str, str] = {}
-        self.old_kinds: dict[str, Type] = {}
+        self.old_kinds: dict[str, ValueType] = {}
 
     @property
     def has_final_contracts(self) -> bool:
@@ -77,24 +77,24 @@ class NodeDraft:
         return ast.Tuple([self.parts.runtime("NodeError"), name("ArithmeticError")], ast.Load())
 
 
-def input_type(declared: Input) -> Type:
+def input_type(declared: NodeInput) -> ValueType:
     """The type of an input's value: null too, where it may be absent without a default."""
     is_absent_null = not declared.required and declared.default in (msgspec.UNSET, None)
     return Nullable(declared.type) if is_absent_null and not isinstance(declared.type, Nullable) else declared.type
 
 
-def compensations(program: Program) -> tuple[Step, ...]:
+def compensations(program: NodeProgram) -> tuple[Step, ...]:
     """The steps of all compensations, of steps and of the node."""
     return tuple(step for rule in parts(program) if isinstance(rule, ErrorRule) for step in rule.compensation)
 
 
-def _own_names(program: Program) -> set[str]:
+def _own_names(program: NodeProgram) -> set[str]:
     """All names that the node gives to values."""
     own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
     own |= names_in(program) | set(assigned((*program.steps, *compensations(program))))
     for part in parts(program):
         match part:
-            case ForEach():
+            case ForEachStep():
                 own.add(part.variable)
             case ir.Reduce():
                 own |= {part.name, part.accumulator}

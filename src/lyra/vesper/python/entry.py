@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
-from lyra.vesper.ir.program import Check, Contract, Input, Validate
+from lyra.vesper.ir.program import Condition, Contract, NodeInput, ValidateStep
 from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
@@ -68,7 +68,7 @@ class EntryWriter:
         later |= {output.name for output in (*self.program.success, *self.program.error)}
         return bool(names_in(contract.expression) & (later - {*self.draft.parameters}))
 
-    def _coercion(self, item: Input) -> list[ast.stmt]:
+    def _coercion(self, item: NodeInput) -> list[ast.stmt]:
         python, kind = self.draft.parameters[item.name], self.draft.kinds[item.name]
         label = ast.Constant(item.name)
         checked = {INTEGER: ("int", "to_integer"), STRING: ("str", "to_string"), BOOLEAN: ("bool", "to_boolean")}
@@ -84,7 +84,7 @@ class EntryWriter:
         value = call(accept, self.parts.runtime(coercer), name(python), label)
         return [if_(is_other, [assign(python, value)])]
 
-    def _constraint(self, item: Input, check: Check, refused: list[ast.stmt]) -> list[ast.stmt]:
+    def _constraint(self, item: NodeInput, check: Condition, refused: list[ast.stmt]) -> list[ast.stmt]:
         kind = self.draft.kinds[item.name]
         python = self.draft.parameters[item.name]
         inner = kind.type if isinstance(kind, Nullable) else kind
@@ -98,7 +98,7 @@ class EntryWriter:
     def _leading_validations(self) -> list[ast.stmt]:
         """A call of the validations at the start of the flow: if one of them fails, its error is the answer."""
         draft = self.draft
-        leading = tuple(takewhile(lambda step: isinstance(step, Validate), self.program.steps))
+        leading = tuple(takewhile(lambda step: isinstance(step, ValidateStep), self.program.steps))
         has_checks = self.program.preconditions or self.program.invariants
         if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
             return []

@@ -35,9 +35,9 @@ from lyra.vesper.values.types import (
     EnumType,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
 )
 
 __all__ = ["ExpressionWriter", "PythonScope"]
@@ -75,7 +75,7 @@ class PythonScope:
     def __init__(
         self,
         python: Mapping[str, str],
-        kinds: Mapping[str, Type],
+        kinds: Mapping[str, ValueType],
         intervals: Mapping[str, Interval] | None = None,
         absent: frozenset[str] = frozenset(),
     ) -> None:
@@ -84,7 +84,7 @@ class PythonScope:
         self.intervals = dict(intervals or {})
         self.absent = absent  # variables whose value may be ABSENT
 
-    def bind(self, variable: str, python: str, kind: Type) -> PythonScope:
+    def bind(self, variable: str, python: str, kind: ValueType) -> PythonScope:
         """A scope in which the variable has this Python name."""
         inner = PythonScope(self.python, self.kinds, self.intervals, self.absent - {variable})
         inner.python[variable] = python
@@ -108,7 +108,7 @@ class ExpressionWriter:
         self.uses_host = False  # a predicate or an ambient object, which may be missing
 
     # ------------------------------------------------------------ helpers
-    def kind(self, node: ir.Expression) -> Type:
+    def kind(self, node: ir.TypedExpression) -> ValueType:
         return kind_of(node, self.scope.kinds)
 
     def helper(self, function: str, *arguments: ast.expr) -> ast.Call:
@@ -129,7 +129,7 @@ class ExpressionWriter:
         self.uses_run |= other.uses_run
         self.uses_host |= other.uses_host
 
-    def operands(self, *nodes: ir.Expression) -> list[ast.expr]:
+    def operands(self, *nodes: ir.TypedExpression) -> list[ast.expr]:
         """The values in order. Where a later one needs statements, earlier ones are kept in variables before them."""
         values: list[ast.expr] = []
         for node in nodes:
@@ -150,14 +150,16 @@ class ExpressionWriter:
                 values[index] = name(variable)
         self.sink[mark:mark] = kept
 
-    def lazy(self, node: ir.Expression, *, as_condition: bool = False, scope: PythonScope | None = None) -> ast.expr:
+    def lazy(
+        self, node: ir.TypedExpression, *, as_condition: bool = False, scope: PythonScope | None = None
+    ) -> ast.expr:
         """An expression that is evaluated later, or not at all."""
         writer = self.inner(scope)
         value = writer.condition(node) if as_condition else writer.value(node)
         self.adopt(writer)
         return value
 
-    def condition(self, node: ir.Expression) -> ast.expr:
+    def condition(self, node: ir.TypedExpression) -> ast.expr:
         """The expression as a condition: null counts as false."""
         value = self.value(node)
         if self.kind(node) == BOOLEAN:
@@ -165,11 +167,11 @@ class ExpressionWriter:
         return self.helper("truth", value)
 
     # ------------------------------------------------------------ values
-    def value(self, node: ir.Expression) -> ast.expr:
+    def value(self, node: ir.TypedExpression) -> ast.expr:
         match node:
             case ir.Constant():
                 return self.module.literal(node.value)
-            case ir.Name():
+            case ir.NodeVariable():
                 return self._name(node.name)
             case ir.Arithmetic():
                 return self._arithmetic(node)
@@ -187,9 +189,9 @@ class ExpressionWriter:
                 return self._membership(node)
             case ir.IsNull():
                 return _is(self.value(node.operand), ast.Constant(None))
-            case ir.Text():
+            case ir.TemplateText():
                 return self._text(node)
-            case ir.Call():
+            case ir.FunctionCall():
                 return self._call(node)
             case ir.Old():
                 return self._old(node)
@@ -197,11 +199,11 @@ class ExpressionWriter:
                 return self._host(node)
         return self._structure(node)
 
-    def _structure(self, node: ir.Expression) -> ast.expr:
+    def _structure(self, node: ir.TypedExpression) -> ast.expr:
         match node:
             case ir.FieldOf():
                 return self._field(node)
-            case ir.Project():
+            case ir.Projection():
                 return self.helper("project", self.value(node.target), ast.Constant(node.name))
             case ir.ItemOf():
                 return self.helper("item", *self.operands(node.target, node.index))
@@ -253,14 +255,14 @@ class ExpressionWriter:
     def _field(self, node: ir.FieldOf) -> ast.expr:
         target = self.kind(node.target)
         value = self.value(node.target)
-        if isinstance(target, Record) and target.field(node.name) is not None:
+        if isinstance(target, RecordType) and target.field(node.name) is not None:
             return ast.Subscript(value, ast.Constant(node.name), ast.Load())
         return self.helper("field", value, ast.Constant(node.name))
 
-    def _length(self, target: ir.Expression) -> ast.expr:
+    def _length(self, target: ir.TypedExpression) -> ast.expr:
         value = self.value(target)
         kind = self.kind(target)
-        has_length = kind in (STRING, BYTES) or isinstance(kind, EnumType | Array | SetType | MapType | Record)
+        has_length = kind in (STRING, BYTES) or isinstance(kind, EnumType | Array | SetType | MapType | RecordType)
         return call(name("len"), value) if has_length else self.helper("size", value)
 
     # ------------------------------------------------------------ arithmetic
@@ -330,7 +332,7 @@ class ExpressionWriter:
             return compare(left, operator(), right)
         return self.helper(function, left, right)
 
-    def _equality(self, node: ir.Compare, left_kind: Type, right_kind: Type) -> ast.expr:
+    def _equality(self, node: ir.Compare, left_kind: ValueType, right_kind: ValueType) -> ast.expr:
         left, right = self.operands(node.left, node.right)
         if NULL in (left_kind, right_kind):
             return _is(left, right) if right_kind == NULL else _is(right, left)
@@ -357,14 +359,14 @@ class ExpressionWriter:
         left, right = self.operands(node.item, node.collection)
         is_text = _is_text(item)
         in_text_items = isinstance(container, Array | SetType) and _is_text(container.item)
-        has_plain_members = isinstance(container, MapType | Record) or _is_text(container) or in_text_items
+        has_plain_members = isinstance(container, MapType | RecordType) or _is_text(container) or in_text_items
         if (is_text and has_plain_members) or (item == INTEGER and container in (Array(INTEGER), SetType(INTEGER))):
             return compare(left, ast.In(), right)
         return self.helper("member", left, right)
 
     # ------------------------------------------------------------ texts and functions
-    def _text(self, node: ir.Text) -> ast.expr:
-        expressions = [part for part in node.parts if isinstance(part, ir.Expression)]
+    def _text(self, node: ir.TemplateText) -> ast.expr:
+        expressions = [part for part in node.parts if isinstance(part, ir.TypedExpression)]
         values = iter(self.operands(*expressions))
         pieces = [ast.Constant(part) if isinstance(part, str) else next(values) for part in node.parts]
         kinds = [STRING if isinstance(part, str) else self.kind(part) for part in node.parts]
@@ -388,7 +390,7 @@ class ExpressionWriter:
             return text  # numbers and words of enums are short
         return self.helper("short_text", text, *limit)
 
-    def _call(self, node: ir.Call) -> ast.expr:
+    def _call(self, node: ir.FunctionCall) -> ast.expr:
         if node.function == "current_timestamp":
             self.uses_run = True
             return attribute(name("run"), "now")
@@ -404,14 +406,14 @@ class ExpressionWriter:
         return self.helper(_FUNCTIONS[node.function], *arguments)
 
     # ------------------------------------------------------------ collections
-    def elements(self, collection: ir.Expression) -> ast.expr:
+    def elements(self, collection: ir.TypedExpression) -> ast.expr:
         """What a loop goes over. Inside other loops, the run is charged for the elements."""
         value = self.value(collection)
         if not isinstance(self.kind(collection), Array):
             value = self.helper("in_order", value)
         return self.run_method("spend", value) if self.in_loop else value
 
-    def bound(self, variable: str, collection: ir.Expression) -> tuple[PythonScope, str]:
+    def bound(self, variable: str, collection: ir.TypedExpression) -> tuple[PythonScope, str]:
         """A scope in which the variable is an element of the collection, and its Python name."""
         python = self.module.names.own(variable)
         return self.scope.bind(variable, python, item_kind(self.kind(collection))), python
@@ -427,7 +429,7 @@ class ExpressionWriter:
         return call(name(function), ast.GeneratorExp(body, self._loop(python, elements)))
 
     def _comprehension(
-        self, node: ir.MapOver | ir.Filter, body: ir.Expression | None, test: ir.Expression | None
+        self, node: ir.MapOver | ir.Filter, body: ir.TypedExpression | None, test: ir.TypedExpression | None
     ) -> ast.expr:
         elements = self.elements(node.collection)
         scope, python = self.bound(node.name, node.collection)
@@ -473,7 +475,7 @@ class ExpressionWriter:
         self.sink.append(ast.For(ast.Name(python, ast.Store()), name(collection), statements, [], None))
         return name(accumulator)
 
-    def _start(self, variable: str, value: ast.expr, kind: Type) -> ast.stmt:
+    def _start(self, variable: str, value: ast.expr, kind: ValueType) -> ast.stmt:
         annotation = self.module.annotation(kind)
         return ast.AnnAssign(ast.Name(variable, ast.Store()), annotation, value, 1)
 
@@ -481,7 +483,7 @@ class ExpressionWriter:
         elements = self.value(node.collection)
         scope, python = self.bound(node.name, node.collection)
 
-        def function(body: ir.Expression) -> ast.expr:
+        def function(body: ir.TypedExpression) -> ast.expr:
             arguments = ast.arguments([], [ast.arg(python)], None, [], [], None, [])
             return ast.Lambda(arguments, self.lazy(body, scope=scope))
 
@@ -511,20 +513,20 @@ def _is(left: ast.expr, right: ast.expr) -> ast.expr:
     return compare(left, ast.Is(), right)
 
 
-def _is_text(kind: Type) -> bool:
+def _is_text(kind: ValueType) -> bool:
     return kind == STRING or isinstance(kind, EnumType)
 
 
-def _may_be_text(kind: Type) -> bool:
+def _may_be_text(kind: ValueType) -> bool:
     inner = kind.type if isinstance(kind, Nullable) else kind
     return inner == ANY or _is_text(inner)
 
 
-def _is_text_constant(node: ir.Expression) -> bool:
+def _is_text_constant(node: ir.TypedExpression) -> bool:
     return isinstance(node, ir.Constant) and isinstance(node.value, str)
 
 
-def _are_texts(items: tuple[ir.Expression, ...]) -> bool:
+def _are_texts(items: tuple[ir.TypedExpression, ...]) -> bool:
     return bool(items) and all(_is_text_constant(item) for item in items)
 
 
@@ -532,12 +534,12 @@ def _is_empty_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == ""
 
 
-def _have_order(left: Type, right: Type) -> bool:
+def _have_order(left: ValueType, right: ValueType) -> bool:
     both_numbers = is_number(left) and is_number(right)
     return both_numbers or (_is_text(left) and _is_text(right)) or (left == right == TIMESTAMP)
 
 
-def _have_equality(left: Type, right: Type) -> bool:
+def _have_equality(left: ValueType, right: ValueType) -> bool:
     """Whether Python's own == is the right one: a text or a time equals nothing of another kind."""
     if is_number(left) and is_number(right):
         return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from lyra.vesper.ir.program import Assign, EffectStep, Parallel, Return, Step
+from lyra.vesper.ir.program import AssignStep, EffectStep, ParallelStep, ReturnStep, Step
 from lyra.vesper.python.answers import AnswerWriter, Refusal
 from lyra.vesper.python.draft import NodeDraft, compensations
 from lyra.vesper.python.entry import input_intervals
@@ -18,7 +18,7 @@ from lyra.vesper.python.expressions import PythonScope
 from lyra.vesper.python.kinds import assigned, names_in, parts, read_too_early, settled_after, variable_kinds
 from lyra.vesper.python.steps import ANSWERING, StepWriter, acts_outside, never_ends, new_function
 from lyra.vesper.python.syntax import assign, attribute, call, name, raise_, store
-from lyra.vesper.values.types import ANY, BOOLEAN, BYTES, INTEGER, STRING, TIMESTAMP, DecimalType, Type
+from lyra.vesper.values.types import ANY, BOOLEAN, BYTES, INTEGER, STRING, TIMESTAMP, DecimalType, ValueType
 
 __all__ = ["FlowWriter"]
 
@@ -72,7 +72,7 @@ class FlowWriter:
         program = self.program
         if self.draft.is_async or program.rules:
             return False
-        returns = [step for step in parts(program.steps) if isinstance(step, Return) and step.success is not None]
+        returns = [step for step in parts(program.steps) if isinstance(step, ReturnStep) and step.success is not None]
         last = program.steps[-1] if program.steps else None
         return not returns or (returns == [last] and not returns[0].guards)
 
@@ -81,7 +81,7 @@ class FlowWriter:
         steps, flow = self.steps, self.program.steps
         first = list(self.declarations.values())
         last = flow[-1] if flow else None
-        if isinstance(last, Return) and last.success is not None:
+        if isinstance(last, ReturnStep) and last.success is not None:
             body = steps.steps(flow[:-1])
             before, values = steps.success_values(last.success)
         else:
@@ -185,21 +185,21 @@ class FlowWriter:
 
 # ------------------------------------------------------------ questions about steps
 def _falls_through(steps: tuple[Step, ...]) -> bool:
-    return not (steps and isinstance(steps[-1], Return) and not steps[-1].guards)
+    return not (steps and isinstance(steps[-1], ReturnStep) and not steps[-1].guards)
 
 
 def _shared(steps: tuple[Step, ...]) -> set[str]:
     """Variables that steps of a Parallel assign while others run."""
     shared: set[str] = set()
     for step in parts(steps):
-        if isinstance(step, Parallel) and acts_outside(step):
+        if isinstance(step, ParallelStep) and acts_outside(step):
             shared |= set(assigned(step.steps))
     return shared
 
 
-def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, Type]) -> set[str]:
+def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, ValueType]) -> set[str]:
     """Variables with more than one assignment whose values have no single Python type."""
-    sites = [step.target for step in parts(steps) if isinstance(step, Assign)]
+    sites = [step.target for step in parts(steps) if isinstance(step, AssignStep)]
     plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)
     return {
         target

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.vesper.ir.program import Input, Program
+from lyra.vesper.ir.program import NodeInput, NodeProgram
 from lyra.vesper.python.documentation import documentation, wrapped
 from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.entry import EntryWriter
@@ -37,18 +37,18 @@ class Generated(msgspec.Struct, frozen=True):
     is_async: bool
 
 
-def generate(program: Program) -> Generated:
+def generate(program: NodeProgram) -> Generated:
     """The module of a node."""
     return _ModuleGenerator(program).module()
 
 
-def source(program: Program) -> str:
+def source(program: NodeProgram) -> str:
     """The text of the node's module."""
     return module_text([HEADER], generate(program).tree)
 
 
 class _ModuleGenerator:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: NodeProgram) -> None:
         self.program = program
         self.draft = NodeDraft(program)
         self.parts = self.draft.parts
@@ -103,7 +103,7 @@ class _ModuleGenerator:
         doc = ast.Expr(ast.Constant(documentation(self.draft)))
         return kind(self.draft.function, arguments, [doc, *body], [], self.parts.dict_type())
 
-    def _default(self, declared: Input) -> ast.expr | None:
+    def _default(self, declared: NodeInput) -> ast.expr | None:
         if declared.required:
             return None
         if declared.default is msgspec.UNSET or declared.default is None:

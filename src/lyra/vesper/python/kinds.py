@@ -16,7 +16,16 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Assign, Branch, EffectStep, ForEach, Loop, Parallel, Step, Transition
+from lyra.vesper.ir.program import (
+    AssignStep,
+    BranchStep,
+    EffectStep,
+    ForEachStep,
+    LoopStep,
+    ParallelStep,
+    Step,
+    TransitionStep,
+)
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -31,13 +40,13 @@ from lyra.vesper.values.types import (
     Array,
     DecimalType,
     EnumType,
-    Field,
     MapType,
     Nullable,
-    Record,
+    RecordField,
+    RecordType,
     Scalar,
     SetType,
-    Type,
+    ValueType,
 )
 
 __all__ = [
@@ -61,7 +70,7 @@ __all__ = [
 NUMBER: Final = Scalar("number")  # an integer or a decimal: the quotient of two integers
 Interval = tuple[int, int]
 FULL: Final[Interval] = (INTEGER_MIN, INTEGER_MAX)
-Known = Mapping[str, Type]
+Known = Mapping[str, ValueType]
 
 
 def parts(node: Any) -> Iterable[Any]:
@@ -69,14 +78,14 @@ def parts(node: Any) -> Iterable[Any]:
     if isinstance(node, tuple):
         for element in node:
             yield from parts(element)
-    elif isinstance(node, msgspec.Struct) and not isinstance(node, Type):
+    elif isinstance(node, msgspec.Struct) and not isinstance(node, ValueType):
         yield node
         for name in node.__struct_fields__:
             yield from parts(getattr(node, name))
 
 
 def names_in(node: Any) -> set[str]:
-    return {part.name for part in parts(node) if isinstance(part, ir.Name)}
+    return {part.name for part in parts(node) if isinstance(part, ir.NodeVariable)}
 
 
 def assigned(steps: tuple[Step, ...]) -> list[str]:
@@ -84,31 +93,31 @@ def assigned(steps: tuple[Step, ...]) -> list[str]:
     names: dict[str, None] = {}
     for step in parts(steps):
         match step:
-            case Assign():
+            case AssignStep():
                 names[step.target] = None
             case EffectStep():
                 names.update(dict.fromkeys((step.output, *(name for name, _ in step.extract))))
-            case Transition():
+            case TransitionStep():
                 names[step.output] = None
     names.pop("", None)
     return list(names)
 
 
 # ------------------------------------------------------------ types
-def is_decimal(kind: Type) -> bool:
+def is_decimal(kind: ValueType) -> bool:
     return isinstance(kind, DecimalType)
 
 
-def is_number(kind: Type) -> bool:
+def is_number(kind: ValueType) -> bool:
     return kind in (INTEGER, NUMBER) or is_decimal(kind)
 
 
-def item_kind(kind: Type) -> Type:
+def item_kind(kind: ValueType) -> ValueType:
     """The type of a collection's elements."""
     return kind.item if isinstance(kind, Array | SetType) else ANY
 
 
-def joined(left: Type | None, right: Type) -> Type:
+def joined(left: ValueType | None, right: ValueType) -> ValueType:
     """A type that values of both have."""
     if left is None or left == right:
         return right
@@ -121,11 +130,11 @@ def joined(left: Type | None, right: Type) -> Type:
     return ANY
 
 
-def _is_text(kind: Type) -> bool:
+def _is_text(kind: ValueType) -> bool:
     return kind == STRING or isinstance(kind, EnumType)
 
 
-_CONSTANTS: Final[dict[type, Type]] = {
+_CONSTANTS: Final[dict[type, ValueType]] = {
     bool: BOOLEAN,
     int: INTEGER,
     Decimal: DECIMAL,
@@ -134,7 +143,7 @@ _CONSTANTS: Final[dict[type, Type]] = {
     datetime: TIMESTAMP,
     type(None): NULL,
 }
-_CALLS: Final[dict[str, Type]] = {
+_CALLS: Final[dict[str, ValueType]] = {
     "round": DECIMAL,
     "lower": STRING,
     "upper": STRING,
@@ -148,18 +157,18 @@ _CALLS: Final[dict[str, Type]] = {
 _CONDITIONS: Final = (ir.Not, ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir.Quantifier)
 
 
-def kind_of(node: ir.Expression, known: Known) -> Type:
+def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
     """The type that the value surely has; ANY where only a run knows."""
     if isinstance(node, _CONDITIONS):
         return BOOLEAN
     match node:
         case ir.Constant():
             return _CONSTANTS.get(type(node.value), ANY)
-        case ir.Name():
+        case ir.NodeVariable():
             return known.get(node.name, ANY)
         case ir.FieldOf():
             return _field_kind(kind_of(node.target, known), node.name)
-        case ir.Project():
+        case ir.Projection():
             target = kind_of(node.target, known)
             return Array(_field_kind(target.item, node.name)) if isinstance(target, Array) else ANY
         case ir.Length(target=target):
@@ -171,9 +180,9 @@ def kind_of(node: ir.Expression, known: Known) -> Type:
             return _arithmetic_kind(node, known)
         case ir.Rounded():
             return DecimalType(node.scale)
-        case ir.Text():
+        case ir.TemplateText():
             return STRING
-        case ir.Call():
+        case ir.FunctionCall():
             return _call_kind(node, known)
         case ir.Old():
             return known.get(f"old({node.slot})", ANY)
@@ -182,15 +191,15 @@ def kind_of(node: ir.Expression, known: Known) -> Type:
     return _collection_kind(node, known)
 
 
-def _collection_kind(node: ir.Expression, known: Known) -> Type:
+def _collection_kind(node: ir.TypedExpression, known: Known) -> ValueType:
     match node:
         case ir.ListOf():
-            item: Type | None = None
+            item: ValueType | None = None
             for element in node.items:
                 item = joined(item, kind_of(element, known))
             return Array(item or ANY)
         case ir.MapOf():
-            return Record("", tuple(Field(name, kind_of(value, known)) for name, value in node.entries))
+            return RecordType("", tuple(RecordField(name, kind_of(value, known)) for name, value in node.entries))
         case ir.MapOver():
             return Array(kind_of(node.body, {**known, node.name: item_kind(kind_of(node.collection, known))}))
         case ir.Filter():
@@ -203,20 +212,20 @@ def _collection_kind(node: ir.Expression, known: Known) -> Type:
     return ANY
 
 
-def _field_kind(target: Type, name: str) -> Type:
-    field = target.field(name) if isinstance(target, Record) else None
+def _field_kind(target: ValueType, name: str) -> ValueType:
+    field = target.field(name) if isinstance(target, RecordType) else None
     if field is None:
         return ANY
     has_value = field.required or field.default not in (msgspec.UNSET, None)
     return field.type if has_value or isinstance(field.type, Nullable) else Nullable(field.type)
 
 
-def _length_kind(target: Type) -> Type:
-    has_length = _is_text(target) or target == BYTES or isinstance(target, Array | SetType | MapType | Record)
+def _length_kind(target: ValueType) -> ValueType:
+    has_length = _is_text(target) or target == BYTES or isinstance(target, Array | SetType | MapType | RecordType)
     return INTEGER if has_length else ANY
 
 
-def _arithmetic_kind(node: ir.Arithmetic, known: Known) -> Type:
+def _arithmetic_kind(node: ir.Arithmetic, known: Known) -> ValueType:
     left, right = kind_of(node.left, known), kind_of(node.right, known)
     if node.operator == "+" and _is_text(left) and _is_text(right):
         return STRING
@@ -227,7 +236,7 @@ def _arithmetic_kind(node: ir.Arithmetic, known: Known) -> Type:
     return INTEGER if left == right == INTEGER and node.operator != "/" else NUMBER
 
 
-def _call_kind(node: ir.Call, known: Known) -> Type:
+def _call_kind(node: ir.FunctionCall, known: Known) -> ValueType:
     if node.function == "len":
         return _length_kind(kind_of(node.arguments[0], known))
     if node.function == "abs":
@@ -236,7 +245,7 @@ def _call_kind(node: ir.Call, known: Known) -> Type:
     return _CALLS.get(node.function, ANY)
 
 
-def _aggregate_kind(node: ir.Aggregate, known: Known) -> Type:
+def _aggregate_kind(node: ir.Aggregate, known: Known) -> ValueType:
     if node.function == "count":
         return INTEGER
     item = item_kind(kind_of(node.collection, known))
@@ -248,21 +257,21 @@ def _aggregate_kind(node: ir.Aggregate, known: Known) -> Type:
 def inner_steps(step: Step) -> list[tuple[Step, ...]]:
     """The sequences of steps inside a step."""
     match step:
-        case Branch():
+        case BranchStep():
             return [step.then, step.otherwise]
-        case ForEach() | Loop() | Parallel():
+        case ForEachStep() | LoopStep() | ParallelStep():
             return [step.steps]
         case EffectStep():
             return [step.found, step.empty, *(rule.compensation for rule in step.rules)]
     return []
 
 
-def variable_kinds(steps: tuple[Step, ...], inputs: Known) -> dict[str, Type]:
+def variable_kinds(steps: tuple[Step, ...], inputs: Known) -> dict[str, ValueType]:
     """The types of inputs and variables. A variable is ANY where values of several types are assigned to it, or where
     it may be read before it is assigned."""
     variables = assigned(steps)
     unsettled = read_too_early(steps, frozenset(inputs))
-    kinds: dict[str, Type] = dict(inputs)
+    kinds: dict[str, ValueType] = dict(inputs)
     for _ in range(8):
         results = {name: inputs[name] for name in variables if name in inputs}
         _collect_kinds(steps, kinds, results, {})
@@ -273,17 +282,17 @@ def variable_kinds(steps: tuple[Step, ...], inputs: Known) -> dict[str, Type]:
     return {name: ANY if name in variables else kind for name, kind in kinds.items()}
 
 
-def _collect_kinds(steps: tuple[Step, ...], kinds: Known, results: dict[str, Type], loops: Known) -> None:
+def _collect_kinds(steps: tuple[Step, ...], kinds: Known, results: dict[str, ValueType], loops: Known) -> None:
     """Join the types of all values that are assigned to a variable."""
     for step in steps:
         known = {**results, **kinds, **loops}
-        if isinstance(step, Assign):
+        if isinstance(step, AssignStep):
             results[step.target] = joined(results.get(step.target), kind_of(step.value, known))
-        elif isinstance(step, EffectStep | Transition):
+        elif isinstance(step, EffectStep | TransitionStep):
             names = [name for name, _ in step.extract] if isinstance(step, EffectStep) else []
             results.update(dict.fromkeys([name for name in (step.output, *names) if name], ANY))
         inside = loops
-        if isinstance(step, ForEach):
+        if isinstance(step, ForEachStep):
             inside = {**loops, step.variable: item_kind(kind_of(step.collection, known))}
         for inner in inner_steps(step):
             _collect_kinds(inner, kinds, results, inside)
@@ -308,23 +317,23 @@ def _settled_by(step: Step, settled: frozenset[str], early: set[str]) -> frozens
     early |= names_in(step.guards) - settled
     gained: frozenset[str] = frozenset()
     match step:
-        case Assign():
+        case AssignStep():
             early |= names_in(step.value) - settled
             gained = frozenset({step.target})
-        case Branch():
+        case BranchStep():
             early |= names_in(step.condition) - settled
             gained = settled_after(step.then, settled, early) & settled_after(step.otherwise, settled, early)
-        case ForEach():
+        case ForEachStep():
             early |= names_in(step.collection) - settled
             settled_after(step.steps, settled | {step.variable}, early)
-        case Loop():
+        case LoopStep():
             early |= names_in(step.condition) - settled
             settled_after(step.steps, settled, early)
-        case Parallel():
+        case ParallelStep():
             gained = settled_after(step.steps, settled, early)
         case EffectStep():
             gained = _settled_by_effect(step, settled, early)
-        case Transition():
+        case TransitionStep():
             early |= names_in((step.entity, step.source, step.target, step.checks)) - settled
             gained = frozenset({step.output})
         case _:
@@ -350,14 +359,14 @@ def _settled_by_effect(step: EffectStep, settled: frozenset[str], early: set[str
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
-def bounds(condition: ir.Expression, name: str) -> Interval:
+def bounds(condition: ir.TypedExpression, name: str) -> Interval:
     """The integers that a name may have where the condition is true."""
     match condition:
         case ir.Logic(operator="and"):
             return _meet(bounds(condition.left, name), bounds(condition.right, name))
-        case ir.Compare(left=ir.Name() as subject, right=ir.Constant() as limit) if subject.name == name:
+        case ir.Compare(left=ir.NodeVariable() as subject, right=ir.Constant() as limit) if subject.name == name:
             return _half_line(condition.operator, limit.value)
-        case ir.Compare(left=ir.Constant() as limit, right=ir.Name() as subject) if subject.name == name:
+        case ir.Compare(left=ir.Constant() as limit, right=ir.NodeVariable() as subject) if subject.name == name:
             return _half_line(_MIRRORED.get(condition.operator, ""), limit.value)
     return FULL
 
@@ -384,12 +393,12 @@ def _half_line(operator: str, limit: Any) -> Interval:
     return FULL
 
 
-def interval_of(node: ir.Expression, intervals: Mapping[str, Interval]) -> Interval:
+def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> Interval:
     """The integers that an expression of integers may give, before any check of its own result."""
     match node:
         case ir.Constant(value=int() as value):
             return value, value
-        case ir.Name():
+        case ir.NodeVariable():
             return intervals.get(node.name, FULL)
         case ir.Length():
             return 0, 2**48  # more elements than a machine holds

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 from lyra.vesper.effects.drive import drive
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.python.generate import Generated, generate
 from lyra.vesper.python.running import NodeRun
 from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Failure, NodeError, Outcome
+from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
 
 __all__ = ["PythonProgram", "compile_program", "run", "start"]
 
 PATH: Final = "python"
 _KEPT_MAX: Final = 1024
-_compiled: Final[dict[str, tuple[Program, PythonProgram]]] = {}  # by digest
+_compiled: Final[dict[str, tuple[NodeProgram, PythonProgram]]] = {}  # by digest
 
 
 class PythonProgram:
@@ -29,7 +29,7 @@ class PythonProgram:
 
     __slots__ = ("_known", "_required", "function", "generated", "program")
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: NodeProgram) -> None:
         self.program = program
         self.generated: Generated = generate(program)
         self.function: Callable[..., Any] = _loaded(program, self.generated)
@@ -76,7 +76,7 @@ class PythonProgram:
         return words
 
 
-def _loaded(program: Program, generated: Generated) -> Callable[..., Any]:
+def _loaded(program: NodeProgram, generated: Generated) -> Callable[..., Any]:
     """The function of a generated tree."""
     code = compile(generated.tree, f"<vesper {program.node_id}>", "exec")
     space: dict[str, Any] = {"__name__": f"vesper_{generated.function}"}
@@ -90,7 +90,7 @@ def _invalid(message: str) -> NodeError:
 
 
 def _failed(error: NodeError, state: NodeRun | None) -> Outcome:
-    failure = Failure(error.code, error.message, error.phase, error.fields)
+    failure = NodeFailure(error.code, error.message, error.phase, error.fields)
     return Outcome("error", {}, failure, PATH, tuple(state.unverifiable) if state is not None else ())
 
 
@@ -98,7 +98,7 @@ def _too_large(state: NodeRun | None) -> Outcome:
     return _failed(NodeError("resource_limit", "a value is nested too deeply or too large"), state)
 
 
-def compile_program(program: Program) -> PythonProgram:
+def compile_program(program: NodeProgram) -> PythonProgram:
     """The compiled program; the same for the same digest."""
     kept = _compiled.get(program.digest)
     if kept is not None and (kept[0] is program or kept[0] == program):
@@ -110,7 +110,9 @@ def compile_program(program: Program) -> PythonProgram:
     return compiled
 
 
-def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None) -> Outcome:
+def run(
+    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+) -> Outcome:
     """The outcome of an execution. Effects, if there are any, must answer at once."""
     compiled = compile_program(program)
     if program.pure:
@@ -119,7 +121,7 @@ def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effec
 
 
 async def start(
-    program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
     """The outcome of an execution whose effects take time."""
     compiled = compile_program(program)

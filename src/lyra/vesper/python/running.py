@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from lyra.errors import ContractViolation
-from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key
-from lyra.vesper.ir.program import Retry
+from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key
+from lyra.vesper.ir.program import StepRetry
 from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
@@ -27,7 +27,7 @@ __all__ = [
     "DeclaredError",
     "EffectFailure",
     "NodeRun",
-    "Retry",
+    "StepRetry",
     "Unverifiable",
     "accepted",
     "answer",
@@ -298,7 +298,7 @@ class NodeRun:
         payload: Any,
         *,
         timeout_s: float | None = None,
-        retry: Retry | None = None,
+        retry: StepRetry | None = None,
     ) -> Any:
         """The response of an act outside the node."""
         if self._effects is None:
@@ -306,7 +306,7 @@ class NodeRun:
         index = self._calls.get(step, 0)
         self._calls[step] = index + 1
         key = request_key(self._key, step, index)
-        request = Request(step, index, kind, capability, payload, timeout_s, retry, key)
+        request = EffectRequest(step, index, kind, capability, payload, timeout_s, retry, key)
         try:
             response = await self._effects.perform(request)
         except EffectError as error:

@@ -14,27 +14,27 @@ from typing import Final
 from lyra.vesper.effects.request import retry_of
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
-    Assign,
-    Branch,
+    AssignStep,
+    BranchStep,
     EffectStep,
+    ErrorAnswer,
     ErrorRule,
-    ErrorValue,
-    ForEach,
-    Loop,
-    Output,
-    Parallel,
-    Program,
-    Return,
+    ForEachStep,
+    LoopStep,
+    NodeOutput,
+    NodeProgram,
+    ParallelStep,
+    ReturnStep,
     Step,
-    Transition,
-    Validate,
+    TransitionStep,
+    ValidateStep,
 )
 from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
-from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, Record, Type
+from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, RecordType, ValueType
 
 __all__ = ["ANSWERING", "StepWriter", "acts_outside", "code_field", "never_ends", "new_function", "output_type"]
 
@@ -42,10 +42,10 @@ ANSWERING: Final = ("map_to", "return_error", "compensate")  # the rules that a 
 
 
 def acts_outside(steps: object) -> bool:
-    return any(isinstance(part, EffectStep | Transition) for part in parts(steps))
+    return any(isinstance(part, EffectStep | TransitionStep) for part in parts(steps))
 
 
-def code_field(program: Program) -> str:
+def code_field(program: NodeProgram) -> str:
     """The declared error field that holds the code; empty if there is none."""
     declared = {output.name for output in program.error}
     return next((field for field in ("error_code", "code") if field in declared), "")
@@ -54,7 +54,7 @@ def code_field(program: Program) -> str:
 class StepWriter:
     """Writes the steps of one node into one function."""
 
-    def __init__(self, module: ModuleParts, program: Program, scope: PythonScope, declared: set[str]) -> None:
+    def __init__(self, module: ModuleParts, program: NodeProgram, scope: PythonScope, declared: set[str]) -> None:
         self.module = module
         self.program = program
         self.scope = scope
@@ -75,13 +75,13 @@ class StepWriter:
         self.uses_run |= writer.uses_run
         self.may_raise |= writer.may_raise
 
-    def value(self, node: ir.Expression, sink: list[ast.stmt]) -> ast.expr:
+    def value(self, node: ir.TypedExpression, sink: list[ast.stmt]) -> ast.expr:
         writer = self.writer(sink)
         value = writer.value(node)
         self.done(writer)
         return value
 
-    def condition(self, node: ir.Expression, sink: list[ast.stmt]) -> ast.expr:
+    def condition(self, node: ir.TypedExpression, sink: list[ast.stmt]) -> ast.expr:
         writer = self.writer(sink)
         value = writer.condition(node)
         self.done(writer)
@@ -105,12 +105,12 @@ class StepWriter:
         for step in steps:
             statements.append(SourceComment(step.name))
             statements += self.step(step)
-            if isinstance(step, Return) and not step.guards:
+            if isinstance(step, ReturnStep) and not step.guards:
                 break  # what follows is never reached
         return statements
 
     def step(self, step: Step) -> list[ast.stmt]:
-        if not step.guards or isinstance(step, Validate):
+        if not step.guards or isinstance(step, ValidateStep):
             return self._plain(step)
         statements: list[ast.stmt] = []
         test = self.checks.all_true(step.guards, self.scope, statements, in_loop=self._in_loop)
@@ -120,27 +120,27 @@ class StepWriter:
 
     def _plain(self, step: Step) -> list[ast.stmt]:
         match step:
-            case Validate():
+            case ValidateStep():
                 return self._validate(step)
-            case Assign():
+            case AssignStep():
                 return self._assign(step)
-            case Branch():
+            case BranchStep():
                 return self._branch(step)
-            case ForEach():
+            case ForEachStep():
                 return self._for_each(step)
-            case Loop():
+            case LoopStep():
                 return self._loop(step)
-            case Parallel():
+            case ParallelStep():
                 return self._parallel(step)
-            case Return():
+            case ReturnStep():
                 return self._return(step)
             case EffectStep():
                 return self._effect(step)
-            case Transition():
+            case TransitionStep():
                 return self._transition(step)
         raise AssertionError(type(step).__name__)
 
-    def _validate(self, step: Validate) -> list[ast.stmt]:
+    def _validate(self, step: ValidateStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         checks = (*step.guards, *step.checks)
         if not checks:
@@ -153,7 +153,7 @@ class StepWriter:
         arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
         return [*statements, if_(negated(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
 
-    def failure(self, value: ErrorValue, scope: PythonScope | None = None, *, plainly: bool = False) -> list[ast.stmt]:
+    def failure(self, value: ErrorAnswer, scope: PythonScope | None = None, *, plainly: bool = False) -> list[ast.stmt]:
         """Statements that answer with a declared error."""
         statements: list[ast.stmt] = []
         writer = self.writer(statements, scope)
@@ -176,7 +176,7 @@ class StepWriter:
         self.may_raise = True
         return [*statements, raise_(call(self.module.runtime("answer"), *arguments), plainly=plainly)]
 
-    def _assign(self, step: Assign) -> list[ast.stmt]:
+    def _assign(self, step: AssignStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         value = self.value(step.value, statements)
         self._remember(step)
@@ -200,9 +200,11 @@ class StepWriter:
                 return True
         return False
 
-    def _remember(self, step: Assign) -> None:
+    def _remember(self, step: AssignStep) -> None:
         """Keep the interval of an integer that is assigned once."""
-        sites = [part for part in parts(self.program.steps) if isinstance(part, Assign) and part.target == step.target]
+        sites = [
+            part for part in parts(self.program.steps) if isinstance(part, AssignStep) and part.target == step.target
+        ]
         if any(item.name == step.target for item in self.program.inputs):
             return  # it has a value before the step
         if len(sites) == 1 and step.target in self.scope.kinds and self.scope.kinds[step.target] == INTEGER:
@@ -215,11 +217,11 @@ class StepWriter:
         kind = self.scope.kinds.get(target, ANY)
         is_first = target not in self._annotated
         self._annotated.add(target)
-        if is_first and isinstance(kind, Array | Record):
+        if is_first and isinstance(kind, Array | RecordType):
             return [ast.AnnAssign(store(python), self.module.annotation(kind), value, 1)]
         return [assign(python, value)]
 
-    def _branch(self, step: Branch) -> list[ast.stmt]:
+    def _branch(self, step: BranchStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         test = self.condition(step.condition, statements)
         then = self.inside(self.scope, step.then) or [ast.Pass()]
@@ -228,7 +230,7 @@ class StepWriter:
             return [*statements, if_(test, then), *otherwise]
         return [*statements, if_(test, then, otherwise)]
 
-    def _for_each(self, step: ForEach) -> list[ast.stmt]:
+    def _for_each(self, step: ForEachStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         elements = writer.elements(step.collection)
@@ -239,7 +241,7 @@ class StepWriter:
         body = self.inside(scope, step.steps, in_loop=True) or [ast.Pass()]
         return [*statements, ast.For(store(python), elements, body, [], None)]
 
-    def _loop(self, step: Loop) -> list[ast.stmt]:
+    def _loop(self, step: LoopStep) -> list[ast.stmt]:
         kept, self._in_loop = self._in_loop, True
         before: list[ast.stmt] = []
         test = self.condition(step.condition, before)
@@ -262,7 +264,7 @@ class StepWriter:
         return [assign(rounds, ast.Constant(0)), loop]
 
     # ------------------------------------------------------------ answers
-    def _return(self, step: Return) -> list[ast.stmt]:
+    def _return(self, step: ReturnStep) -> list[ast.stmt]:
         if self._in_compensation:
             return [ast.Return(None)]
         if step.error is not None:
@@ -273,8 +275,8 @@ class StepWriter:
         return [*statements, ast.Return(self.outputs(values))]
 
     def success_values(
-        self, fields: Sequence[tuple[str, ir.Expression]]
-    ) -> tuple[list[ast.stmt], list[tuple[Output, ast.expr]]]:
+        self, fields: Sequence[tuple[str, ir.TypedExpression]]
+    ) -> tuple[list[ast.stmt], list[tuple[NodeOutput, ast.expr]]]:
         """The outputs of a success in declared order, and the statements before them."""
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
@@ -303,8 +305,8 @@ class StepWriter:
                 statements.append(ast.Expr(value))
 
     def _outputs(
-        self, statements: list[ast.stmt], values: dict[str, ast.expr], kinds: dict[str, Type]
-    ) -> list[tuple[Output, ast.expr]]:
+        self, statements: list[ast.stmt], values: dict[str, ast.expr], kinds: dict[str, ValueType]
+    ) -> list[tuple[NodeOutput, ast.expr]]:
         declared = [output for output in self.program.success if output.name in values]
         if any(self._needs_coercion(kinds[output.name], output_type(output)) for output in declared):
             for field, value in values.items():
@@ -317,7 +319,7 @@ class StepWriter:
             for output in declared
         ]
 
-    def fall_through(self, settled: frozenset[str]) -> tuple[list[ast.stmt], list[tuple[Output, ast.expr]]]:
+    def fall_through(self, settled: frozenset[str]) -> tuple[list[ast.stmt], list[tuple[NodeOutput, ast.expr]]]:
         """The outputs of a flow without a return: variables named like success fields."""
         statements: list[ast.stmt] = []
         values: dict[str, ast.expr] = {}
@@ -340,17 +342,17 @@ class StepWriter:
         self.conditional = {field for field in values if field in optional and field not in settled}
         return statements, self._outputs(statements, values, kinds)
 
-    def outputs(self, values: Sequence[tuple[Output, ast.expr]]) -> ast.expr:
+    def outputs(self, values: Sequence[tuple[NodeOutput, ast.expr]]) -> ast.expr:
         """The dict of outputs; optional ones without a value are left out."""
         keys: list[ast.expr | None] = [ast.Constant(output.name) for output, _ in values]
         everything = ast.Dict(keys, [value for _, value in values])
         return call(self.module.runtime("without_absent"), everything) if self.conditional else everything
 
-    def _needs_coercion(self, kind: Type, declared: Type) -> bool:
+    def _needs_coercion(self, kind: ValueType, declared: ValueType) -> bool:
         """Whether coercing may fail."""
         return not _fits(kind, declared)
 
-    def coerced(self, value: ast.expr, kind: Type, declared: Type, where: str) -> ast.expr:
+    def coerced(self, value: ast.expr, kind: ValueType, declared: ValueType, where: str) -> ast.expr:
         """The value in its declared type; nothing is done to one that surely has it."""
         if where in self.conditional:
             self.may_raise = True
@@ -366,10 +368,10 @@ class StepWriter:
         return call(self.module.runtime("written"), coercer, value, ast.Constant(where))
 
     # ------------------------------------------------------------ steps at once
-    def _parallel(self, step: Parallel) -> list[ast.stmt]:
+    def _parallel(self, step: ParallelStep) -> list[ast.stmt]:
         """The steps as tasks that run at once. Where one of them can end the node, and where none acts outside, they
         run one after the other in written order."""
-        has_return = any(isinstance(part, Return) for part in parts(step.steps))
+        has_return = any(isinstance(part, ReturnStep) for part in parts(step.steps))
         if not acts_outside(step) or has_return:
             return self.inside(self.scope, step.steps) or [ast.Pass()]
         statements: list[ast.stmt] = []
@@ -414,16 +416,16 @@ class StepWriter:
         with_rows = self.inside(scope, step.found) or [ast.Pass()]
         return [*statements, if_(test, with_rows, self.inside(scope, step.empty))]
 
-    def _retry(self, step: EffectStep | Transition) -> dict[str, ast.expr]:
+    def _retry(self, step: EffectStep | TransitionStep) -> dict[str, ast.expr]:
         """The argument that says how often a request may be repeated."""
         retry = retry_of(step, self.program)
         if retry is None:
             return {}
         numbers = (retry.attempts, retry.backoff, retry.base, retry.initial_delay_s)
-        maker = call(self.module.runtime("Retry"), *(ast.Constant(number) for number in numbers))
+        maker = call(self.module.runtime("StepRetry"), *(ast.Constant(number) for number in numbers))
         return {"retry": self.module.constant("retry", maker)}
 
-    def _transition(self, step: Transition) -> list[ast.stmt]:
+    def _transition(self, step: TransitionStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         entity, source, target = writer.operands(step.entity, step.source, step.target)
@@ -590,12 +592,12 @@ def never_ends(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
-def output_type(output: Output) -> Type:
+def output_type(output: NodeOutput) -> ValueType:
     is_plain = output.required or isinstance(output.type, Nullable)
     return output.type if is_plain else Nullable(output.type)
 
 
-def _fits(kind: Type, declared: Type) -> bool:
+def _fits(kind: ValueType, declared: ValueType) -> bool:
     """Whether values of the one type surely are values of the other as they stand."""
     if isinstance(declared, Nullable):
         declared = declared.type
@@ -608,13 +610,13 @@ def _fits(kind: Type, declared: Type) -> bool:
     )
 
 
-def _types(kind: Type) -> list[Type]:
+def _types(kind: ValueType) -> list[ValueType]:
     """The type and the types inside it."""
-    inside: list[Type] = []
+    inside: list[ValueType] = []
     for field in kind.__struct_fields__:
         value = getattr(kind, field)
-        inside += _types(value) if isinstance(value, Type) else []
-    if isinstance(kind, Record):
+        inside += _types(value) if isinstance(value, ValueType) else []
+    if isinstance(kind, RecordType):
         for record_field in kind.fields:
             inside += _types(record_field.type)
     return [kind, *inside]

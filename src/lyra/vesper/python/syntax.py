@@ -23,9 +23,9 @@ from lyra.vesper.values.types import (
     EnumType,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
 )
 
 __all__ = [
@@ -170,7 +170,7 @@ class ModuleParts:
         return [] if is_usual else [ast.Constant(self.memory_bytes)]
 
     # ------------------------------------------------------------ types
-    def annotation(self, kind: Type) -> ast.expr:
+    def annotation(self, kind: ValueType) -> ast.expr:
         """The Python type of values of a type."""
         plain = {STRING: "str", INTEGER: "int", BOOLEAN: "bool", BYTES: "bytes"}
         match kind:
@@ -184,7 +184,7 @@ class ModuleParts:
                 return self._generic("frozenset", self.annotation(kind.item))
             case MapType():
                 return self._generic("dict", name("str"), self.annotation(kind.value))
-            case Record():
+            case RecordType():
                 return self._generic("dict", name("str"), self.any())
             case Nullable():
                 inner = self.annotation(kind.type)
@@ -206,7 +206,7 @@ class ModuleParts:
         return ast.Subscript(name(outer), index, ast.Load())
 
     # ------------------------------------------------------------ coercers
-    def coercer(self, kind: Type, *, is_output: bool = False) -> ast.expr:
+    def coercer(self, kind: ValueType, *, is_output: bool = False) -> ast.expr:
         """The function of the runtime that coerces to a type; compound ones are constants of the module."""
         simple = {STRING: "to_string", INTEGER: "to_integer", BOOLEAN: "to_boolean"}
         exact = {BYTES: "bytes", TIMESTAMP: "timestamp"}
@@ -233,14 +233,14 @@ class ModuleParts:
                 key = kind.key if isinstance(kind.key, EnumType) else STRING
                 entry = [self.coercer(part, is_output=is_output) for part in (key, kind.value)]
                 return self._coercer_constant("map", call(self.runtime("map_of"), *entry))
-            case Record():
+            case RecordType():
                 return self._record_coercer(kind, is_output=is_output)
         return self.runtime("to_null" if getattr(kind, "kind", "") == "null" else f"{prefix}_any")
 
     def _coercer_constant(self, hint: str, value: ast.expr) -> ast.expr:
         return self.constant(f"to_{hint}", value)
 
-    def _record_coercer(self, kind: Record, *, is_output: bool) -> ast.expr:
+    def _record_coercer(self, kind: RecordType, *, is_output: bool) -> ast.expr:
         rows: list[ast.expr] = []
         for field in kind.fields:
             default = self.literal(field.default) if isinstance(field.default, _VALUES) else ast.Constant(None)

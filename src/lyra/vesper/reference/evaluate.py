@@ -11,7 +11,7 @@ from typing import Any
 
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Limits
+from lyra.vesper.ir.program import NodeLimits
 from lyra.vesper.reference.numbers import arithmetic, is_number, negated, parts, rounded, type_error
 from lyra.vesper.reference.values import equal, kind, less, read, sorted_set, text
 from lyra.vesper.values.execution import Execution
@@ -19,7 +19,7 @@ from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MA
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY
 
-__all__ = ["Budget", "Unjudged", "aggregate", "evaluate", "is_true"]
+__all__ = ["StepMeter", "Unjudged", "aggregate", "evaluate", "is_true"]
 
 Variables = Mapping[str, Any]
 
@@ -29,10 +29,10 @@ class Unjudged(NodeError):
         super().__init__("type_error", message)
 
 
-class Budget:
+class StepMeter:
     """The execution, and what is left of its limits and `old` values."""
 
-    def __init__(self, execution: Execution, limits: Limits) -> None:
+    def __init__(self, execution: Execution, limits: NodeLimits) -> None:
         self.execution = execution
         self.steps = limits.steps
         self.deadline = execution.monotonic() + limits.time_s
@@ -47,7 +47,7 @@ class Budget:
             raise NodeError("timeout", "too much time")
 
 
-def is_true(expression: ir.Expression, variables: Variables, budget: Budget) -> bool:
+def is_true(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> bool:
     """A condition: null is false, and only booleans are conditions."""
     value = evaluate(expression, variables, budget)
     if value is None or isinstance(value, bool):
@@ -55,7 +55,7 @@ def is_true(expression: ir.Expression, variables: Variables, budget: Budget) -> 
     raise type_error("not a condition")
 
 
-def _elements(expression: ir.Expression, variables: Variables, budget: Budget) -> list[Any]:
+def _elements(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> list[Any]:
     collection = evaluate(expression, variables, budget)
     if isinstance(collection, frozenset):
         collection = sorted_set(collection)
@@ -65,18 +65,18 @@ def _elements(expression: ir.Expression, variables: Variables, budget: Budget) -
     return collection
 
 
-def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) -> Any:
-    def value_of(part: ir.Expression, more: Variables | None = None) -> Any:
+def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> Any:
+    def value_of(part: ir.TypedExpression, more: Variables | None = None) -> Any:
         return evaluate(part, {**variables, **(more or {})}, budget)
 
     match expression:
         case ir.Constant():
             return expression.value
-        case ir.Name():
+        case ir.NodeVariable():
             return _name(expression.name, variables)
         case ir.FieldOf():
             return _field(value_of(expression.target), expression.name)
-        case ir.Project():
+        case ir.Projection():
             target = value_of(expression.target)
             if target is not None and not isinstance(target, list):
                 raise type_error("not an array")
@@ -110,7 +110,7 @@ def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) ->
             return _quantifier(expression, variables, budget)
         case ir.Aggregate():
             return aggregate(expression.function, _elements(expression.collection, variables, budget))
-        case ir.Call():
+        case ir.FunctionCall():
             return _call(expression.function, [value_of(part) for part in expression.arguments], budget)
         case ir.Host():
             return _ask(expression.name, expression.arguments, variables, budget)
@@ -123,7 +123,7 @@ def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) ->
             return [value_of(item) for item in expression.items]
         case ir.MapOf():
             return {name: value_of(item) for name, item in expression.entries}
-        case ir.Text():
+        case ir.TemplateText():
             texts = [part if isinstance(part, str) else text(value_of(part)) for part in expression.parts]
             return _short("".join(texts), budget)
         case ir.MapOver():
@@ -149,13 +149,13 @@ def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) ->
     raise AssertionError(expression)
 
 
-def _short(result: str, budget: Budget) -> str:
+def _short(result: str, budget: StepMeter) -> str:
     if len(result) > min(TEXT_MAX, budget.memory):
         raise NodeError("resource_limit", "the text is too long")
     return result
 
 
-def _limited(results: list[Any], budget: Budget) -> list[Any]:
+def _limited(results: list[Any], budget: StepMeter) -> list[Any]:
     """The array, if it needs no more memory than allowed: 64 bytes for an element, and the characters of texts."""
     if sum(64 + (len(result) if isinstance(result, str) else 0) for result in results) > budget.memory:
         raise NodeError("resource_limit", "the array takes too much memory")
@@ -199,7 +199,7 @@ def _length(target: Any) -> int | None:
     raise type_error("no length")
 
 
-def _rounded(expression: ir.Rounded, variables: Variables, budget: Budget) -> Any:
+def _rounded(expression: ir.Rounded, variables: Variables, budget: StepMeter) -> Any:
     operand = expression.operand
     if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
         left, right = evaluate(operand.left, variables, budget), evaluate(operand.right, variables, budget)
@@ -250,7 +250,7 @@ def _is_member(item: Any, collection: Any) -> bool:
     raise type_error("cannot be a member")
 
 
-def _quantifier(expression: ir.Quantifier, variables: Variables, budget: Budget) -> bool:
+def _quantifier(expression: ir.Quantifier, variables: Variables, budget: StepMeter) -> bool:
     for element in _elements(expression.collection, variables, budget):
         holds = is_true(expression.body, {**variables, expression.name: element}, budget)
         if expression.kind == "forall" and not holds:
@@ -288,8 +288,8 @@ def _extreme(function: str, values: list[Any]) -> Any:
     return best
 
 
-def _group_by(expression: ir.GroupBy, variables: Variables, budget: Budget) -> Any:
-    def value_of(part: ir.Expression, element: Any) -> Any:
+def _group_by(expression: ir.GroupBy, variables: Variables, budget: StepMeter) -> Any:
+    def value_of(part: ir.TypedExpression, element: Any) -> Any:
         return evaluate(part, {**variables, expression.name: element}, budget)
 
     elements = _elements(expression.collection, variables, budget)
@@ -315,7 +315,7 @@ def _group_by(expression: ir.GroupBy, variables: Variables, budget: Budget) -> A
     return rows if expression.keys else rows[0]
 
 
-def _matrix_product(left: Any, right: Any, budget: Budget) -> list[list[Any]]:
+def _matrix_product(left: Any, right: Any, budget: StepMeter) -> list[list[Any]]:
     for matrix in (left, right):
         if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
             raise type_error("not a matrix")
@@ -341,7 +341,7 @@ def _product(left: Any, right: Any) -> Any:
     return arithmetic("*", left, right)
 
 
-def _call(function: str, values: list[Any], budget: Budget) -> Any:
+def _call(function: str, values: list[Any], budget: StepMeter) -> Any:
     match function:
         case "current_timestamp":
             return budget.execution.now
@@ -383,7 +383,7 @@ def _matches(subject: str, pattern: str) -> bool:
     return groups is not None
 
 
-def _ask(name: str, arguments: tuple[ir.Expression, ...], variables: Variables, budget: Budget) -> Any:
+def _ask(name: str, arguments: tuple[ir.TypedExpression, ...], variables: Variables, budget: StepMeter) -> Any:
     predicate = budget.execution.predicates.get(name)
     if predicate is None:
         raise Unjudged(f"no predicate {name}")

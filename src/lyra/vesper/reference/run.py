@@ -15,27 +15,29 @@ from typing import Any
 import msgspec
 
 from lyra.vesper.effects.drive import drive
-from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key, retry_of
+from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir import program as flow
-from lyra.vesper.ir.program import Check, Contract, ErrorRule, ErrorValue, Program, Step
-from lyra.vesper.reference.evaluate import Budget, Unjudged, evaluate, is_true
+from lyra.vesper.ir.program import Condition, Contract, ErrorAnswer, ErrorRule, NodeProgram, Step
+from lyra.vesper.reference.evaluate import StepMeter, Unjudged, evaluate, is_true
 from lyra.vesper.reference.numbers import type_error
 from lyra.vesper.reference.values import computed, read, sorted_set, text
 from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Failure, NodeError, Outcome
+from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
 __all__ = ["run", "start"]
 
 
-def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None) -> Outcome:
+def run(
+    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+) -> Outcome:
     """The outcome of an execution. Effects, if there are any, must answer at once."""
     return drive(start(program, inputs, execution, effects))
 
 
 async def start(
-    program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
     walk = _Walk(program, execution, effects)
     try:
@@ -49,7 +51,7 @@ async def start(
 class _Answered(Exception):
     """The node answers with an error."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: NodeFailure) -> None:
         super().__init__(failure.code)
         self.failure = failure
 
@@ -66,8 +68,8 @@ class _EffectFailed(NodeError):
     kind = ""
 
 
-def _failure(error: NodeError) -> Failure:
-    return Failure(error.code, error.message, error.phase, error.fields)
+def _failure(error: NodeError) -> NodeFailure:
+    return NodeFailure(error.code, error.message, error.phase, error.fields)
 
 
 def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
@@ -78,10 +80,10 @@ def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
 class _Walk:
     """One execution."""
 
-    def __init__(self, program: Program, execution: Execution, effects: Effects | None) -> None:
+    def __init__(self, program: NodeProgram, execution: Execution, effects: Effects | None) -> None:
         self.program = program
         self.effects = effects
-        self.budget = Budget(execution, program.limits)
+        self.budget = StepMeter(execution, program.limits)
         self.unverifiable: list[str] = []
         self.ambient: dict[str, Any] = {}
         self.inputs: dict[str, Any] = {}
@@ -140,7 +142,7 @@ class _Walk:
         if refusal is None:
             return
         for step in self.program.steps:
-            if not isinstance(step, flow.Validate):
+            if not isinstance(step, flow.ValidateStep):
                 break
             try:
                 await self.step(step, {})
@@ -166,7 +168,7 @@ class _Walk:
                 return NodeError("precondition_failed", contract.text, phase="precondition")
         return self.broken_invariant(self.fields_known())
 
-    def holds(self, expression: ir.Expression, variables: dict[str, Any]) -> bool:
+    def holds(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
         """Whether a contract is true; an error in it is a failure of it."""
         try:
             return is_true(expression, variables, self.budget)
@@ -203,13 +205,13 @@ class _Walk:
                 return NodeError("invariant_failed", contract.text, phase="invariant")
         return None
 
-    def is_early(self, expression: ir.Expression, variables: dict[str, Any]) -> bool:
+    def is_early(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
         """Whether an invariant names a variable or a field of the answer that has no value yet."""
         names = {"success", "error"} | {output.name for output in (*self.program.success, *self.program.error)}
         names |= _assigned(self.program)
         return any(name in names and name not in variables for name in _names(expression))
 
-    async def judge_end(self, outputs: dict[str, Any], failure: Failure | None) -> None:
+    async def judge_end(self, outputs: dict[str, Any], failure: NodeFailure | None) -> None:
         known = {**self.ambient, **self.inputs}
         error_fields = {output.name for output in self.program.error}
         success_fields = {output.name for output in self.program.success}
@@ -230,7 +232,7 @@ class _Walk:
                 ):
                     continue
             if self.is_broken(contract, {**dict.fromkeys(success_fields), **known}):
-                raise _Answered(Failure("postcondition_failed", contract.text, "postcondition"))
+                raise _Answered(NodeFailure("postcondition_failed", contract.text, "postcondition"))
         answer_fields = (success_fields | error_fields) - set(self.inputs) | {"success", "error"}
         answer_fields |= set(outputs if failure is None else values)
         own = {name: value for name, value in self.variables.items() if name not in answer_fields}
@@ -241,7 +243,7 @@ class _Walk:
 
     # ------------------------------------------------------------ the flow
 
-    def snapshot(self, old: ir.Expression) -> Any:
+    def snapshot(self, old: ir.TypedExpression) -> Any:
         try:
             return deepcopy(evaluate(old, {**self.ambient, **self.inputs}, self.budget))
         except NodeError as error:
@@ -275,16 +277,16 @@ class _Walk:
             if output.name in values
         }
 
-    def value(self, expression: ir.Expression, local: dict[str, Any]) -> Any:
+    def value(self, expression: ir.TypedExpression, local: dict[str, Any]) -> Any:
         unset = dict.fromkeys(_assigned(self.program))
         return evaluate(expression, {**unset, **self.ambient, **self.variables, **local}, self.budget)
 
-    def all_true(self, checks: Iterable[Check], local: dict[str, Any]) -> bool:
+    def all_true(self, checks: Iterable[Condition], local: dict[str, Any]) -> bool:
         unset = dict.fromkeys(_assigned(self.program))
         variables = {**unset, **self.ambient, **self.variables, **local}
         return all(is_true(check.expression, variables, self.budget) for check in checks)
 
-    def fail(self, value: ErrorValue, local: dict[str, Any]) -> _Answered:
+    def fail(self, value: ErrorAnswer, local: dict[str, Any]) -> _Answered:
         """The declared error."""
         code = self.value(value.code, local)
         if not isinstance(code, str):
@@ -294,27 +296,27 @@ class _Walk:
         fields = {name: computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
         if _code_field(self.program):
             fields.setdefault(_code_field(self.program), code)
-        return _Answered(Failure(code, text(values.get("message")), "flow", fields))
+        return _Answered(NodeFailure(code, text(values.get("message")), "flow", fields))
 
     async def steps(self, sequence: Iterable[Step], local: dict[str, Any]) -> None:
         for step in sequence:
             await self.step(step, local)
 
     async def step(self, step: Step, local: dict[str, Any]) -> None:
-        if not isinstance(step, flow.Validate) and not self.all_true(step.guards, local):
+        if not isinstance(step, flow.ValidateStep) and not self.all_true(step.guards, local):
             return
         match step:
-            case flow.Validate():
+            case flow.ValidateStep():
                 if not self.all_true((*step.guards, *step.checks), local):
                     if step.failure is not None:
                         raise self.fail(step.failure, local)
                     raise NodeError("validation_failed", step.name)
-            case flow.Assign():
+            case flow.AssignStep():
                 self.variables[step.target] = self.value(step.value, local)
-            case flow.Branch():
-                chosen = self.all_true((Check("", step.condition),), local)
+            case flow.BranchStep():
+                chosen = self.all_true((Condition("", step.condition),), local)
                 await self.steps(step.then if chosen else step.otherwise, local)
-            case flow.ForEach():
+            case flow.ForEachStep():
                 collection = self.value(step.collection, local)
                 if isinstance(collection, frozenset):
                     collection = sorted_set(collection)
@@ -323,28 +325,28 @@ class _Walk:
                 self.budget.spend(len(collection))
                 for element in collection:
                     await self.steps(step.steps, {**local, step.variable: element})
-            case flow.Loop():
+            case flow.LoopStep():
                 rounds = 0
-                while self.all_true((Check("", step.condition),), local):
+                while self.all_true((Condition("", step.condition),), local):
                     if rounds == step.max_iterations:
                         raise NodeError("loop_limit", step.name)
                     rounds += 1
                     self.budget.spend(1)
                     await self.steps(step.steps, local)
-            case flow.Parallel():
+            case flow.ParallelStep():
                 await self.parallel(step, local)
-            case flow.Return():
+            case flow.ReturnStep():
                 if step.error is not None:
                     raise self.fail(step.error, local)
                 raise _Returned({name: self.value(value, local) for name, value in step.success or ()})
             case flow.EffectStep():
                 await self.effect(step, local)
-            case flow.Transition():
+            case flow.TransitionStep():
                 await self.transition(step, local)
             case _:
                 raise AssertionError(step)
 
-    async def parallel(self, step: flow.Parallel, local: dict[str, Any]) -> None:
+    async def parallel(self, step: flow.ParallelStep, local: dict[str, Any]) -> None:
         first: Exception | None = None
         for part in step.steps:
             try:
@@ -365,7 +367,7 @@ class _Walk:
         key = request_key(base, step.name, index)
         try:
             response = await self.effects.perform(
-                Request(step.name, index, kind, capability, payload, idempotency_key=key, **options)
+                EffectRequest(step.name, index, kind, capability, payload, idempotency_key=key, **options)
             )
         except EffectError as error:
             failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
@@ -398,7 +400,7 @@ class _Walk:
         if step.found or step.empty:
             await self.steps(step.empty if response is None or response == [] else step.found, after)
 
-    async def transition(self, step: flow.Transition, local: dict[str, Any]) -> None:
+    async def transition(self, step: flow.TransitionStep, local: dict[str, Any]) -> None:
         source, target = self.value(step.source, local), self.value(step.target, local)
         machine = next((machine for machine in self.program.machines if machine.name == step.machine), None)
         entity = self.value(step.entity, local)
@@ -451,7 +453,7 @@ class _Walk:
         self.variables = current
 
 
-def _code_field(program: Program) -> str:
+def _code_field(program: NodeProgram) -> str:
     names = [output.name for output in program.error]
     return "error_code" if "error_code" in names else "code" if "code" in names else ""
 
@@ -466,19 +468,19 @@ def _parts(node: Any) -> Iterable[Any]:
             yield from _parts(getattr(node, name))
 
 
-def _names(expression: ir.Expression) -> set[str]:
-    return {part.name for part in _parts(expression) if isinstance(part, ir.Name)}
+def _names(expression: ir.TypedExpression) -> set[str]:
+    return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def _assigned(program: Program) -> set[str]:
+def _assigned(program: NodeProgram) -> set[str]:
     """All variables that any step may write."""
     names = set()
     for part in _parts((program.steps, program.rules)):
         match part:
-            case flow.Assign():
+            case flow.AssignStep():
                 names.add(part.target)
             case flow.EffectStep():
                 names |= {part.output, *(name for name, _ in part.extract)}
-            case flow.Transition():
+            case flow.TransitionStep():
                 names.add(part.output)
     return names - {""}

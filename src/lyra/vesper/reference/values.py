@@ -23,10 +23,10 @@ from lyra.vesper.values.types import (
     EnumType,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     Scalar,
     SetType,
-    Type,
+    ValueType,
 )
 
 __all__ = ["computed", "equal", "kind", "less", "read", "sorted_set", "text"]
@@ -106,7 +106,7 @@ def _no(message: str) -> NodeError:
     return NodeError("invalid_input", message, phase="input")
 
 
-def read(declared: Type, value: Any, depth: int = VALUE_DEPTH_MAX) -> Any:
+def read(declared: ValueType, value: Any, depth: int = VALUE_DEPTH_MAX) -> Any:
     """A value from outside as one of the type; `invalid_input` where it is none."""
     match declared:
         case Nullable():
@@ -133,7 +133,7 @@ def read(declared: Type, value: Any, depth: int = VALUE_DEPTH_MAX) -> Any:
             if isinstance(declared.key, EnumType) and not set(value) <= set(declared.key.values):
                 raise _no("a key that is not one of the texts")
             return {key: read(declared.value, item, depth) for key, item in value.items()}
-        case Record():
+        case RecordType():
             return _read_record(declared, value, depth)
     raise AssertionError(declared)
 
@@ -147,7 +147,7 @@ def _read_set(items: list[Any]) -> frozenset[Any]:
     return frozenset(items)
 
 
-def _read_record(record: Record, value: Any, depth: int) -> dict[str, Any]:
+def _read_record(record: RecordType, value: Any, depth: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _no("not a record")
     if any(record.field(name) is None for name in value):
@@ -255,7 +255,7 @@ def _read_any(value: Any, depth: int) -> Any:
 # ---------------------------------------------------------------- values of the node
 
 
-def computed(declared: Type, value: Any) -> Any:
+def computed(declared: ValueType, value: Any) -> Any:
     """A value that the node computed as one of the type; a type error where it is none."""
     match declared:
         case Nullable():
@@ -277,7 +277,7 @@ def computed(declared: Type, value: Any) -> Any:
             if isinstance(declared.key, EnumType) and not set(value) <= set(declared.key.values):
                 raise type_error("a key that is not one of the texts")
             return {key: computed(declared.value, item) for key, item in value.items()}
-        case Record() if isinstance(value, dict):
+        case RecordType() if isinstance(value, dict):
             return _computed_record(declared, value)
         case EnumType() if isinstance(value, str) and value in declared.values:
             return value
@@ -290,7 +290,7 @@ def computed(declared: Type, value: Any) -> Any:
     raise type_error("not of its type")
 
 
-def _computed_record(record: Record, value: dict[str, Any]) -> dict[str, Any]:
+def _computed_record(record: RecordType, value: dict[str, Any]) -> dict[str, Any]:
     if any(record.field(name) is None for name in value):
         raise type_error("an unknown field")
     result = {}

@@ -29,9 +29,9 @@ from lyra.vesper.values.types import (
     EnumType,
     MapType,
     Nullable,
-    Record,
+    RecordType,
     SetType,
-    Type,
+    ValueType,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["json_schema", "stage_of", "tool_of"]
 
-_SCALARS: Final[dict[Type, dict[str, Any]]] = {
+_SCALARS: Final[dict[ValueType, dict[str, Any]]] = {
     STRING: {"type": "string"},
     INTEGER: {"type": "integer"},
     BOOLEAN: {"type": "boolean"},
@@ -106,7 +106,7 @@ def _outputs(outcome: Outcome) -> dict[str, Any]:
     )
 
 
-def json_schema(kind: Type) -> dict[str, Any]:
+def json_schema(kind: ValueType) -> dict[str, Any]:
     """The JSON schema of the values that an input of this type takes."""
     match kind:
         case Nullable():
@@ -121,7 +121,7 @@ def json_schema(kind: Type) -> dict[str, Any]:
             return {"type": "array", "items": json_schema(kind.item), "uniqueItems": True}
         case MapType():
             return {"type": "object", "additionalProperties": json_schema(kind.value)}
-        case Record():
+        case RecordType():
             return {
                 "type": "object",
                 "properties": {field.name: json_schema(field.type) for field in kind.fields},

@@ -24,17 +24,17 @@ from lyra.vesper.values.tagged import from_json
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vesper.effects.request import Request
-    from lyra.vesper.ir.program import Program
+    from lyra.vesper.effects.request import EffectRequest
+    from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["PART", "Order", "broken", "execution_of", "inputs_digest", "node_process"]
+__all__ = ["PART", "ExecutionOrder", "broken", "execution_of", "inputs_digest", "node_process"]
 
 PART: Final = "vesper"  # by which a kernel knows its runtime
 
 
-class Order(msgspec.Struct):
+class ExecutionOrder(msgspec.Struct):
     """What a process of a node is started with."""
 
     source: str
@@ -55,14 +55,14 @@ class _Resumed:
         self._replay = ReplayEffects(done)
         self._live = live
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: EffectRequest) -> Any:
         if self._replay.has(request):
             return await self._replay.perform(request)
         return await self._live.perform(request)
 
 
 @named(VESPER_NODE)
-async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
+async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
     """Execute a node; gives its outcome as plain data, and a digest of what it was asked."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]
     program = runtime.program_of_source(order.source)
@@ -85,7 +85,7 @@ async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
 
 
 async def _live(
-    runtime: Runtime, program: Program, order: Order, execution: Execution, effects: DoorEffects
+    runtime: Runtime, program: NodeProgram, order: ExecutionOrder, execution: Execution, effects: DoorEffects
 ) -> tuple[Outcome, bool]:
     """The outcome of the live path, and whether the direct path broke and Python went on."""
     try:
@@ -103,12 +103,12 @@ def broken(error: Exception) -> dict[str, Any]:
     return {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
 
 
-def inputs_digest(order: Order) -> str:
+def inputs_digest(order: ExecutionOrder) -> str:
     """By which an execution is told from another with the same idempotency key."""
     return hashlib.sha256(canonical([order.digest, order.inputs])).hexdigest()[:32]
 
 
-def execution_of(order: Order, runtime: Runtime) -> Execution:
+def execution_of(order: ExecutionOrder, runtime: Runtime) -> Execution:
     return Execution(
         now=datetime.fromtimestamp(order.now, UTC),
         trace_id=order.trace_id,

@@ -11,7 +11,7 @@ from lyra.vesper.check.judge import program_of
 from lyra.vesper.values.execution import new_execution
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import Program
+    from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.values.outcome import Outcome
 
@@ -23,7 +23,7 @@ _MODULES: Final = {
     "reference": "lyra.vesper.reference.run",
 }
 _KEPT_MAX: Final = 256
-_programs: Final[dict[str, Program]] = {}  # by the text of the node
+_programs: Final[dict[str, NodeProgram]] = {}  # by the text of the node
 
 
 def execute_once(node: Node, inputs: Mapping[str, Any], path: str) -> Outcome:
@@ -53,7 +53,7 @@ def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
     return call
 
 
-def _program(node: Node) -> Program:
+def _program(node: Node) -> NodeProgram:
     text = node.document.text
     program = _programs.get(text)
     if program is None:

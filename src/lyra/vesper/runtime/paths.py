@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.ir.program import Program
+    from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["DirectPath", "Path", "PythonPath"]
+__all__ = ["DirectPath", "ExecutionPath", "PythonPath"]
 
 
-class Path(Protocol):
+class ExecutionPath(Protocol):
     """Runs programs. `run` is for pure ones; `start` gives an awaitable for those with effects."""
 
-    def run(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> Outcome: ...
+    def run(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Outcome: ...
 
     def start(
-        self, program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects
+        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
     ) -> Awaitable[Outcome]: ...
 
 

@@ -36,25 +36,25 @@ from lyra.kernel.seams import Seams
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.machines import Machines, MachineState
-from lyra.vesper.effects.performers import World
+from lyra.vesper.effects.performers import NodeWorld
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, route
-from lyra.vesper.evidence.state import Evidence, EvidenceState
+from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.kernel_thread import KernelThread
-from lyra.vesper.runtime.node_process import PART, Order, broken, execution_of, inputs_digest, node_process
-from lyra.vesper.runtime.paths import DirectPath, Path, PythonPath
+from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
+from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
 from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Failure, Outcome
+from lyra.vesper.values.outcome import NodeFailure, Outcome
 from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
-    from lyra.vesper.evidence.differential import Report
-    from lyra.vesper.ir.program import Program
+    from lyra.vesper.evidence.differential import ComparisonReport
+    from lyra.vesper.ir.program import NodeProgram
 
 __all__ = ["Runtime"]
 
@@ -73,7 +73,7 @@ class Runtime:
         database: str | None = None,
         providers: Mapping[str, str] | None = None,
         grant: Any = None,
-        direct: Path | None = None,
+        direct: ExecutionPath | None = None,
         custom: Mapping[str, Callable[..., Any]] | None = None,
         agents: Mapping[str, Any] | None = None,
         predicates: Mapping[str, Callable[..., Any]] | None = None,
@@ -81,9 +81,9 @@ class Runtime:
     ) -> None:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
-        self.paths: dict[str, Path] = {"python": PythonPath(), "direct": direct or DirectPath()}
+        self.paths: dict[str, ExecutionPath] = {"python": PythonPath(), "direct": direct or DirectPath()}
         self.predicates = dict(predicates or {})
-        self.world = World(
+        self.world = NodeWorld(
             database=None if database is None else open_database(database),
             providers=providers,
             custom=custom,
@@ -92,7 +92,7 @@ class Runtime:
         self.state = EvidenceState()
         self._machines = MachineState()
         self._counters = Counters()
-        self._programs: dict[str, Program] = {}  # by the text of the node
+        self._programs: dict[str, NodeProgram] = {}  # by the text of the node
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
@@ -134,7 +134,7 @@ class Runtime:
     def _with_effects(
         self,
         node: Node,
-        program: Program,
+        program: NodeProgram,
         inputs: Mapping[str, Any],
         mode: str,
         way: Route,
@@ -155,14 +155,14 @@ class Runtime:
     def _order(
         self,
         node: Node,
-        program: Program,
+        program: NodeProgram,
         inputs: Mapping[str, Any],
         mode: str,
         way: Route,
         trace_id: str,
         ambient: Mapping[str, Any],
-    ) -> Order:
-        return Order(
+    ) -> ExecutionOrder:
+        return ExecutionOrder(
             source=node.document.text,
             digest=program.digest,
             inputs=inputs,
@@ -175,7 +175,7 @@ class Runtime:
         )
 
     def _pure(
-        self, program: Program, inputs: Mapping[str, Any], execution: Execution, mode: str, way: Route
+        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, mode: str, way: Route
     ) -> Outcome:
         """Run a node without effects, here and now."""
         path = way.live
@@ -196,7 +196,7 @@ class Runtime:
         self._count(program, path, compared=compared, failed=outcome.status == "error")
         return outcome
 
-    async def _effectful(self, kernel: Kernel, program: Program, order: Order) -> Any:
+    async def _effectful(self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder) -> Any:
         """The outcome of the process that executes this order, or of an earlier one with the same key."""
         key = order.inputs.get(program.idempotency_key) if program.idempotency_key else None
         pid = None if key is None else _pid(program, key)
@@ -212,7 +212,7 @@ class Runtime:
         self._count(program, data["path"], compared=False, failed=data["status"] == "error")
         return data
 
-    def _refusal(self, program: Program) -> Outcome | None:
+    def _refusal(self, program: NodeProgram) -> Outcome | None:
         """The outcome of a node that needs a right it has not got, before its first step."""
         for text in program.capabilities:
             try:
@@ -225,7 +225,7 @@ class Runtime:
 
     def _compare(
         self,
-        program: Program,
+        program: NodeProgram,
         inputs: Mapping[str, Any],
         execution: Execution,
         mode: str,
@@ -243,20 +243,22 @@ class Runtime:
             self._diverged(program, inputs, execution, mode, differences)
         return not differences
 
-    def compared(self, program: Program, order: Order, execution: Execution, differences: list[dict[str, Any]]) -> None:
+    def compared(
+        self, program: NodeProgram, order: ExecutionOrder, execution: Execution, differences: list[dict[str, Any]]
+    ) -> None:
         """The process of a node ran both paths."""
         if differences:
             self._diverged(program, from_json(order.inputs), execution, order.mode, differences)
         else:
             self._counters.add(program.node_id, program.digest, compared=True)
 
-    def broke(self, program: Program, order: Order, execution: Execution, error: Exception) -> None:
+    def broke(self, program: NodeProgram, order: ExecutionOrder, execution: Execution, error: Exception) -> None:
         """The direct path of a process raised where it was live."""
         self._diverged(program, from_json(order.inputs), execution, order.mode, [broken(error)])
 
     def _diverged(
         self,
-        program: Program,
+        program: NodeProgram,
         inputs: Mapping[str, Any],
         execution: Execution,
         mode: str,
@@ -275,7 +277,7 @@ class Runtime:
         if mode in _DEMOTING:
             self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
 
-    def _happens_again(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> bool:
+    def _happens_again(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> bool:
         try:
             first = self.paths["python"].run(program, inputs, execution)
             second = self.paths["direct"].run(program, inputs, execution)
@@ -306,11 +308,11 @@ class Runtime:
 
     # ------------------------------------------------------------------ evidence and modes
 
-    def evidence(self, node: Node) -> Evidence:
+    def evidence(self, node: Node) -> NodeEvidence:
         """What is known about a node as it is now."""
         self.settle()
         program = self.program(node)
-        return self.state.by_digest.get(program.digest) or Evidence(program.node_id, program.digest)
+        return self.state.by_digest.get(program.digest) or NodeEvidence(program.node_id, program.digest)
 
     def confidence(self, node: Node) -> float:
         evidence = self.evidence(node)
@@ -319,7 +321,7 @@ class Runtime:
     def mode(self, node: Node) -> str:
         return self._mode_of(self.program(node))
 
-    def _mode_of(self, program: Program) -> str:
+    def _mode_of(self, program: NodeProgram) -> str:
         evidence = self.state.by_digest.get(program.digest)
         return "python_only" if evidence is None else evidence.mode
 
@@ -347,7 +349,7 @@ class Runtime:
             self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
         return self.mode(node)
 
-    def add_report(self, node: Node, report: Report) -> None:
+    def add_report(self, node: Node, report: ComparisonReport) -> None:
         """Take what a differential test came to as evidence. What it found can be reproduced."""
         program = self.program(node)
         head = {"node": program.node_id, "digest": program.digest}
@@ -365,13 +367,13 @@ class Runtime:
             }
             self._write("vesper.diverged", row)
 
-    def _change_mode(self, program: Program, mode: str, *, why: str, forced: bool) -> None:
+    def _change_mode(self, program: NodeProgram, mode: str, *, why: str, forced: bool) -> None:
         row = {"node": program.node_id, "digest": program.digest, "to": mode, "why": why, "forced": forced}
         self._write("vesper.mode", row)
 
     # ------------------------------------------------------------------ rows
 
-    def _count(self, program: Program, path: str, *, compared: bool, failed: bool) -> None:
+    def _count(self, program: NodeProgram, path: str, *, compared: bool, failed: bool) -> None:
         waiting = self._counters.add(program.node_id, program.digest, path, compared=compared, failed=failed)
         if waiting >= COUNTED_AT_ONCE:
             for row in self._counters.take(program.digest):
@@ -400,13 +402,13 @@ class Runtime:
 
     # ------------------------------------------------------------------ parts
 
-    def program(self, node: Node) -> Program:
+    def program(self, node: Node) -> NodeProgram:
         program = self._programs.get(node.document.text)
         if program is None:
             program = self._programs[node.document.text] = program_of(node)
         return program
 
-    def program_of_source(self, source: str) -> Program:
+    def program_of_source(self, source: str) -> NodeProgram:
         program = self._programs.get(source)
         return program if program is not None else self.program(load(source))
 
@@ -468,7 +470,7 @@ class Runtime:
             raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)
         return outcome.outputs
 
-    async def _called(self, order: Order, key: str) -> Outcome:
+    async def _called(self, order: ExecutionOrder, key: str) -> Outcome:
         """The outcome of a node with effects that another one calls; a call that is repeated finds its process."""
         handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=self.grant)
         ended = await handle.wait()
@@ -499,27 +501,27 @@ def _space(store: Any) -> Any:
     return store
 
 
-def _pid(program: Program, key: Any) -> str:
+def _pid(program: NodeProgram, key: Any) -> str:
     digest = hashlib.sha256(canonical([program.node_id, to_json(key)])).hexdigest()
     return f"vesper-{program.node_id}-{digest[:24]}"
 
 
-def _redacted(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _redacted(program: NodeProgram, inputs: Mapping[str, Any]) -> dict[str, Any]:
     hidden = {entry.name for entry in program.inputs if entry.sensitive}
     return {name: "[redacted]" if name in hidden else to_json(value) for name, value in inputs.items()}
 
 
 def _outcome(data: Mapping[str, Any]) -> Outcome:
     told = data["error"]
-    failure = None if told is None else Failure(told[0], told[1], told[2], from_json(told[3]))
+    failure = None if told is None else NodeFailure(told[0], told[1], told[2], from_json(told[3]))
     return Outcome(data["status"], from_json(data["outputs"]), failure, data["path"], tuple(data["unverifiable"]))
 
 
 def _failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
-    return Outcome("error", error=Failure(code, message, phase, {"error_code": code, "message": message}))
+    return Outcome("error", error=NodeFailure(code, message, phase, {"error_code": code, "message": message}))
 
 
-def _lack(evidence: Evidence, mode: str) -> str:
+def _lack(evidence: NodeEvidence, mode: str) -> str:
     if evidence.blocked:
         return "a divergence could be reproduced"
     confidence = lower_bound(evidence.compared, evidence.divergences)

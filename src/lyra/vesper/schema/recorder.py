@@ -1,8 +1,9 @@
 """Finds out which keys a section may have, and of which form, by asking the code that reads it.
 
-The readers of `lyra.vesper.nodes.sections` pass tables of keys to a `Reader`. `ShapeRecorder` stands in for it: each
-method notes the form as JSON Schema instead of reading a value. So the schema cannot know other keys than the loader.
-Forms that are plain functions leave no note; they accept anything here, and `build` says more where more is known.
+The readers of `lyra.vesper.nodes.sections` pass tables of keys to a `SectionReader`. `ShapeRecorder` stands in for
+it: each method notes the form as JSON Schema instead of reading a value. So the schema cannot know other keys than
+the loader. Forms that are plain functions leave no note; they accept anything here, and `build` says more where more
+is known.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.loading.document import read_document
-from lyra.vesper.nodes.reader import Form, Reader
+from lyra.vesper.nodes.reader import Form, SectionReader
 from lyra.vesper.nodes.sections import Sections
 from lyra.vesper.nodes.steps import StepReader
 
@@ -39,7 +40,7 @@ def or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]} if "$ref" in schema else schema
 
 
-class ShapeRecorder(Reader):
+class ShapeRecorder(SectionReader):
     """A reader that notes the form of each part it is asked for, by path."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["CODES", "Failure", "NodeError", "Outcome"]
+__all__ = ["CODES", "NodeError", "NodeFailure", "Outcome"]
 
 # Codes that Lyra gives; a node declares others of its own.
 CODES: Final = (
@@ -28,7 +28,7 @@ CODES: Final = (
 )
 
 
-class Failure(msgspec.Struct, frozen=True):
+class NodeFailure(msgspec.Struct, frozen=True):
     """Why a node answered with an error."""
 
     code: str
@@ -42,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     status: str  # success or error
     outputs: dict[str, Any] = {}
-    error: Failure | None = None
+    error: NodeFailure | None = None
     path: str = ""  # python, direct or reference
     unverifiable: tuple[str, ...] = ()  # texts of contracts that could not be judged
     trace_id: str = ""  # set by the runtime

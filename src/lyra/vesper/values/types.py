@@ -26,13 +26,13 @@ __all__ = [
     "Array",
     "DecimalType",
     "EnumType",
-    "Field",
     "MapType",
     "Nullable",
-    "Record",
+    "RecordField",
+    "RecordType",
     "Scalar",
     "SetType",
-    "Type",
+    "ValueType",
     "describe",
     "is_numeric",
     "without_null",
@@ -42,64 +42,64 @@ INTEGER_MIN: Final = -(2**63)
 INTEGER_MAX: Final = 2**63 - 1
 
 
-class Type(msgspec.Struct, frozen=True, tag=True, tag_field="is_a"):
+class ValueType(msgspec.Struct, frozen=True, tag=True, tag_field="is_a"):
     """Any of the types below."""
 
 
-class Scalar(Type, frozen=True, tag="scalar"):
+class Scalar(ValueType, frozen=True, tag="scalar"):
     """string, integer, boolean, bytes, timestamp, any or null."""
 
     kind: str
 
 
-class DecimalType(Type, frozen=True, tag="decimal"):
+class DecimalType(ValueType, frozen=True, tag="decimal"):
     """A decimal number. With a scale, each value has exactly so many digits after the point."""
 
     scale: int | None = None
 
 
-class EnumType(Type, frozen=True, tag="enum"):
+class EnumType(ValueType, frozen=True, tag="enum"):
     """One of some texts."""
 
     values: tuple[str, ...]
 
 
-class Array(Type, frozen=True, tag="array"):
-    item: Type
+class Array(ValueType, frozen=True, tag="array"):
+    item: ValueType
 
 
-class SetType(Type, frozen=True, tag="set"):
-    item: Type
+class SetType(ValueType, frozen=True, tag="set"):
+    item: ValueType
 
 
-class MapType(Type, frozen=True, tag="map"):
-    key: Type
-    value: Type
+class MapType(ValueType, frozen=True, tag="map"):
+    key: ValueType
+    value: ValueType
 
 
-class Field(msgspec.Struct, frozen=True):
+class RecordField(msgspec.Struct, frozen=True):
     """A field of a record."""
 
     name: str
-    type: Type
+    type: ValueType
     required: bool = True
     default: Any = msgspec.UNSET  # a value of its type; UNSET: none
 
 
-class Record(Type, frozen=True, tag="record"):
+class RecordType(ValueType, frozen=True, tag="record"):
     """A custom type with fields, or the anonymous record of an aggregation."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[RecordField, ...]
 
-    def field(self, name: str) -> Field | None:
+    def field(self, name: str) -> RecordField | None:
         return next((field for field in self.fields if field.name == name), None)
 
 
-class Nullable(Type, frozen=True, tag="nullable"):
+class Nullable(ValueType, frozen=True, tag="nullable"):
     """The type, or null."""
 
-    type: Type
+    type: ValueType
 
 
 STRING: Final = Scalar("string")
@@ -110,7 +110,7 @@ TIMESTAMP: Final = Scalar("timestamp")
 ANY: Final = Scalar("any")
 NULL: Final = Scalar("null")
 DECIMAL: Final = DecimalType()
-SCALARS: Final[dict[str, Type]] = {
+SCALARS: Final[dict[str, ValueType]] = {
     "string": STRING,
     "integer": INTEGER,
     "decimal": DECIMAL,
@@ -121,7 +121,7 @@ SCALARS: Final[dict[str, Type]] = {
 }
 
 
-def describe(kind: Type) -> str:
+def describe(kind: ValueType) -> str:
     """The type as a file spells it."""
     match kind:
         case Scalar():
@@ -136,17 +136,17 @@ def describe(kind: Type) -> str:
             return f"set<{describe(kind.item)}>"
         case MapType():
             return f"map<{describe(kind.key)}, {describe(kind.value)}>"
-        case Record():
+        case RecordType():
             return kind.name or "record"
         case Nullable():
             return f"{describe(kind.type)} or null"
     raise AssertionError(kind)
 
 
-def without_null(kind: Type) -> Type:
+def without_null(kind: ValueType) -> ValueType:
     return kind.type if isinstance(kind, Nullable) else kind
 
 
-def is_numeric(kind: Type) -> bool:
+def is_numeric(kind: ValueType) -> bool:
     kind = without_null(kind)
     return isinstance(kind, DecimalType) or kind == INTEGER

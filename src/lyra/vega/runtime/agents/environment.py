@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lyra.agents.session.shared import Runtime
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.core.rights.capability import Grant
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
@@ -41,7 +41,7 @@ class AgentEnvironment(Protocol):
     programs: ProcessPrograms
     rights: Rights
     run_id: str
-    runtime: Runtime
+    runtime: AgentRuntime
     undeclared_tools: UndeclaredTools
 
     @property
