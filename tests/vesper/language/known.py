@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = ["KNOWN", "KNOWN_DIVERGENT", "known_cases"]
 
 _EVERYWHERE = ("python", "direct", "reference", "both")
-_GUARD = "the generated function does not have an input that only the guard of a transition needs"
 
 
 def _on(paths: tuple[str, ...], file: str, case: str, reason: str) -> dict[tuple[str, str, str], str]:
@@ -30,11 +29,6 @@ KNOWN: dict[tuple[str, str, str], str] = {
         "fails_after_the_write",
         "an invariant does not see a variable that is named like an output before the end",
     ),
-    **_on(("python", "both"), "state_machines/guards", "not_empty", _GUARD),
-    **_on(("python", "both"), "state_machines/guards", "empty", _GUARD),
-    **_on(("python", "both"), "state_machines/guards", "closed_already", _GUARD),
-    **_on(("python", "both"), "state_machines/guards_of_the_host", "no", _GUARD),
-    **_on(("python", "both"), "state_machines/guards_of_the_host", "yes", _GUARD),
 }
 
 # Files on whose generated inputs the paths differ.

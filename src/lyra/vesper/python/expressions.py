@@ -250,7 +250,7 @@ class ExpressionWriter:
         if self.kind(node) != ANY:
             return variable
         self.uses_host = True  # the value may have been missing
-        return self.helper("recall", variable)
+        return self.helper("remembered", variable)
 
     def _field(self, node: ir.FieldOf) -> ast.expr:
         target = self.kind(node.target)

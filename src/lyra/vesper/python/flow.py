@@ -53,7 +53,9 @@ class FlowWriter:
         kinds.update(dict.fromkeys(of_compensations | absent, ANY))
         acts = (*program.steps, *compensations(program))
         early = read_too_early(program.steps, inputs) | absent | of_compensations
-        early |= names_in((program.rules, *(step.rules for step in parts(program) if isinstance(step, EffectStep))))
+        early |= names_in(
+            (program.rules, program.machines, *(step.rules for step in parts(program) if isinstance(step, EffectStep)))
+        )
         early |= _shared(program.steps) | _of_several_types(acts, kinds)
         for variable in variables:
             if variable in draft.parameters:
@@ -122,7 +124,7 @@ class FlowWriter:
         draft, program = self.draft, self.program
         body = self._body()
         function = draft.names.private("steps")
-        used = names_in((program.steps, program.rules, program.invariants)) | set(draft.variables())
+        used = names_in((program.steps, program.rules, program.invariants, program.machines)) | set(draft.variables())
         used |= {output.name for output in program.success}
         parameters, arguments = draft.passed(used, uses_run=self.steps.uses_run or draft.is_async)
         before = self._define(function, parameters, body)

@@ -43,7 +43,7 @@ __all__ = [
     "loop_limit",
     "matches",
     "present",
-    "recall",
+    "remembered",
     "snapshot",
     "without_absent",
     "written",
@@ -179,7 +179,7 @@ def present(value: Any) -> Any:
     return None if value is ABSENT else value
 
 
-def recall(value: Any) -> Any:
+def remembered(value: Any) -> Any:
     """The value that an expression had before the first step; its error, where it had none."""
     if isinstance(value, NodeError):
         raise value

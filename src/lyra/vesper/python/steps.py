@@ -563,7 +563,7 @@ class StepWriter:
         """A function that takes a step back later. It has variables of its own, with the values of now."""
         function = self.module.names.fresh("take_back")
         inner = PythonScope(scope.python, scope.kinds, None, scope.absent)
-        used = names_in(steps)
+        used = names_in((steps, self.program.machines))
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
         first: list[ast.stmt] = []
         for variable in sorted((used | set(assigned(steps))) & scope.python.keys()):
