@@ -32,10 +32,7 @@ KNOWN: dict[tuple[str, str, str], str] = {
 }
 
 # Files on whose generated inputs the paths differ.
-KNOWN_DIVERGENT: dict[str, str] = {
-    "state_machines/guards": _GUARD,
-    "state_machines/guards_of_the_host": _GUARD,
-}
+KNOWN_DIVERGENT: dict[str, str] = {}
 
 
 def known_cases(file: str, path: str) -> set[str]:
