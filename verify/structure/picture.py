@@ -22,9 +22,10 @@ PATH: Final = Path(__file__).parents[2] / "docs" / "images" / "architecture.svg"
 
 # What each part is, in a few words.
 SUBJECTS: Final = {
-    "cli": "the commands lyra and vega",
+    "cli": "the commands lyra, vega and vesper",
     "testing": "for tests of users: clock, loop, mock server",
     "vega": "the language",
+    "vesper": "verified nodes",
     "mcp": "tools of other programs",
     "agents": "models and tools in turn",
     "kernel": "processes, effects, journal",

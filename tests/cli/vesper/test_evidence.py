@@ -23,7 +23,7 @@ def test_verify_gathers_evidence_that_stays(vesper):
     assert done.returncode == 0, done.stderr
     data = told(done)
     assert (data["compared"], data["divergences"], data["confidence"]) == (600, 0, 0.0)
-    vesper("verify", "discount.vsp", "-n", "400", "--seed", "4")
+    vesper("verify", "discount.vsp", "--num-tests", "400", "--seed", "4")
     data = told(vesper("confidence", "discount.vsp", "--json"))
     assert (data["compared"], data["divergences"], data["blocked"]) == (1_000, 0, False)
     assert data["confidence"] == pytest.approx(0.98929, abs=1e-5)
@@ -56,3 +56,23 @@ def test_status_shows_every_node(vesper):
     metrics = vesper("status", "--format", "prometheus").stdout
     assert 'sir_executions_total{node="discount_v1",path="python"} 1' in metrics
     assert 'sir_traffic_split{node="discount_v1",path="direct"} 0' in metrics
+
+
+def test_the_seed_decides_which_inputs_are_compared(vesper, monkeypatch):
+    """A path that is wrong for some numbers is found with the same inputs by the same seed."""
+    from lyra.vesper.direct import run as direct
+
+    real = direct.run
+    seen: list[object] = []
+
+    def noted(program, inputs, execution, effects=None):
+        seen.append(inputs.get("price"))
+        return real(program, inputs, execution, effects)
+
+    monkeypatch.setattr(direct, "run", noted)
+    rounds = []
+    for seed in ("1", "1", "2"):
+        seen.clear()
+        vesper("verify", "discount.vsp", "-n", "300", "--seed", seed)
+        rounds.append([str(price) for price in seen])
+    assert rounds[0] == rounds[1] != rounds[2]

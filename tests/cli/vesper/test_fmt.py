@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.cli.conftest import Lyra
 from tests.cli.vesper.command import VesperCommand
 
 UGLY = "intent:   'x'\n# the id\nnode_id: a_v1\n"
@@ -13,8 +12,8 @@ FORMATTED = "# the id\nnode_id: a_v1\nintent: x\n"
 
 
 @pytest.fixture
-def vesper(tmp_path: Path) -> VesperCommand:
-    return VesperCommand(tmp_path)
+def vesper(lyra: Lyra) -> VesperCommand:
+    return VesperCommand(lyra)
 
 
 def test_files_and_folders_are_formatted_in_place(vesper: VesperCommand) -> None:

@@ -121,6 +121,8 @@ def test_a_compiled_node_runs_on_its_own(vesper):
     file = vesper.folder / "discount.py"
     assert file.read_text(encoding="utf-8").startswith("# AUTO-GENERATED - DO NOT EDIT\n")
     assert vesper("compile", "discount.vsp", "-o", "other.py").returncode == 0
+    assert vesper("compile", "discount.vsp", "--output", "third.py").returncode == 0
+    assert (vesper.folder / "third.py").read_bytes() == file.read_bytes()
     assert (vesper.folder / "other.py").read_bytes() == file.read_bytes()
     code = "from decimal import Decimal; import other; print(other.discount_v1(price=Decimal('10.00'), percent=50))"
     done = subprocess.run(
@@ -166,7 +168,7 @@ def test_errors_of_a_node_are_exit_code_1(vesper):
 
 
 def test_a_node_is_named_by_its_id(vesper):
-    assert vesper("run", "discount_v1", "-i", "price=1.00", "-i", "percent=0").stdout == "total: 1.00\n"
+    assert vesper("run", "discount_v1", "--input", "price=1.00", "--input", "percent=0").stdout == "total: 1.00\n"
 
 
 def test_a_node_with_effects_needs_its_rights(vesper, tmp_path):
@@ -203,3 +205,28 @@ def test_test_cases_run_on_both_paths(vesper):
         "python: total is '89.91', expected '89.90'",
         "direct: total is '89.91', expected '89.90'",
     ]
+
+
+def test_test_cases_of_a_node_with_effects_are_given_what_it_needs(vesper, tmp_path):
+    case = """
+testing:
+  test_cases:
+    - name: pays
+      inputs: {amount: 12.50, order_id: ord_0000000000000001, user_id: user_1, payment_token: tok_visa,
+               idempotency_key: key_00000001}
+      expected_output: {success: true, transaction_id: ch_1}
+"""
+    node = NODE.read_text(encoding="utf-8").replace(", guard: order_not_locked", "")
+    (vesper.folder / "payment.vsp").write_text(node.partition("\ntesting:")[0] + case, encoding="utf-8")
+    server = PaymentServer()
+    given = ["--database", make_database(tmp_path / "orders.db"), "--provider", f"stripe={server.url}"]
+    rights = [word for right in GRANT for word in ("--grant", right)]
+    try:
+        assert vesper("test", "payment.vsp", *given).returncode == 1
+        done = vesper("test", "payment.vsp", *given, *rights)
+        assert done.returncode == 0, done.stdout
+        assert len(server.requests) == 1
+        fresh = ["--database", make_database(tmp_path / "other.db"), "--set", "kernel.store=other.db"]
+        assert vesper("test", "payment.vsp", *fresh, *rights).returncode == 1  # no provider
+    finally:
+        server.close()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.cli.conftest import Lyra
 from tests.cli.vesper.command import VesperCommand
 from tests.vesper.repository.nodes import CALLER, DOUBLE, caller, double, write
 
 
 @pytest.fixture
-def vesper(tmp_path: Path) -> VesperCommand:
-    return VesperCommand(tmp_path)
+def vesper(lyra: Lyra) -> VesperCommand:
+    return VesperCommand(lyra)
 
 
 def test_list_shows_nodes_and_broken_files(vesper: VesperCommand) -> None:

@@ -97,6 +97,21 @@ def test_a_divergence_blocks_and_leads_back(node, tmp_path):
             runtime.set_mode(node, "canary_direct")
 
 
+def test_what_happens_to_a_node_is_told_as_events(node):
+    events = []
+    with vesper.Runtime(direct=Counting(wrong_above=5)) as runtime:
+        runtime.on_event(events.append, ["vesper.mode", "vesper.compared", "vesper.diverged"])
+        runtime.set_mode(node, "dual_verify", force=True)
+        runtime.execute(node, {"number": 1})
+        runtime.execute(node, {"number": 9})
+        runtime.settle()
+    kinds = [event.kind for event in events]
+    assert kinds == ["vesper.mode", "vesper.diverged", "vesper.mode", "vesper.compared"]
+    assert events[1].data["differences"][0]["path"] == "root.doubled"
+    assert events[2].data["to"] == "shadow_direct"
+    assert events[3].data["compared"] == 1
+
+
 def test_a_changed_node_starts_again(node, tmp_path):
     changed = vesper.load(DOUBLE.replace("number * 2", "number * 2 + 0"))
     with vesper.Runtime(str(tmp_path / "lyra.db")) as runtime:

@@ -54,6 +54,17 @@ def test_a_payment_is_charged_once_in_every_mode(world, server, mode):
     assert evidence.divergences == 0, evidence.found
 
 
+def test_transitions_are_told_as_events(world):
+    runtime, _ = world
+    events = []
+    runtime.on_event(events.append, ["vesper.transition"])
+    runtime.execute(vesper.load(NODE), request(5))
+    assert [(event.data["from"], event.data["to"]) for event in events] == [
+        ("pending", "processing"),
+        ("processing", "paid"),
+    ]
+
+
 def test_a_refused_card_is_told_and_taken_back(world, server):
     runtime, path = world
     node = vesper.load(NODE)

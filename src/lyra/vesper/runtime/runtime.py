@@ -424,6 +424,15 @@ class Runtime:
             "unverifiable": list(outcome.unverifiable),
         }
 
+    def on_event(self, listener: Callable[[Any], Any], kinds: Iterable[str] | None = None) -> None:
+        """Be called, on the kernel's thread, with the Events of this runtime: modes, divergences, transitions."""
+        wanted = None if kinds is None else tuple(kinds)
+
+        async def listen(kernel: Kernel) -> None:
+            kernel.on_event(listener, wanted)
+
+        self._thread.call(listen)
+
     def close(self) -> None:
         """Compare what waits, write what was counted, close the kernel and the database."""
         if self._shadow_thread is not None:
