@@ -239,8 +239,19 @@ def called(number: int, *, model: str = "sim/a", trace: str = "t1", text: str = 
     return Event(number, 100.0 + number, f"p{number}", "model.called", data)
 
 
+_opened: list[SqliteRecords] = []
+
+
+@pytest.fixture(autouse=True)
+def close_records():
+    yield
+    while _opened:
+        asyncio.run(_opened.pop().close())
+
+
 def records_of(path: Path, *events: Event, **settings: Any) -> SqliteRecords:
     records = SqliteRecords(path, **settings)
+    _opened.append(records)
     for event in events:
         records(event)
     return records
@@ -321,7 +332,7 @@ def test_records_of_an_older_version_are_opened(tmp_path):
 
 def test_sqlite_records_want_the_events_that_are_spans(tmp_path):
     """Turns, calls of models and calls of tools: no other Event is handed to them."""
-    records = SqliteRecords(tmp_path / "a.db")
+    records = records_of(tmp_path / "a.db")
     assert records.kinds == {"agent.answered", "model.called", "tool.called"}
 
 

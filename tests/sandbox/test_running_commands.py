@@ -69,7 +69,8 @@ def test_a_heap_of_files_does_not_hide_what_is_new(sandbox, tmp_path, monkeypatc
         sandbox, tmp_path, "mkdir -p p/q/r; echo x > p/q/r/.envrc; mkdir {a..j}; touch {a..j}/{1..9}; chmod 0 p/q"
     )
     assert held(result) == ["p/q/r/.envrc"]
-    assert (result.reopened, result.limits_hit) == (("p/q",) if os.getuid() else (), ())
+    is_closed = os.getuid() != 0 and b"not permitted" not in result.output.head  # the second tier refuses the chmod
+    assert (result.reopened, result.limits_hit) == (("p/q",) if is_closed else (), ())
 
 
 def test_a_search_that_does_not_come_to_its_end_is_told(sandbox, tmp_path, monkeypatch):

@@ -404,9 +404,9 @@ def test_messages_that_wait_are_in_the_mailbox(vega: Vega):
     """From the moment they were sent, also while their process does something else; a supervised one by its handle."""
     vega.write(
         "mail.vega",
-        'fn w() { process::sleep(1500ms); receive { "go" => print("went") } }\n'
+        'fn w() { process::sleep(3s); receive { "go" => print("went") } }\n'
         "let p = spawn fn w() supervised by { strategy restart };\n"
-        'p <- "a"; p <- "b"; process::sleep(100ms); print("sent"); p <- "go"; process::sleep(1600ms);\n',
+        'p <- "a"; p <- "b"; process::sleep(100ms); print("sent"); p <- "go"; process::sleep(3s);\n',
     )
     vega("run", "mail.vega", "--db", "run.db", "--run-id", "r")
     done = vega("replay", "r", "--db", "run.db", "--json", given="effects 0 99\n")
