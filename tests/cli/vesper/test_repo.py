@@ -67,3 +67,60 @@ def test_run_finds_siblings_and_the_nodes_folder(vesper: VesperCommand) -> None:
     assert vesper.json("run", "app/caller.vsp", "-i", "number=4")["outputs"] == {"answer": 20}
     write(vesper.folder / "app", double=double("4", 7))
     assert vesper.json("run", "app/caller.vsp", "-i", "number=4")["outputs"] == {"answer": 28}
+
+
+def test_the_folder_is_named_in_two_ways(vesper: VesperCommand) -> None:
+    write(vesper.folder / "app", caller=CALLER, double=DOUBLE + "\nsecurity:\n  capabilities_required: [audit.read]\n")
+    write(vesper.folder, new=double("2"))
+    for number, flag in enumerate(("-d", "--folder")):
+        named = (flag, "app")
+        assert len(vesper.json("repo", "list", *named)["nodes"]) == 2
+        assert vesper.json("repo", "deps", "caller", *named)["missing"] == []
+        assert vesper.json("repo", "diff", "double_v1", "new.vsp", *named)["needed"] == "patch"
+        assert vesper.json("repo", "capabilities", *named)["capabilities"] == {"audit.read": ["double_v1"]}
+        target = f"other{number}"
+        assert vesper("repo", "add", "new.vsp", flag, target).returncode == 0
+        assert (vesper.folder / target / "double_v2.vsp").is_file()
+    assert vesper.json("repo", "list")["nodes"][0]["node_id"] == "double_v2"  # nothing of `app` without the flag
+
+
+def test_add_copies_the_file(vesper: VesperCommand) -> None:
+    write(vesper.folder, a=DOUBLE)
+    assert vesper("repo", "add", "a.vsp").stdout == "double_v1: nodes/double_v1.vsp\n"
+    assert vesper.json("repo", "add", "a.vsp") == {"added": [{"node_id": "double_v1", "file": "nodes/double_v1.vsp"}]}
+    assert (vesper.folder / "nodes" / "double_v1.vsp").read_text() == DOUBLE
+
+
+def test_the_store_keeps_nodes(vesper: VesperCommand) -> None:
+    """A node is added to the store, found there by its id, called by others, and guarded like one of a folder."""
+    text = DOUBLE + "\nsecurity:\n  capabilities_required: [audit.read]\n"
+    files = write(vesper.folder / "files", a=text, caller=CALLER)
+    assert vesper("repo", "add", str(files / "a.vsp"), str(files / "caller.vsp"), "--store").returncode == 0
+    for file in files.iterdir():
+        file.unlink()
+    rows = vesper.json("repo", "list", "--store")["nodes"]
+    assert [row["node_id"] for row in rows] == ["caller_v1", "double_v1"]
+    assert vesper.json("repo", "list")["nodes"] == []
+    assert vesper.json("repo", "deps", "caller", "--store")["missing"] == []
+    assert vesper.json("repo", "capabilities", "--store") == {"capabilities": {"audit.read": ["double_v1"]}}
+    assert vesper.json("run", "caller", "-i", "number=4")["outputs"] == {"answer": 8}
+    write(vesper.folder, b=double("1").replace("* 2", "* 3"), c=double("1.1", 3))
+    refused = vesper("repo", "add", "b.vsp", "--store")
+    assert (refused.returncode, "another text" in refused.stderr) == (2, True)
+    assert vesper.json("repo", "diff", "double_v1", "c.vsp", "--store")["needed"] == "patch"
+    assert vesper("repo", "list", "--store", "-d", "files").returncode == 2
+    assert vesper("run", "triple", "-i", "number=4").returncode == 2
+
+
+def test_settings_and_tracebacks_before_the_command(lyra: Lyra) -> None:
+    """`vesper --set`, `--debug` and `--trust-folder` hold for whatever follows."""
+    write(lyra.folder, a=DOUBLE)
+    assert lyra("vesper", "--set", "kernel.store=here.db", "repo", "add", "a.vsp", "--store").returncode == 0
+    assert (lyra.folder / "here.db").is_file()
+    assert "no nodes here" in lyra("vesper", "repo", "list", "--store").stdout
+    assert "double_v1" in lyra("vesper", "--set", "kernel.store=here.db", "repo", "list", "--store").stdout
+    (lyra.folder / "lyra.toml").write_text('[kernel]\nstore = "here.db"\n')
+    assert "no nodes here" in lyra("vesper", "repo", "list", "--store").stdout  # the project's file is not trusted
+    assert "double_v1" in lyra("vesper", "--trust-folder", "repo", "list", "--store").stdout
+    plain, debugged = lyra("vesper", "run", "gone.vsp"), lyra("vesper", "--debug", "run", "gone.vsp")
+    assert ("Traceback" in plain.stderr, "Traceback" in debugged.stderr) == (False, True)

@@ -177,3 +177,20 @@ def test_a_node_that_calls_another_one_is_answered(tmp_path: Path, mode: str) ->
     with Runtime(nodes=repository_around(tmp_path / "caller.vsp")) as runtime:
         outcome = runtime.execute(load(tmp_path / "caller.vsp"), {"number": 4}, mode)
     assert outcome.outputs == {"answer": 8}
+
+
+def test_a_runtime_keeps_nodes_in_its_store(tmp_path: Path) -> None:
+    """Added once, told as an Event, there after a restart, called by others; another text is refused."""
+    store, events = str(tmp_path / "lyra.db"), list[Any]()
+    with Runtime(store) as runtime:
+        runtime.on_event(events.append, ["vesper.added"])
+        assert runtime.add_node(load(DOUBLE))
+        assert not runtime.add_node(load(DOUBLE))
+        with pytest.raises(ConfigError, match="another text"):
+            runtime.add_node(load(double("1", 3)))
+        with pytest.raises(CheckError, match="breaks double_v1"):
+            runtime.add_node(load(with_input("1.1")))
+    assert [(event.kind, event.data["node"]) for event in events] == [("vesper.added", "double_v1")]
+    with Runtime(store) as runtime:
+        assert list(runtime.stored_nodes().nodes) == ["double_v1"]
+        assert runtime.execute(load(CALLER), {"number": 4}).outputs == {"answer": 8}

@@ -17,7 +17,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "confidence": Lazy("lyra.cli.vesper.evidence", "confidence", "Show how sure it is that both paths agree."),
     "fmt": Lazy("lyra.cli.vesper.fmt", "fmt", "Give files of nodes one layout; comments stay."),
     "mode": Lazy("lyra.cli.vesper.evidence", "mode", "Show or change the mode of a node."),
-    "repo": Lazy("lyra.cli.vesper.repo", "repo", "List, add and compare the nodes of folders."),
+    "repo": Lazy("lyra.cli.vesper.repo", "repo", "List, add and compare the nodes of folders or of the store."),
     "run": Lazy("lyra.cli.vesper.run", "run", "Execute a node."),
     "show": Lazy("lyra.cli.vesper.source", "show", "Show a node: inputs, outputs, contracts, steps, rights."),
     "status": Lazy("lyra.cli.vesper.evidence", "status", "Show all nodes that were executed, with mode and evidence."),

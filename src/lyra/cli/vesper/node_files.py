@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lyra.cli.app import Invocation
 from lyra.cli.render import printable
+from lyra.cli.vesper.setup import stored_nodes
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ __all__ = ["input_options", "inputs_of", "node_named", "say_problems"]
 
 
 def node_named(name: str) -> Node:
-    """A node by its file, or by its id among the files of this folder and `nodes/`."""
+    """A node by its file, or by its id among the files of this folder and `nodes/`, then among those of the store."""
     from lyra.vesper.nodes import load
     from lyra.vesper.repository.folders import NODES_FOLDER, Repository
 
@@ -30,7 +32,10 @@ def node_named(name: str) -> Node:
         return load(path)
     node = Repository([Path(), Path(NODES_FOLDER)]).find(name)
     if node is None:
-        raise ConfigError(f"no node {name!r} here", hint="name a .vsp file, or an id of one in this folder", key="NODE")
+        node = stored_nodes(click.get_current_context().ensure_object(Invocation)).find(name)
+    if node is None:
+        hint = "name a .vsp file, or the id of a node in this folder, in `nodes/` or in the store"
+        raise ConfigError(f"no node {name!r} here", hint=hint, key="NODE")
     return node
 
 

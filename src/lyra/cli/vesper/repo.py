@@ -1,4 +1,4 @@
-"""`vesper repo`: the nodes of folders, by id and version."""
+"""`vesper repo`: the nodes of folders or of the store, by id and version."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import CliCommand, CommandGroup, json_option
+from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
 from lyra.cli.vesper.node_files import say_problems
+from lyra.cli.vesper.setup import runtime_of, stored_nodes
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["repo"]
 
-repo = CommandGroup("repo", help="List, add and compare the nodes of folders.")
+repo = CommandGroup("repo", help="List, add and compare the nodes of folders, or of the store.")
 
 folder_option = click.option(
     "-d",
@@ -28,11 +29,22 @@ folder_option = click.option(
     metavar="FOLDER",
     help="A folder of nodes; may be repeated. By default this folder and `nodes/`.",
 )
+store_option = click.option(
+    "--store", "in_store", is_flag=True, help="The nodes of the project's store, not of folders."
+)
 
 
-def _repository(folders: tuple[str, ...]) -> Repository:
+def _refuse_both(folders: Any, in_store: bool) -> None:
+    if folders and in_store:
+        raise ConfigError("--folder and --store exclude each other", key="--store")
+
+
+def _repository(ctx: click.Context, folders: tuple[str, ...], in_store: bool) -> Repository:
     from lyra.vesper.repository.folders import NODES_FOLDER, Repository
 
+    _refuse_both(folders, in_store)
+    if in_store:
+        return stored_nodes(ctx.ensure_object(Invocation))
     for folder in folders:
         if not Path(folder).is_dir():
             raise ConfigError(f"there is no folder {folder!r}", key="--folder")
@@ -55,12 +67,14 @@ def _node(ctx: click.Context, name: str, repository: Repository) -> Node:
 
 @repo.command(cls=CliCommand, name="list")
 @folder_option
+@store_option
 @json_option
-def list_(*, folders: tuple[str, ...], as_json: bool) -> None:
+@click.pass_context
+def list_(ctx: click.Context, /, *, folders: tuple[str, ...], in_store: bool, as_json: bool) -> None:
     """List all nodes with their versions. Files that are no nodes are named on stderr."""
     from lyra.vesper.values.names import bare_id
 
-    repository = _repository(folders)
+    repository = _repository(ctx, folders, in_store)
     rows: list[dict[str, Any]] = [
         {
             "node_id": node.node_id,
@@ -87,23 +101,17 @@ def list_(*, folders: tuple[str, ...], as_json: bool) -> None:
 @repo.command(cls=CliCommand, name="add")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-d", "--folder", metavar="FOLDER", help="The repository's folder.  [default: nodes]")
+@store_option
 @json_option
 @click.pass_context
-def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, as_json: bool) -> None:
+def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, in_store: bool, as_json: bool) -> None:
     """Copy FILEs into the repository; refuses a node that is not valid or breaks a version that is there."""
-    from lyra.vesper.nodes import load
-    from lyra.vesper.repository.additions import add as add_node
-    from lyra.vesper.repository.folders import NODES_FOLDER
-
-    rows = []
-    for file in files:
-        try:
-            node = load(Path(file))
-            path = add_node(node, folder or NODES_FOLDER)
-        except SourceError as error:
-            say_problems(error)
-            ctx.exit(2)
-        rows.append({"node_id": node.node_id, "file": str(path)})
+    _refuse_both(folder, in_store)
+    try:
+        rows = _added_to_store(ctx, files) if in_store else _added_to_folder(files, folder)
+    except SourceError as error:
+        say_problems(error)
+        ctx.exit(2)
     if as_json:
         document({"added": rows})
         return
@@ -111,19 +119,39 @@ def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, as
         click.echo(printable(f"{row['node_id']}: {row['file']}"))
 
 
+def _added_to_folder(files: tuple[str, ...], folder: str | None) -> list[dict[str, str]]:
+    from lyra.vesper.nodes import load
+    from lyra.vesper.repository.additions import add as add_node
+    from lyra.vesper.repository.folders import NODES_FOLDER
+
+    nodes = [load(Path(file)) for file in files]
+    return [{"node_id": node.node_id, "file": str(add_node(node, folder or NODES_FOLDER))} for node in nodes]
+
+
+def _added_to_store(ctx: click.Context, files: tuple[str, ...]) -> list[dict[str, str]]:
+    from lyra.vesper.nodes import load
+
+    nodes = [load(Path(file)) for file in files]
+    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
+        for node in nodes:
+            runtime.add_node(node)
+    return [{"node_id": node.node_id, "file": "<store>"} for node in nodes]
+
+
 @repo.command(cls=CliCommand, name="deps")
 @click.argument("name", metavar="NODE")
 @folder_option
+@store_option
 @json_option
 @click.pass_context
-def deps(ctx: click.Context, /, *, name: str, folders: tuple[str, ...], as_json: bool) -> None:
+def deps(ctx: click.Context, /, *, name: str, folders: tuple[str, ...], in_store: bool, as_json: bool) -> None:
     """Show the nodes that NODE (a file or an id) needs; exit 1 if one is missing or they need each other."""
     from lyra.vesper.repository.dependencies import dependencies_of
     from lyra.vesper.repository.folders import repository_around
 
     path = Path(name)
-    around = path.suffix == ".vsp" and not folders
-    repository = repository_around(path) if around else _repository(folders)
+    around = path.suffix == ".vsp" and not folders and not in_store
+    repository = repository_around(path) if around else _repository(ctx, folders, in_store)
     needs = dependencies_of(_node(ctx, name, repository), repository)
     if as_json:
         document(
@@ -151,13 +179,14 @@ def deps(ctx: click.Context, /, *, name: str, folders: tuple[str, ...], as_json:
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @folder_option
+@store_option
 @json_option
 @click.pass_context
-def diff(ctx: click.Context, /, *, old: str, new: str, folders: tuple[str, ...], as_json: bool) -> None:
+def diff(ctx: click.Context, /, *, old: str, new: str, folders: tuple[str, ...], in_store: bool, as_json: bool) -> None:
     """Show what NEW changes for callers of OLD (files or ids); exit 1 if its version does not allow that."""
     from lyra.vesper.repository.additions import difference
 
-    repository = _repository(folders)
+    repository = _repository(ctx, folders, in_store)
     result = difference(_node(ctx, old, repository), _node(ctx, new, repository))
     if as_json:
         names = ("severity", "code", "message", "path", "line", "column")
@@ -181,12 +210,14 @@ def diff(ctx: click.Context, /, *, old: str, new: str, folders: tuple[str, ...],
 
 @repo.command(cls=CliCommand, name="capabilities")
 @folder_option
+@store_option
 @json_option
-def capabilities(*, folders: tuple[str, ...], as_json: bool) -> None:
+@click.pass_context
+def capabilities(ctx: click.Context, /, *, folders: tuple[str, ...], in_store: bool, as_json: bool) -> None:
     """Show which rights the nodes need, and which node needs each."""
     from lyra.vesper.repository.dependencies import capabilities_of
 
-    needs = capabilities_of(_repository(folders))
+    needs = capabilities_of(_repository(ctx, folders, in_store))
     if as_json:
         document({"capabilities": {capability: list(nodes) for capability, nodes in needs.items()}})
     elif needs:

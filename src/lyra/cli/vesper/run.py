@@ -43,7 +43,8 @@ def run(
     grants: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Execute the node of FILE and print its outputs. It can call the nodes beside FILE and those of `nodes/`."""
+    """Execute the node of FILE (or an id) and print its outputs. It can call the nodes beside FILE, those of
+    `nodes/` and those of the store."""
     from lyra.vesper.repository.folders import repository_around
 
     try:

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lyra.cli.app import Invocation
+    from lyra.vesper.repository.folders import Repository
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["runtime_of", "runtime_options", "store_of"]
+__all__ = ["runtime_of", "runtime_options", "store_of", "stored_nodes"]
 
 
 def runtime_options(function: Any) -> Any:
@@ -58,3 +59,9 @@ def runtime_of(
             raise ConfigError(f"{pair!r} is no NAME=URL", key="--provider")
         addresses[name] = url
     return Runtime(store_of(invocation), database=database, providers=addresses, grant=list(grants) or None, **more)
+
+
+def stored_nodes(invocation: Invocation) -> Repository:
+    """The nodes that the store keeps."""
+    with runtime_of(invocation, None, (), ()) as runtime:
+        return runtime.stored_nodes()

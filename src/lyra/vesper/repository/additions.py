@@ -1,8 +1,9 @@
 """What changed between two versions of a node, and whether a node may be added to a repository.
 
 `difference` names the part of the version that the changes need raised (major, minor or patch) by the rules of
-`lyra.vesper.check.versions`. `add` copies the file of a valid node into a folder as `ID.vsp`; it refuses a node that
-breaks what callers of another version with the same major number rely on, and one whose id is taken by another node.
+`lyra.vesper.check.versions`. `add` copies the file of a valid node into a folder as `ID.vsp`. `is_new`, which also
+guards what is kept in a store, refuses a node that breaks what callers of another version with the same major
+number rely on, and one whose id is taken by another node.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lyra.vesper.nodes import Node
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.values.names import version_of
 
-__all__ = ["Difference", "add", "difference"]
+__all__ = ["Difference", "add", "difference", "is_new"]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -63,25 +64,31 @@ def _raised(old: Node, new: Node) -> str:
 
 
 # ------------------------------------------------------------------ adding
-def add(node: Node, folder: str | Path) -> Path:
-    """Copy the file of a node into a folder; gives its new path. CheckError where the node is not valid or breaks a
-    version that is there. A node that is there already, unchanged, is left as it is."""
+def is_new(node: Node, repository: Repository) -> bool:
+    """Whether a node may be added: false where it is there already, unchanged. CheckError where it is not valid or
+    breaks a version that is there, ConfigError where its id has another text."""
     program_of(node)
+    taken = repository.nodes.get(node.node_id)
+    if taken is None:
+        _refuse_breaks(node, repository)
+        return True
+    if taken.document.text != node.document.text:
+        raise ConfigError(f"{node.node_id} is there already, with another text", hint="raise its version", key="NODE")
+    return False
+
+
+def add(node: Node, folder: str | Path) -> Path:
+    """Copy the file of a node into a folder, if it may be added; gives its path there."""
     folder = Path(folder)
     repository = Repository([folder])
-    text = node.document.text
-    taken = repository.nodes.get(node.node_id)
-    if taken is not None:
-        if taken.document.text == text:
-            return Path(taken.file)
-        raise ConfigError(f"{node.node_id} is there already, with another text", hint="raise its version", key="NODE")
-    _refuse_breaks(node, repository)
+    if not is_new(node, repository):
+        return Path(repository.nodes[node.node_id].file)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{node.node_id}.vsp"
     if target.exists():
         raise ConfigError(f"{target} is there already and holds another node", key="NODE")
     passing = target.with_suffix(".vsp.new")
-    passing.write_text(text, encoding="utf-8", newline="")
+    passing.write_text(node.document.text, encoding="utf-8", newline="")
     os.replace(passing, target)
     return target
 

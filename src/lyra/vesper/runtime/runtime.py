@@ -43,7 +43,9 @@ from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, route
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
+from lyra.vesper.repository.additions import is_new
 from lyra.vesper.repository.folders import Repository
+from lyra.vesper.repository.stored import StoredNodes
 from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
@@ -91,6 +93,7 @@ class Runtime:
         )
         self.state = EvidenceState()
         self._machines = MachineState()
+        self._stored = StoredNodes()
         self._counters = Counters()
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
@@ -390,12 +393,13 @@ class Runtime:
     def _write(self, kind: str, row: dict[str, Any]) -> None:
         """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
         kernel = self._thread.kernel
+        state = self._stored if kind in StoredNodes.KINDS else self.state
         if kernel.core.thread == threading.get_ident():
-            kernel.core.fact(self.state, "", kind, row)
+            kernel.core.fact(state, "", kind, row)
             return
 
         async def write(kernel: Kernel) -> None:
-            kernel.core.fact(self.state, "", kind, row)
+            kernel.core.fact(state, "", kind, row)
             await kernel.durable()
 
         self._thread.call(write)
@@ -411,6 +415,20 @@ class Runtime:
     def program_of_source(self, source: str) -> NodeProgram:
         program = self._programs.get(source)
         return program if program is not None else self.program(load(source))
+
+    # ------------------------------------------------------------------ nodes of the store
+
+    def stored_nodes(self) -> Repository:
+        """The nodes that this runtime's store keeps."""
+        self._thread.kernel  # noqa: B018 - reads the journal
+        return Repository(nodes=self._stored.nodes())
+
+    def add_node(self, node: Node) -> bool:
+        """Keep a node in the store; whether it was not there yet. Refused as a repository refuses it."""
+        if not is_new(node, self.stored_nodes()):
+            return False
+        self._write("vesper.added", {"node": node.node_id, "text": node.document.text})
+        return True
 
     def outcome_data(self, outcome: Outcome) -> dict[str, Any]:
         """The outcome as plain data that a journal keeps; `_outcome` reads it."""
@@ -452,7 +470,7 @@ class Runtime:
         self.close()
 
     def _make_kernel(self) -> Kernel:
-        seams = Seams(states=(self.state, self._machines))
+        seams = Seams(states=(self.state, self._machines, self._stored))
         kernel = Kernel(_space(self._store), programs=[node_process], seams=seams)
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel
@@ -462,7 +480,7 @@ class Runtime:
 
     async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str) -> Any:
         """Execute another node for one, in its own mode."""
-        node = self._nodes.find(node_id)
+        node = self._nodes.find(node_id) or self.stored_nodes().find(node_id)
         if node is None:
             raise EffectError("unknown_node", f"no node {node_id!r} is known")
         program = self.program(node)
