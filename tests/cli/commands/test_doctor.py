@@ -19,7 +19,6 @@ CHECKS = [
     "python",
     "postgres",
     "uvloop",
-    "yaml",
     "vertex",
     "bedrock",
     "mcp",
@@ -136,9 +135,6 @@ def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
     row = doctor._extra("postgres", "no_such_module_here", "PostgreSQL stores")
     assert row.state == "missing"
     assert row.how == "pip install 'lyra-agents[postgres]'"
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    missing = {row.name: row.how for row in doctor._examine(Invocation()) if row.state == "missing"}
-    assert missing["yaml"] == "pip install 'lyra-agents[yaml]'"
     for module, extra in (("google.auth", "vertex"), ("botocore", "bedrock")):
         monkeypatch.setitem(sys.modules, module, None)
         missing = {row.name: row.how for row in doctor._examine(Invocation()) if row.state == "missing"}

@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from lyra.cli.reference.vesper import pages
@@ -17,8 +18,6 @@ from lyra.vesper.nodes.operations import OPERATIONS, STEP_KEYS
 from lyra.vesper.schema.build import json_schema, schema_text
 from lyra.vesper.schema.texts import SECTION_TEXTS, STEP_TEXTS
 from lyra.vesper.values.outcome import CODES
-
-jsonschema = pytest.importorskip("jsonschema")
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "tests" / "vesper" / "files").rglob("*.vsp"))

@@ -36,7 +36,6 @@ _CONNECT_S: Final = 3
 _EXTRAS: Final = {
     "postgres": ("psycopg", "PostgreSQL stores"),
     "uvloop": ("uvloop", "a quicker event loop"),
-    "yaml": ("yaml", "pipelines in YAML"),
     "vertex": ("google.auth", "Gemini on Google's Vertex"),
     "bedrock": ("botocore", "models on Amazon Bedrock"),
     "mcp": ("mcp_types", "MCP servers"),

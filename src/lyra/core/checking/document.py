@@ -253,10 +253,8 @@ _YAML_WORDS: Final[dict[str, Any]] = {
 
 
 def _yaml(text: str, file: str, read_scalar: ReadScalar) -> tuple[Any, Places]:
-    try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise ConfigError(f"{file} needs the yaml extra", hint="pip install 'lyra-agents[yaml]'", key=file) from None
+    import yaml  # type: ignore[import-untyped,unused-ignore]  # here: most programs read no YAML
+
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _yaml_check(yaml, text, loader, file)

@@ -23,7 +23,6 @@ from lyra.vesper.values.outcome import NodeError
 
 __all__ = [
     "ABSENT",
-    "BrokenContract",
     "DeclaredError",
     "EffectFailure",
     "NodeRun",
@@ -67,7 +66,7 @@ class Unverifiable(NodeError):
         super().__init__("type_error", message)
 
 
-class BrokenContract(NodeError, ContractViolation):
+class _BrokenContract(NodeError, ContractViolation):
     """A precondition, postcondition, invariant or constraint does not hold."""
 
 
@@ -79,9 +78,9 @@ class EffectFailure(NodeError):
         self.kind = kind
 
 
-def broken(code: str, text: str, phase: str) -> BrokenContract:
+def broken(code: str, text: str, phase: str) -> _BrokenContract:
     """The error of a contract that does not hold."""
-    return BrokenContract(code, f"does not hold: {text}", phase=phase)
+    return _BrokenContract(code, f"does not hold: {text}", phase=phase)
 
 
 class DeclaredError(NodeError):
