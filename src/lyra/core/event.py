@@ -117,6 +117,8 @@ KINDS: Final[dict[str, str]] = {
     "vesper.compared": "executions of a node were counted, and how many of them were compared without a difference",
     "vesper.diverged": "two paths of a node gave different answers for the same inputs",
     "vesper.added": "a node was added to those that a store keeps",
+    "vesper.alert": "an alert of a node: its condition became true",
+    "vesper.executed": "a node was executed; its path and duration, of as many executions as its tracing samples",
     "vesper.transition": "an entity of a state machine moved to another state",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",
     "store.waiting": "the store is another kernel's, which may be dead: this one waits for the end of the lease",

@@ -21,8 +21,13 @@ from lyra.core.event import Event
 
 __all__ = ["KINDS", "Span", "SpanNode", "Spans", "span_of", "span_tree"]
 
-KINDS: Final[dict[str, str]] = {"agent.answered": "turn", "model.called": "model", "tool.called": "tool"}
-_NAMED_BY: Final[dict[str, str]] = {"turn": "agent", "model": "model", "tool": "tool"}
+KINDS: Final[dict[str, str]] = {
+    "agent.answered": "turn",
+    "model.called": "model",
+    "tool.called": "tool",
+    "vesper.executed": "node",
+}
+_NAMED_BY: Final[dict[str, str]] = {"turn": "agent", "model": "model", "tool": "tool", "node": "node"}
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ def _data(evidence: NodeEvidence) -> dict[str, Any]:
         "node": evidence.node_id,
         "digest": evidence.digest,
         "mode": evidence.mode,
-        "allowed": allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked),
+        "allowed": allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean),
         "compared": evidence.compared,
         "divergences": evidence.divergences,
         "confidence": lower_bound(evidence.compared, evidence.divergences),

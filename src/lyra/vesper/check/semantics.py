@@ -16,6 +16,7 @@ from lyra.vesper.check.kinds import misfit
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import always_returns
+from lyra.vesper.check.watching import WATCHING_RULES
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.tokens import KEYWORDS
 from lyra.vesper.ir.program import NodeProgram
@@ -241,5 +242,6 @@ RULES: Final[tuple[Rule, ...]] = (
     inputs_of_tests,
     dependencies,
     judge_contracts,
+    *WATCHING_RULES,
     advice,
 )

@@ -80,11 +80,14 @@ def bucket(node_id: str, inputs: Any) -> int:
     return int.from_bytes(blake2b(plain, digest_size=8, key=node_id.encode()[:64]).digest(), "big") % 10_000
 
 
-def allowed(compared: int, divergences: int, *, blocked: bool, shadow: bool = True) -> str:
-    """The highest mode that this evidence allows."""
-    lowest = "shadow_direct" if shadow else "python_only"
+def allowed(compared: int, divergences: int, *, blocked: bool, clean: int | None = None) -> str:
+    """The highest mode that this evidence allows. After a divergence that could not be reproduced, the executions since
+    then, `clean`, must show by themselves what a mode needs: a node goes back at once and comes up slowly."""
+    lowest = "shadow_direct"
     if blocked:
         return lowest
     confidence = lower_bound(compared, divergences)
+    if divergences and clean is not None:
+        confidence = min(confidence, lower_bound(clean, 0))
     passed = [name for name, least in GATES.items() if confidence >= least]
     return passed[-1] if passed else lowest

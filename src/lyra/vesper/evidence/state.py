@@ -11,10 +11,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-__all__ = ["DIVERGENCES_KEPT", "HISTORY_KEPT", "EvidenceState", "KeptDivergence", "NodeEvidence"]
+from lyra.vesper.evidence.figures import add_spread
+
+__all__ = ["ALERTS_KEPT", "DIVERGENCES_KEPT", "HISTORY_KEPT", "EvidenceState", "KeptDivergence", "NodeEvidence"]
 
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
+ALERTS_KEPT: Final = 100
 
 
 class KeptDivergence(msgspec.Struct):
@@ -42,13 +45,18 @@ class NodeEvidence(msgspec.Struct):
     errors: int = 0
     found: list[KeptDivergence] = []
     history: list[dict[str, Any]] = []  # changes of the mode, the newest last
+    clean: int = 0  # compared since the last divergence
+    codes: dict[str, int] = {}  # errors by code
+    durations: dict[str, list[float]] = {}  # spreads of milliseconds by path
+    metrics: dict[str, dict[str, Any]] = {}  # that the node declares, by name: type, buckets, values by labels
+    alerts: list[dict[str, Any]] = []  # the newest last
 
 
 class EvidenceState:
-    """The durable state: rows of three kinds."""
+    """The durable state: rows of four kinds."""
 
     NAME: ClassVar[str] = "vesper"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.mode", "vesper.compared", "vesper.diverged"})
+    KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.mode", "vesper.compared", "vesper.diverged", "vesper.alert"})
 
     __slots__ = ("by_digest", "latest")
 
@@ -66,13 +74,11 @@ class EvidenceState:
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
         evidence = self.of(data["node"], data["digest"])
         if kind == "vesper.compared":
-            evidence.compared += data["compared"]
-            evidence.errors += data["errors"]
-            for path, count in data["executions"].items():
-                evidence.executions[path] = evidence.executions.get(path, 0) + count
+            _count(evidence, data)
         elif kind == "vesper.diverged":
             evidence.compared += 1
             evidence.divergences += 1
+            evidence.clean = 0
             evidence.blocked = evidence.blocked or data["reproducible"]
             evidence.found.append(
                 KeptDivergence(
@@ -80,6 +86,10 @@ class EvidenceState:
                 )
             )
             del evidence.found[:-DIVERGENCES_KEPT]
+        elif kind == "vesper.alert":
+            names = ("condition", "severity", "notify", "figures")
+            evidence.alerts.append({"time": time, **{name: data[name] for name in names}})
+            del evidence.alerts[:-ALERTS_KEPT]
         else:
             change = {"time": time, "from": evidence.mode, "to": data["to"], "why": data["why"]}
             evidence.mode, evidence.forced = data["to"], data["forced"]
@@ -93,3 +103,29 @@ class EvidenceState:
         kept = msgspec.convert(data[0], list[NodeEvidence])
         self.by_digest = {evidence.digest: evidence for evidence in kept}
         self.latest = {str(node): str(digest) for node, digest in data[1].items()}
+
+
+def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
+    """Add a row of counted executions. Rows of before have no codes, durations and metrics."""
+    evidence.compared += row["compared"]
+    evidence.clean += row["compared"]
+    evidence.errors += row["errors"]
+    _add(evidence.executions, row["executions"])
+    _add(evidence.codes, row.get("codes", {}))
+    _add(evidence.durations, row.get("durations", {}))
+    for name, declared in row.get("metrics", {}).items():
+        known = evidence.metrics.setdefault(name, {**declared, "values": {}})
+        if declared["type"] == "gauge":
+            known["values"] |= declared["values"]
+        else:
+            _add(known["values"], declared["values"])
+
+
+def _add(totals: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add counts, and spreads of the same buckets."""
+    for key, value in more.items():
+        known = totals.get(key)
+        if known is None:
+            totals[key] = value
+        else:
+            totals[key] = add_spread(known, value) if isinstance(value, list) else known + value

@@ -134,6 +134,13 @@ class ErrorHandling(msgspec.Struct, frozen=True):
     compensation: tuple[StepDeclaration, ...] = ()
 
 
+class NodeRates(msgspec.Struct, frozen=True):
+    """How often a node may be executed, as texts such as `100/minute`; empty: no limit."""
+
+    per_user: str = ""
+    overall: str = ""  # `global` in the file
+
+
 class Performance(msgspec.Struct, frozen=True):
     expected_latency_ms: int | Decimal | None = None
     p99_latency_ms: int | Decimal | None = None
@@ -141,7 +148,7 @@ class Performance(msgspec.Struct, frozen=True):
     memory_limit_mb: int | None = None
     cpu_limit_cores: int | Decimal | None = None
     timeout_seconds: int | Decimal | None = None
-    rate_limit: dict[str, Any] = {}
+    rate_limit: NodeRates | None = None
 
 
 class Security(msgspec.Struct, frozen=True):
@@ -152,11 +159,39 @@ class Security(msgspec.Struct, frozen=True):
     compliance: tuple[str, ...] = ()
 
 
+class DeclaredMetric(msgspec.Struct, frozen=True):
+    """A figure that a node asks to be kept: executions counted, a number shown, or numbers spread over buckets."""
+
+    name: str = ""
+    type: str = "counter"
+    labels: tuple[str, ...] = ()
+    buckets: tuple[int | Decimal, ...] = ()
+
+
+class DeclaredAlert(msgspec.Struct, frozen=True):
+    """A condition on the latest executions of a node that is told as an Event when it becomes true."""
+
+    condition: str = ""
+    severity: str = "warning"
+    notify: tuple[str, ...] = ()
+
+
+class NodeTracing(msgspec.Struct, frozen=True):
+    enabled: bool = False
+    sample_rate: int | Decimal | None = None
+
+
+class NodeLogging(msgspec.Struct, frozen=True):
+    level: str = "none"
+    structured: bool = False
+    include_request_id: bool = False
+
+
 class Observability(msgspec.Struct, frozen=True):
-    metrics: tuple[dict[str, Any], ...] = ()
-    alerts: tuple[dict[str, Any], ...] = ()
-    tracing: dict[str, Any] = {}
-    logging: dict[str, Any] = {}
+    metrics: tuple[DeclaredMetric, ...] = ()
+    alerts: tuple[DeclaredAlert, ...] = ()
+    tracing: NodeTracing = NodeTracing()
+    logging: NodeLogging = NodeLogging()
 
 
 class PropertyTest(msgspec.Struct, frozen=True):

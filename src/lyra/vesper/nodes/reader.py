@@ -98,8 +98,9 @@ class SectionReader:
             self.wrong("a mapping", value, path)
         return {}
 
-    def mappings(self, value: Any, path: Path) -> tuple[dict[str, Any], ...]:
-        return tuple(self.mapping(item, (*path, index)) for index, item in enumerate(self.items(value, path)))
+    def numbers(self, value: Any, path: Path) -> tuple[int | Decimal, ...]:
+        read = (self.number(item, (*path, index)) for index, item in enumerate(self.items(value, path)))
+        return tuple(number for number in read if number is not None)
 
     def choice(self, *words: str) -> Form:
         """A text that is one of some words."""

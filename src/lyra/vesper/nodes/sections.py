@@ -12,11 +12,16 @@ from lyra.vesper.nodes.model import (
     ChangelogEntry,
     Contracts,
     ContractText,
+    DeclaredAlert,
+    DeclaredMetric,
     ErrorHandling,
     FieldDeclaration,
     MachineDeclaration,
     Metadata,
     MoveDeclaration,
+    NodeLogging,
+    NodeRates,
+    NodeTracing,
     Observability,
     Performance,
     PropertyTest,
@@ -64,8 +69,12 @@ class Sections:
         reader = self.reader
         numbers = ("expected_latency_ms", "p99_latency_ms", "max_latency_ms", "cpu_limit_cores", "timeout_seconds")
         table: dict[str, Form] = dict.fromkeys(numbers, reader.number)
-        table |= {"memory_limit_mb": reader.integer, "rate_limit": reader.mapping}
+        table |= {"memory_limit_mb": reader.integer, "rate_limit": self._rates}
         return Performance(**reader.section(value, path, table))
+
+    def _rates(self, value: Any, path: Path) -> NodeRates:
+        read = self.reader.section(value, path, {"per_user": self.reader.text, "global": self.reader.text})
+        return NodeRates(per_user=read.get("per_user", ""), overall=read.get("global", ""))
 
     def security(self, value: Any, path: Path) -> Security:
         reader = self.reader
@@ -80,11 +89,27 @@ class Sections:
 
     def observability(self, value: Any, path: Path) -> Observability:
         reader = self.reader
+        metric_table = {
+            "name": reader.text,
+            "type": reader.choice("counter", "gauge", "histogram"),
+            "labels": reader.texts,
+            "buckets": reader.numbers,
+        }
+        alert_table = {
+            "condition": reader.text,
+            "severity": reader.choice("warning", "info", "error", "critical"),
+            "notify": reader.texts,
+        }
+        logging_table = {
+            "level": reader.choice("none", "debug", "info", "warning", "error"),
+            "structured": reader.flag,
+            "include_request_id": reader.flag,
+        }
         table = {
-            "metrics": reader.mappings,
-            "alerts": reader.mappings,
-            "tracing": reader.mapping,
-            "logging": reader.mapping,
+            "metrics": self._list_of(DeclaredMetric, metric_table),
+            "alerts": self._list_of(DeclaredAlert, alert_table),
+            "tracing": self._part(NodeTracing, {"enabled": reader.flag, "sample_rate": reader.number}),
+            "logging": self._part(NodeLogging, logging_table),
         }
         return Observability(**reader.section(value, path, table))
 
@@ -104,6 +129,12 @@ class Sections:
             "differential_tests": reader.mapping,
         }
         return Testing(**reader.section(value, path, table))
+
+    def _part(self, kind: Callable[..., Any], table: Mapping[str, Form]) -> Form:
+        def read(value: Any, path: Path) -> Any:
+            return kind(**self.reader.section(value, path, table))
+
+        return read
 
     def _list_of(self, kind: Callable[..., Any], table: Mapping[str, Form]) -> Form:
         def read(value: Any, path: Path) -> tuple[Any, ...]:

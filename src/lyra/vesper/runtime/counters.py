@@ -7,7 +7,10 @@ here, by any thread, and written by the runtime when enough have come together, 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
+
+from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS, empty_spread, observe
 
 __all__ = ["Counters"]
 
@@ -19,24 +22,46 @@ class Counters:
         self._lock = threading.Lock()
         self._by_digest: dict[str, dict[str, Any]] = {}
 
-    def add(self, node_id: str, digest: str, path: str = "", *, compared: bool = False, failed: bool = False) -> int:
-        """Count an execution on a path, a comparison, or both; gives how many of this node wait to be written."""
+    def compared(self, node_id: str, digest: str) -> None:
+        """Count a comparison without a difference."""
         with self._lock:
-            row = self._by_digest.get(digest)
-            if row is None:
-                row = self._by_digest[digest] = {
-                    "node": node_id,
-                    "digest": digest,
-                    "compared": 0,
-                    "errors": 0,
-                    "executions": {},
-                }
+            self._row(node_id, digest)["compared"] += 1
+
+    def executed(
+        self,
+        node_id: str,
+        digest: str,
+        path: str,
+        milliseconds: float,
+        *,
+        compared: bool = False,
+        code: str = "",
+        count: Callable[[dict[str, Any]], None] | None = None,
+    ) -> int:
+        """Count an execution: its path, its duration, its comparison, its error; `count` adds to the metrics that the
+        node declares. Gives how many executions of this node wait to be written."""
+        with self._lock:
+            row = self._row(node_id, digest)
             row["compared"] += compared
-            row["errors"] += failed
             executions = row["executions"]
-            if path:
-                executions[path] = executions.get(path, 0) + 1
-            return int(row["compared"]) + int(sum(executions.values()))
+            executions[path] = executions.get(path, 0) + 1
+            if code:
+                row["errors"] += 1
+                row["codes"][code] = row["codes"].get(code, 0) + 1
+            spread = row["durations"].get(path)
+            if spread is None:
+                spread = row["durations"][path] = empty_spread(DURATION_BUCKETS_MS)
+            observe(spread, DURATION_BUCKETS_MS, milliseconds)
+            if count is not None:
+                count(row["metrics"])
+            return sum(executions.values())
+
+    def _row(self, node_id: str, digest: str) -> dict[str, Any]:
+        row = self._by_digest.get(digest)
+        if row is None:
+            head = {"node": node_id, "digest": digest, "compared": 0, "errors": 0}
+            row = self._by_digest[digest] = {**head, "executions": {}, "codes": {}, "durations": {}, "metrics": {}}
+        return row
 
     def take(self, digest: str | None = None) -> list[dict[str, Any]]:
         """The rows of one node or of all, which count from zero again."""

@@ -50,6 +50,8 @@ from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
+from lyra.vesper.runtime.rates import over_rate
+from lyra.vesper.runtime.watch import NodeWatch, watch_of
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeFailure, Outcome
 from lyra.vesper.values.tagged import from_json, to_json
@@ -96,6 +98,7 @@ class Runtime:
         self._stored = StoredNodes()
         self._counters = Counters()
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
+        self._watches: dict[str, NodeWatch | None] = {}  # likewise
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
@@ -121,6 +124,11 @@ class Runtime:
         number = next(self._numbers)
         way = route(mode_named(name), program.node_id, inputs, number)
         trace_id = f"{self._trace}{number}"
+        watch = self._watches[node.document.text]
+        limits = node.performance.rate_limit
+        if limits is not None and (refusal := self._thread.call(partial(over_rate, node, limits, inputs, ambient))):
+            return refusal
+        started = SystemClock.monotonic()
         if program.pure:
             execution = Execution(
                 now=datetime.fromtimestamp(SystemClock.now(), UTC),
@@ -128,10 +136,13 @@ class Runtime:
                 predicates=self.predicates,
                 ambient=ambient or {},
             )
-            outcome = self._pure(program, inputs, execution, name, way)
+            outcome = self._pure(program, inputs, execution, name, way, watch)
         else:
             outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {})
         force_setattr(outcome, "trace_id", trace_id)
+        if watch is not None:
+            milliseconds = (SystemClock.monotonic() - started) * 1_000
+            watch.ended(outcome, milliseconds, self.state.of(program.node_id, program.digest), self._tell)
         return outcome
 
     def _with_effects(
@@ -153,7 +164,11 @@ class Runtime:
         refusal = self._refusal(program)
         if refusal is not None:
             return refusal
-        return _outcome(self._thread.call(lambda kernel: self._effectful(kernel, program, order)))
+        started = SystemClock.monotonic()
+        outcome = _outcome(self._thread.call(lambda kernel: self._effectful(kernel, program, order)))
+        milliseconds = (SystemClock.monotonic() - started) * 1_000
+        self._count(program, outcome, inputs, milliseconds, watch=self._watches[node.document.text])
+        return outcome
 
     def _order(
         self,
@@ -178,11 +193,18 @@ class Runtime:
         )
 
     def _pure(
-        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, mode: str, way: Route
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        mode: str,
+        way: Route,
+        watch: NodeWatch | None = None,
     ) -> Outcome:
         """Run a node without effects, here and now."""
         path = way.live
         compared = False
+        started = SystemClock.monotonic()
         try:
             outcome = self.paths[path].run(program, inputs, execution)
         except Exception as error:
@@ -191,12 +213,14 @@ class Runtime:
             self._diverged(program, inputs, execution, mode, [broken(error)])
             path = "python"
             outcome = self.paths[path].run(program, inputs, execution)
+            milliseconds = (SystemClock.monotonic() - started) * 1_000
         else:
+            milliseconds = (SystemClock.monotonic() - started) * 1_000
             if way.compare == "now":
                 compared = self._compare(program, inputs, execution, mode, path, outcome)
             elif way.compare == "shadow":
                 self._queue_shadow(program, inputs, execution, mode, outcome)
-        self._count(program, path, compared=compared, failed=outcome.status == "error")
+        self._count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
         return outcome
 
     async def _effectful(self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder) -> Any:
@@ -211,9 +235,7 @@ class Runtime:
         if result["inputs"] != inputs_digest(order):
             message = f"{program.idempotency_key} was used before, with other inputs"
             return self.outcome_data(_failed("invalid_input", message, phase="input"))
-        data = result["outcome"]
-        self._count(program, data["path"], compared=False, failed=data["status"] == "error")
-        return data
+        return result["outcome"]
 
     def _refusal(self, program: NodeProgram) -> Outcome | None:
         """The outcome of a node that needs a right it has not got, before its first step."""
@@ -253,7 +275,7 @@ class Runtime:
         if differences:
             self._diverged(program, from_json(order.inputs), execution, order.mode, differences)
         else:
-            self._counters.add(program.node_id, program.digest, compared=True)
+            self._counters.compared(program.node_id, program.digest)
 
     def broke(self, program: NodeProgram, order: ExecutionOrder, execution: Execution, error: Exception) -> None:
         """The direct path of a process raised where it was live."""
@@ -300,7 +322,7 @@ class Runtime:
         while (work := self._shadows.get()) is not None:
             program, inputs, execution, mode, outcome = work
             if self._compare(program, inputs, execution, mode, "python", outcome):
-                self._counters.add(program.node_id, program.digest, compared=True)
+                self._counters.compared(program.node_id, program.digest)
             self._shadows.task_done()
         self._shadows.task_done()
 
@@ -333,7 +355,7 @@ class Runtime:
         mode_named(mode)
         program = self.program(node)
         evidence = self.evidence(node)
-        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked)
+        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
         enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
         if not enough and not force:
             raise ConfigError(
@@ -346,7 +368,7 @@ class Runtime:
     def promote(self, node: Node) -> str:
         """Move a node to the highest mode that its evidence allows; gives the mode. It never skips a mode."""
         program, evidence = self.program(node), self.evidence(node)
-        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked)
+        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
         here = ORDER.index(evidence.mode)
         if ORDER.index(best) > here:
             self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
@@ -376,8 +398,25 @@ class Runtime:
 
     # ------------------------------------------------------------------ rows
 
-    def _count(self, program: NodeProgram, path: str, *, compared: bool, failed: bool) -> None:
-        waiting = self._counters.add(program.node_id, program.digest, path, compared=compared, failed=failed)
+    def _count(
+        self,
+        program: NodeProgram,
+        outcome: Outcome,
+        inputs: Mapping[str, Any],
+        milliseconds: float,
+        *,
+        compared: bool = False,
+        watch: NodeWatch | None = None,
+    ) -> None:
+        waiting = self._counters.executed(
+            program.node_id,
+            program.digest,
+            outcome.path,
+            milliseconds,
+            compared=compared,
+            code="" if outcome.error is None else outcome.error.code,
+            count=None if watch is None else partial(watch.count, outcome, inputs, milliseconds),
+        )
         if waiting >= COUNTED_AT_ONCE:
             for row in self._counters.take(program.digest):
                 self._thread.post(partial(self._write_count, row))
@@ -389,6 +428,13 @@ class Runtime:
         """Write what was counted, and wait until it is durable."""
         for row in self._counters.take():
             self._write("vesper.compared", row)
+
+    def _tell(self, kind: str, row: dict[str, Any]) -> None:
+        """Write an alert, or publish a span."""
+        if kind in self.state.KINDS:
+            self._write(kind, row)
+        else:
+            self._thread.post(lambda kernel: kernel.core.publish("", kind, row))
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
         """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
@@ -409,7 +455,9 @@ class Runtime:
     def program(self, node: Node) -> NodeProgram:
         program = self._programs.get(node.document.text)
         if program is None:
-            program = self._programs[node.document.text] = program_of(node)
+            program = program_of(node)
+            self._watches[node.document.text] = watch_of(node, program)
+            self._programs[node.document.text] = program
         return program
 
     def program_of_source(self, source: str) -> NodeProgram:

@@ -9,6 +9,7 @@ is known.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from lyra.core.checking.document import Path
@@ -84,8 +85,8 @@ class ShapeRecorder(SectionReader):
         self.shapes[path] = {"type": "object"}
         return {_NAME: _PROBE} if value is _PROBE else {}
 
-    def mappings(self, value: Any, path: Path) -> tuple[dict[str, Any], ...]:  # noqa: ARG002
-        self.shapes[path] = {"type": "array", "items": {"type": "object"}}
+    def numbers(self, value: Any, path: Path) -> tuple[int | Decimal, ...]:  # noqa: ARG002
+        self.shapes[path] = {"type": "array", "items": {"type": "number", "minimum": 0}}
         return ()
 
     def choice(self, *words: str) -> Form:
