@@ -331,9 +331,9 @@ def test_records_of_an_older_version_are_opened(tmp_path):
 
 
 def test_sqlite_records_want_the_events_that_are_spans(tmp_path):
-    """Turns, calls of models and calls of tools: no other Event is handed to them."""
+    """Turns, calls of models, calls of tools and executions of nodes: no other Event is handed to them."""
     records = records_of(tmp_path / "a.db")
-    assert records.kinds == {"agent.answered", "model.called", "tool.called"}
+    assert records.kinds == {"agent.answered", "model.called", "tool.called", "vesper.executed"}
 
 
 def test_closed_sqlite_records_leave_one_file(tmp_path):

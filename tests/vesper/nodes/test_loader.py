@@ -10,6 +10,7 @@ import pytest
 
 from lyra.errors import CheckError, ConfigError, ParseError
 from lyra.vesper.nodes import Node, load, read_node
+from lyra.vesper.nodes.model import NodeTracing
 from lyra.vesper.nodes.operations import OPERATIONS, operation_named
 
 FILES = Path(__file__).parent.parent / "files"
@@ -45,7 +46,7 @@ def test_everything_of_a_file_is_in_the_node() -> None:
     assert node.security.audit_level == "detailed"
     assert node.security.sensitive_data == ("payment_token",)
     assert "secrets.read.stripe_api_key" in node.security.capabilities_required
-    assert node.observability.tracing == {"enabled": True, "sample_rate": Decimal("0.1")}
+    assert node.observability.tracing == NodeTracing(enabled=True, sample_rate=Decimal("0.1"))
     assert node.testing.test_cases[0].inputs["amount"] == Decimal("100000.00")
     assert node.testing.property_tests[0].property == "idempotency"
     assert node.testing.differential_tests["sample_size"] == 10000

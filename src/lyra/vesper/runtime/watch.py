@@ -2,7 +2,7 @@
 
 A node that asks for nothing has no watch and pays nothing. Metrics are counted with the executions and written in the
 same rows. An alert is a fact when its condition becomes true, once until it was false again. `performance` makes two
-alerts by itself: a 99th percentile and a longest time above what it says. A span is an Event `vesper.executed`, of as
+alerts by itself: a 99th percentile and a longest time above what it says. A span is an Event of its own kind, of as
 many executions as the sample rate says.
 """
 
