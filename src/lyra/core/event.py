@@ -116,6 +116,7 @@ KINDS: Final[dict[str, str]] = {
     "vesper.mode": "a node has another mode, and why",
     "vesper.compared": "executions of a node were counted, and how many of them were compared without a difference",
     "vesper.diverged": "two paths of a node gave different answers for the same inputs",
+    "vesper.ticked": "a scheduled job ran for a moment of its schedule, or was seen for the first time",
     "vesper.transition": "an entity of a state machine moved to another state",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",
     "store.waiting": "the store is another kernel's, which may be dead: this one waits for the end of the lease",

@@ -47,6 +47,7 @@ class ExecutionOrder(msgspec.Struct):
     live: str
     compare: bool
     ambient: dict[str, Any] = {}
+    once: str = ""  # executions with an equal word are one
 
 
 class _Resumed:

@@ -45,9 +45,11 @@ from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.runtime.counters import Counters
+from lyra.vesper.runtime.event_entry import EventEntry
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
+from lyra.vesper.runtime.scheduled_entry import ScheduleState
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeFailure, Outcome
 from lyra.vesper.values.tagged import from_json, to_json
@@ -97,10 +99,16 @@ class Runtime:
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
         self._thread = KernelThread(self._make_kernel)
+        self.events = EventEntry(self, self._thread)
+        self.schedule_state = ScheduleState()
         self._shadows: queue.Queue[tuple[Any, ...] | None] = queue.Queue(SHADOWS_MAX)
         self._shadow_thread: threading.Thread | None = None
         if self._store != "memory":
-            self._thread.kernel  # noqa: B018 - processes that a crash interrupted go on
+            self.start()
+
+    def start(self) -> None:
+        """Open the store, so that processes which a crash interrupted go on; by the first need at the latest."""
+        self._thread.kernel  # noqa: B018 - the first use starts it
 
     # ------------------------------------------------------------------ executing
 
@@ -111,8 +119,9 @@ class Runtime:
         mode: str | None = None,
         *,
         ambient: Mapping[str, Any] | None = None,
+        once: str = "",
     ) -> Outcome:
-        """Execute a node; `mode` for this one time."""
+        """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution."""
         program = self.program(node)
         name = mode if mode is not None else self._mode_of(program)
         number = next(self._numbers)
@@ -127,7 +136,7 @@ class Runtime:
             )
             outcome = self._pure(program, inputs, execution, name, way)
         else:
-            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {})
+            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {}, once)
         force_setattr(outcome, "trace_id", trace_id)
         return outcome
 
@@ -140,6 +149,7 @@ class Runtime:
         way: Route,
         trace_id: str,
         ambient: Mapping[str, Any],
+        once: str,
     ) -> Outcome:
         try:
             kept = to_json(dict(inputs))
@@ -147,6 +157,7 @@ class Runtime:
         except (TypeError, ValueError, LyraError) as error:
             return _failed("invalid_input", str(error), phase="input")
         order = self._order(node, program, kept, mode, way, trace_id, ambient)
+        order.once = once
         refusal = self._refusal(program)
         if refusal is not None:
             return refusal
@@ -198,7 +209,7 @@ class Runtime:
 
     async def _effectful(self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder) -> Any:
         """The outcome of the process that executes this order, or of an earlier one with the same key."""
-        key = order.inputs.get(program.idempotency_key) if program.idempotency_key else None
+        key = order.once or (order.inputs.get(program.idempotency_key) if program.idempotency_key else None)
         pid = None if key is None else _pid(program, key)
         handle = kernel.spawn(node_process, order, pid=pid, grant=self.grant)
         ended = await handle.wait()
@@ -388,14 +399,17 @@ class Runtime:
             self._write("vesper.compared", row)
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
+        self.write_fact(self.state, kind, row)
+
+    def write_fact(self, state: Any, kind: str, row: dict[str, Any]) -> None:
         """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
         kernel = self._thread.kernel
         if kernel.core.thread == threading.get_ident():
-            kernel.core.fact(self.state, "", kind, row)
+            kernel.core.fact(state, "", kind, row)
             return
 
         async def write(kernel: Kernel) -> None:
-            kernel.core.fact(self.state, "", kind, row)
+            kernel.core.fact(state, "", kind, row)
             await kernel.durable()
 
         self._thread.call(write)
@@ -406,7 +420,12 @@ class Runtime:
         program = self._programs.get(node.document.text)
         if program is None:
             program = self._programs[node.document.text] = program_of(node)
+            self.events.loaded(program)
         return program
+
+    def find_node(self, name: str) -> Node | None:
+        """A node that other nodes may call, by its id."""
+        return self._nodes.find(name)
 
     def program_of_source(self, source: str) -> NodeProgram:
         program = self._programs.get(source)
@@ -452,7 +471,7 @@ class Runtime:
         self.close()
 
     def _make_kernel(self) -> Kernel:
-        seams = Seams(states=(self.state, self._machines))
+        seams = Seams(states=(self.state, self._machines, self.schedule_state))
         kernel = Kernel(_space(self._store), programs=[node_process], seams=seams)
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel

@@ -56,3 +56,7 @@ ELEMENT_BYTES: Final = 64  # what an element of an array counts for, besides the
 VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
 PATTERN_INSTRUCTIONS_MAX: Final = PATTERN_SIZE_MAX  # of a regular expression
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
+
+# ---------------------------------------------------------------- entry points
+HTTP_BODY_BYTES_MAX: Final = 1024 * 1024  # of a request to an http_handler
+HTTP_QUERY_FIELDS_MAX: Final = 256
