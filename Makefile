@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,9 @@ style: $(VENV)/.installed-check
 
 cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries a quarter
 	LYRA_TESTS_ALL_CASES=1 $(BIN)/python -m pytest -m "not timed" -n auto --dist worksteal $(or $(ARGS),$(RANDOM))
+
+payments: $(VENV)/.installed-check ## Charge duplicate and concurrent payments in every mode of Vesper (N=…)
+	LYRA_PAYMENTS=$(or $(N),1000) $(BIN)/pytest -q tests/vesper/runtime/test_duplicate_payments.py
 
 sim: $(VENV)/.installed-check ## Run seeded worlds with faults (N=…, SEED=…)
 	$(BIN)/python -m verify sim $(COUNT)

@@ -207,6 +207,23 @@ def test_test_cases_run_on_both_paths(vesper):
     ]
 
 
+def test_property_tests_print_the_inputs_that_break_them(vesper):
+    tests = '  property_tests: [{property: cheap, invariant: "success => total < 5"}, {property: idempotency}]\n'
+    (vesper.folder / "discount.vsp").write_text(DISCOUNT + tests, encoding="utf-8")
+    done = vesper("test", "-n", "300")
+    assert done.returncode == 1
+    assert "FAILED  discount.vsp: cheap\n    python: does not hold: success => total < 5\n" in done.stdout
+    assert '    with {"price"' in done.stdout
+    assert "passed  discount.vsp: idempotency\n    300 inputs, " in done.stdout
+    rows = told(vesper("test", "-n", "300", "--json"))["tests"]
+    assert [row["passed"] for row in rows] == [True, False, True]
+    assert rows[1]["property"]["inputs"][0]["percent"] == 0
+    assert rows[2]["property"]["checked"] == 300
+    broken = DISCOUNT + '  property_tests: [{property: cheap, invariant: "total <"}]\n'
+    (vesper.folder / "discount.vsp").write_text(broken, encoding="utf-8")
+    assert vesper("test").returncode == 2
+
+
 def test_test_cases_of_a_node_with_effects_are_given_what_it_needs(vesper, tmp_path):
     case = """
 testing:

@@ -503,7 +503,8 @@ def test_a_call_of_a_server() -> None:
     assert isinstance(request["endpoint"], ir.TemplateText)
     assert list(entries(request["parameters"])) == ["amount"]
     assert step.capability == "network.http_client.api.stripe.com"
-    assert (step.timeout_s, step.retry) == (0.5, StepRetry(attempts=2, backoff="linear", base=2, initial_delay_s=2.0))
+    assert step.timeout_s == 0.5
+    assert step.retry == StepRetry(2, "linear", 2, 2.0, errors=("*", "timeout"))
     assert [name for name, _ in step.extract] == ["response", "id", "kind", "text"]
     assert [rule.error for rule in step.rules] == ["timeout", "*"]
     kind = step.extract[2][1]

@@ -80,6 +80,22 @@ def make_database(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+def make_postgres(url: str, schema: str) -> str:
+    """The address of the same tables in a schema of their own."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+        connection.execute(f"SET search_path TO {schema}".encode())
+        connection.execute(
+            "CREATE TABLE transactions (transaction_id TEXT, order_id TEXT, user_id TEXT, amount NUMERIC,"
+            " currency TEXT, idempotency_key TEXT UNIQUE)"
+        )
+        connection.execute("CREATE TABLE users (id TEXT PRIMARY KEY, balance NUMERIC)")
+        connection.execute("INSERT INTO users VALUES ('user_1', 500)")
+    return f"{url}&options=-csearch_path%3D{schema}"
+
+
 def rows(path: Path, query: str) -> list[Any]:
     connection = sqlite3.connect(path)
     try:

@@ -1,4 +1,4 @@
-"""`vesper test FILE…`: the test cases of nodes on both paths, which are compared."""
+"""`vesper test FILE…`: test cases and property tests of nodes on both paths, which are compared."""
 
 from __future__ import annotations
 
@@ -22,14 +22,32 @@ if TYPE_CHECKING:
 __all__ = ["test"]
 
 
+PROPERTY_INPUTS = 200
+
+
 class CaseRun(NamedTuple):
+    """A test that ran. Property tests have what they tried: numbers of inputs, and those that broke the property."""
+
     file: str
     name: str
     problems: list[str]
+    tried: dict[str, Any] | None = None
+
+    def to_data(self) -> dict[str, Any]:
+        row = {"file": self.file, "name": self.name, "passed": not self.problems, "problems": self.problems}
+        return row if self.tried is None else {**row, "property": self.tried}
 
 
 @click.command(cls=CliCommand, name="test")
 @click.argument("files", nargs=-1)
+@click.option(
+    "-n",
+    "number",
+    type=click.IntRange(1, 100_000),
+    default=PROPERTY_INPUTS,
+    show_default=True,
+    help="Inputs that each property test tries.",
+)
 @runtime_options
 @json_option
 @click.pass_context
@@ -38,12 +56,16 @@ def test(
     /,
     *,
     files: tuple[str, ...],
+    number: int,
     database: str | None,
     providers: tuple[str, ...],
     grants: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run the test cases of FILES (.vsp files, or folders of them; this folder by default) on both paths."""
+    """Run the test cases and property tests of FILES on both paths.
+
+    FILES are .vsp files, or folders of them; this folder by default.
+    """
     from lyra.vesper.nodes import load
 
     done: list[CaseRun] = []
@@ -53,20 +75,19 @@ def test(
             try:
                 node = load(file)
                 done += _ran(runtime, str(file), node)
+                done += _properties(str(file), node, number)
             except SourceError as error:
                 wrong += 1
                 say_problems(error)
     failed = sum(bool(ran.problems) for ran in done)
     if as_json:
-        rows = [
-            {"file": ran.file, "name": ran.name, "passed": not ran.problems, "problems": ran.problems} for ran in done
-        ]
+        rows = [ran.to_data() for ran in done]
         document({"passed": len(done) - failed, "failed": failed, "tests": rows})
     else:
         for ran in done:
             click.echo(printable(f"{'FAILED' if ran.problems else 'passed'}  {ran.file}: {ran.name}"))
-            for problem in ran.problems:
-                click.echo(printable(f"    {problem}"))
+            for line in (*ran.problems, *_tried(ran)):
+                click.echo(printable(f"    {line}"))
         click.echo(f"{len(done) - failed} passed, {failed} failed")
     ctx.exit(2 if wrong else 1 if failed else 0)
 
@@ -81,6 +102,27 @@ def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
             outcomes[path] = runtime.execute(node, case.inputs, mode)
             problems += [f"{path}: {problem}" for problem in problems_of(case.expected_output, outcomes[path])]
         yield CaseRun(file, case.name or f"case {number}", problems + _differences(outcomes))
+
+
+def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
+    from lyra.vesper.evidence.properties import check_properties
+    from lyra.vesper.values.tagged import to_json
+
+    for result in check_properties(node, number):
+        inputs = None if result.inputs is None else [to_json(shown) for shown in result.inputs]
+        tried = {"checked": result.checked, "accepted": result.accepted, "inputs": inputs}
+        yield CaseRun(file, result.name, list(result.problems), tried)
+
+
+def _tried(ran: CaseRun) -> list[str]:
+    """Lines about a property test: what broke it, or how much it tried."""
+    import json
+
+    if ran.tried is None:
+        return []
+    if ran.tried["inputs"] is not None:
+        return [f"with {json.dumps(inputs, ensure_ascii=False)}" for inputs in ran.tried["inputs"]]
+    return [f"{ran.tried['checked']} inputs, {ran.tried['accepted']} of them accepted"]
 
 
 def _differences(outcomes: dict[str, Any]) -> list[str]:

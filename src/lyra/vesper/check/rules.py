@@ -9,6 +9,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any, Final
 
+import msgspec
+
 from lyra.core.checking.document import Path
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
@@ -111,7 +113,7 @@ class ErrorRules:
         action = self._action(entry, path, compensation, answer)
         if action is None:
             return None
-        retry = self.retry(entry, path) if action in ("retry", "backoff") else None
+        retry = self.retry(entry, path, errors=(error,)) if action in ("retry", "backoff") else None
         open_s = seconds_of(entry["timeout"]) if entry.get("timeout") is not None else 60.0
         if open_s is None:
             self.state.error("bad_duration", "`timeout` is a duration such as 30s", (*path, "timeout"), value=True)
@@ -163,7 +165,7 @@ class ErrorRules:
         return ErrorAnswer(Constant(type=STRING, value=error), fields)
 
     # ------------------------------------------------------------ retries
-    def retry(self, entry: Any, path: Path) -> StepRetry | None:
+    def retry(self, entry: Any, path: Path, *, errors: tuple[str, ...] = ("*",)) -> StepRetry | None:
         """A retry policy out of `retry_policy` or of a rule."""
         if not isinstance(entry, dict):
             self.state.error("wrong_form", "a retry policy is a mapping", path, value=True)
@@ -182,7 +184,7 @@ class ErrorRules:
             self.state.error("bad_duration", f"`{delay_key}` is a duration such as 1s", (*path, delay_key), value=True)
             delay = 1.0
         base = self._count(entry, "backoff_base", path)
-        return StepRetry(attempts=max(1, count), backoff=backoff, base=base or 2, initial_delay_s=delay)
+        return StepRetry(max(1, count), backoff, base or 2, initial_delay_s=delay, errors=errors)
 
     def _count(self, entry: dict[str, Any], key: str, path: Path) -> int | None:
         value = entry.get(key)
@@ -197,11 +199,13 @@ class ErrorRules:
         return value
 
     def policy_of(self, step: StepDeclaration, rules: tuple[ErrorRule, ...]) -> StepRetry | None:
-        """The step's retry policy, or that of its first rule with one."""
+        """The step's retry policy, or that of its first rule with one, for the errors of all its rules with one."""
         setting: Setting | None = step.settings.get("retry_policy")
+        retries = [rule.retry for rule in rules if rule.retry is not None]
+        named = tuple(error for retry in retries for error in retry.errors)
         if setting is not None and setting.value is not None:
-            return self.retry(setting.value, setting.path)
-        return next((rule.retry for rule in rules if rule.retry is not None), None)
+            return self.retry(setting.value, setting.path, errors=tuple(dict.fromkeys(("*", *named))))
+        return msgspec.structs.replace(retries[0], errors=named) if retries else None
 
 
 def _error_of(entry: dict[str, Any]) -> str:

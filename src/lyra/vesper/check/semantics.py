@@ -12,6 +12,7 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.capabilities import DANGEROUS, covering, matches, overlap
+from lyra.vesper.check.entries import entries
 from lyra.vesper.check.kinds import misfit
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState
@@ -241,6 +242,7 @@ RULES: Final[tuple[Rule, ...]] = (
     resource_limits,
     inputs_of_tests,
     dependencies,
+    entries,
     judge_contracts,
     *WATCHING_RULES,
     advice,

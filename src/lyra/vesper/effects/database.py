@@ -16,7 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -192,12 +192,23 @@ def _kept(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a row as nodes know values. Floats become decimals by their shortest text."""
-    if isinstance(value, float):
-        return Decimal(repr(value))
-    if isinstance(value, memoryview):
-        return bytes(value)
-    return value
+    """A value of a row as nodes know values. Floats become decimals by their shortest text, days and ids become texts."""
+    match value:
+        case None | bool() | int() | str() | bytes() | Decimal():
+            return value
+        case float():
+            return Decimal(repr(value))
+        case memoryview() | bytearray():
+            return bytes(value)
+        case datetime():
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        case date() | time():
+            return value.isoformat()
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+    return str(value)
 
 
 def _failure(error: Exception) -> EffectError:

@@ -2,7 +2,9 @@
 
 Each request becomes one Effect of the process that runs the node. What the act gives, or how it fails, is journaled, so
 that a process which is killed goes on after the last finished act; an act that was under way is made again where that
-is safe, and put to a person where it is not. `DoorEffects` logs what was performed, for the other path to replay.
+is safe, and put to a person where it is not. `policies` says which errors are tried again and which open a circuit
+breaker; no act, no pause and no response goes beyond the limits of the execution. `DoorEffects` logs what was
+performed, for the other path to replay.
 """
 
 from __future__ import annotations
@@ -11,34 +13,44 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.policies.retry import Backoff
-from lyra.core.policies.retry import Retry as KernelRetry
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
+from lyra.kernel.base.timeouts import in_time
 from lyra.vesper.effects.performers import NodeWorld, perform
+from lyra.vesper.effects.policies import KERNEL_STATUS, ActPolicy, kernel_retry, policies_of
 from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.values.sizes import is_larger
 from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
+    from lyra.vesper.effects.execution_time import ExecutionTime
     from lyra.vesper.effects.replay import EffectLog
-    from lyra.vesper.ir.program import StepRetry
+    from lyra.vesper.ir.program import NodeProgram
 
 __all__ = ["DoorEffects"]
 
 # A node's own state machines need no right; a node that is called needs its own.
 _OWN: Final = frozenset({"state.transition", "node.call"})
-_RETRIED: Final = ("overloaded", "timeout", "temporary")  # a request that is wrong stays wrong
 
 
 class DoorEffects:
     """The live effects of one execution."""
 
-    def __init__(self, ctx: Context, world: NodeWorld, log: EffectLog) -> None:
+    def __init__(
+        self, ctx: Context, world: NodeWorld, log: EffectLog, program: NodeProgram, time: ExecutionTime
+    ) -> None:
         self._ctx = ctx
         self._world = world
         self.log = log
+        self._program = program
+        self._policies = policies_of(program)
+        self._time = time
 
     async def perform(self, request: EffectRequest) -> Any:
+        with self._time.act():
+            return await self._perform(request)
+
+    async def _perform(self, request: EffectRequest) -> Any:
         try:
             response = from_json(await self._ctx.do(self._act(request), request.payload, **self._options(request)))
         except CapabilityDenied as error:
@@ -64,21 +76,46 @@ class DoorEffects:
         return await asyncio.gather(*coroutines, return_exceptions=True)
 
     def _act(self, request: EffectRequest) -> Any:
-        world, ctx = self._world, self._ctx
+        tries = 0
 
         async def act(payload: Any, *, idempotency_key: str) -> Any:  # noqa: ARG001 (the journal compares it)
+            nonlocal tries
+            tries += 1
             try:
-                key = request.idempotency_key or idempotency_key
-                return to_json(await perform(world, request, ctx.grant, key))
+                return to_json(await self._performed(request, request.idempotency_key or idempotency_key))
             except EffectError as error:
                 raise EffectFailed(
                     error.message or error.kind,
                     kind=error.kind,
-                    status=error.fields.get("status"),
+                    status=self._kernel_status(request, error, tries),
                     facts=to_json(error.fields),
                 ) from error
 
         return act
+
+    async def _performed(self, request: EffectRequest, key: str) -> Any:
+        """The response, in the time and the memory that the step and the execution have."""
+        left_s = self._time.left_s
+        if left_s <= 0.0:
+            raise EffectError("timeout", "the node has used its time")
+        limit_s = left_s if request.timeout_s is None else min(request.timeout_s, left_s)
+        work = perform(self._world, request, self._ctx.grant, key)
+        try:
+            response = await in_time(self._ctx.own_process.core.clock, work, limit_s, request.step)
+        except DeadlineExceeded as error:
+            raise EffectError("timeout", error.message) from error
+        if is_larger(response, self._program.limits.memory_mb * 1024 * 1024):
+            raise EffectError("resource_limit", f"the response of {request.step} takes more memory than the node may")
+        return response
+
+    def _kernel_status(self, request: EffectRequest, error: EffectError, tries: int) -> int:
+        """The status by which the kernel tries again, counts the failure, or does neither."""
+        policy = self._policies.get(request.step, ActPolicy())
+        if policy.is_retried(request, error) and request.retry is not None and tries < request.retry.attempts:
+            pause_s = kernel_retry(request.retry).delay(tries, lambda: 0.5)
+            if pause_s < self._time.left_s:
+                return KERNEL_STATUS["again"]
+        return KERNEL_STATUS["counts" if policy.is_counted(request, error) else "ends"]
 
     def _options(self, request: EffectRequest) -> dict[str, Any]:
         options: dict[str, Any] = {
@@ -86,13 +123,10 @@ class DoorEffects:
             "idempotent": self._world.may_repeat(request),
             "needs": [] if request.kind in _OWN else [request.capability],
         }
-        if request.timeout_s is not None:
-            options["timeout_s"] = request.timeout_s
+        breaker = self._policies.get(request.step, ActPolicy()).breaker
+        if breaker is not None:
+            options["circuit_breaker"] = breaker
+            options["name"] = f"vesper:{request.kind}:{self._program.node_id}:{request.step}"
         if request.retry is not None:
-            options["retry"] = _kernel_retry(request.retry)
+            options["retry"] = kernel_retry(request.retry)
         return options
-
-
-def _kernel_retry(retry: StepRetry) -> KernelRetry:
-    backoff = Backoff(kind=retry.backoff, initial_s=retry.initial_delay_s, factor=float(retry.base))
-    return KernelRetry(max_attempts=retry.attempts, backoff=backoff, on=_RETRIED)

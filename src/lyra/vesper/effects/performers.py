@@ -132,8 +132,13 @@ async def _custom(world: NodeWorld, request: EffectRequest, grant: Grant, key: s
     function = world.custom.get(name)
     if function is None:
         raise EffectError("unknown_operation", f"no function is registered for custom.{name}")
-    result = function(**request.payload)
-    return await result if inspect.isawaitable(result) else result
+    try:
+        result = function(**request.payload)
+        return await result if inspect.isawaitable(result) else result
+    except (EffectError, LyraError):
+        raise
+    except Exception as error:
+        raise EffectError("effect_failed", f"custom.{name}: {type(error).__name__}: {error}"[:500]) from error
 
 
 def _database(world: NodeWorld) -> Database:

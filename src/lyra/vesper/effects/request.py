@@ -78,8 +78,15 @@ def request_key(base: str, step: str, call_index: int) -> str:
 
 
 def retry_of(step: EffectStep | TransitionStep, program: NodeProgram) -> StepRetry | None:
-    """How often a step's request may be repeated: by its own policy, else by the node's first rule that repeats."""
+    """How a step's request may be repeated: by its own policy, else by the node's rules that repeat. The first of them
+    says how often; the errors of all are tried again."""
     own = step.retry if isinstance(step, EffectStep) else None
-    if own is not None:
+    rules = [rule.retry or StepRetry() for rule in program.rules if rule.action in ("retry", "backoff")]
+    policies = [own, *rules] if own is not None else rules
+    if not policies:
+        return None
+    first = policies[0]
+    if own is not None and "*" in own.errors:
         return own
-    return next((rule.retry or StepRetry() for rule in program.rules if rule.action in ("retry", "backoff")), None)
+    errors = dict.fromkeys(error for policy in policies for error in policy.errors)
+    return msgspec.structs.replace(first, errors=tuple(errors))

@@ -26,7 +26,7 @@ from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["ComparisonReport", "PathDivergence", "PathPair", "RunPath", "test"]
+__all__ = ["ComparisonReport", "PathDivergence", "PathPair", "RunPath", "default_paths", "test"]
 
 RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
 _BATCH: Final = 4096
@@ -59,7 +59,7 @@ class PathPair:
 
     def __init__(self, program: NodeProgram, first: RunPath | None, second: RunPath | None, seed: int = 0) -> None:
         if first is None or second is None:
-            python, direct = _default_paths()
+            python, direct = default_paths()
             first, second = first or python, second or direct
         self._program, self._first, self._second = program, first, second
         self._simulated = None if program.pure else simulator(program, seed)
@@ -99,7 +99,7 @@ def _ending(path: RunPath, *arguments: Any) -> str:
     return outcome.status if outcome.error is None else outcome.error.code
 
 
-def _default_paths() -> tuple[RunPath, RunPath]:
+def default_paths() -> tuple[RunPath, RunPath]:
     from lyra.vesper.direct.run import run as direct
     from lyra.vesper.python.run import run as python
 

@@ -148,6 +148,7 @@ class StepRetry(msgspec.Struct, frozen=True):
     backoff: str = "exponential"  # exponential, linear or constant
     base: int = 2
     initial_delay_s: float = 1.0
+    errors: tuple[str, ...] = ("*",)  # that are tried again; * for what may pass by itself
 
 
 class ErrorRule(msgspec.Struct, frozen=True):

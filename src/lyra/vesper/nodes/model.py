@@ -47,6 +47,8 @@ class ChangelogEntry(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
+    """What is known about a node. `route`, `events` and `schedule` say how handlers and jobs are reached."""
+
     author: str = ""
     created: str = ""
     version: str = ""
@@ -54,6 +56,9 @@ class Metadata(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     dependencies: tuple[str, ...] = ()
     changelog: tuple[ChangelogEntry, ...] = ()
+    route: str = ""  # of an http_handler: a method and a path
+    events: tuple[str, ...] = ()  # of an event_handler
+    schedule: str = ""  # of a scheduled_job: `every 5m`, or five fields of cron
 
 
 class FieldDeclaration(msgspec.Struct, frozen=True):

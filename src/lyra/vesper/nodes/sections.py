@@ -59,6 +59,9 @@ class Sections:
             "description": reader.text,
             "tags": reader.texts,
             "dependencies": reader.texts,
+            "route": reader.text,
+            "events": reader.texts,
+            "schedule": reader.text,
             "changelog": self._list_of(
                 ChangelogEntry, {"version": reader.text, "date": reader.text, "changes": reader.texts}
             ),

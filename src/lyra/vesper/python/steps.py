@@ -422,7 +422,10 @@ class StepWriter:
         if retry is None:
             return {}
         numbers = (retry.attempts, retry.backoff, retry.base, retry.initial_delay_s)
-        maker = call(self.module.runtime("StepRetry"), *(ast.Constant(number) for number in numbers))
+        settings: list[ast.expr] = [ast.Constant(number) for number in numbers]
+        if retry.errors != ("*",):
+            settings.append(ast.Tuple([ast.Constant(error) for error in retry.errors], ast.Load()))
+        maker = call(self.module.runtime("StepRetry"), *settings)
         return {"retry": self.module.constant("retry", maker)}
 
     def _transition(self, step: TransitionStep) -> list[ast.stmt]:

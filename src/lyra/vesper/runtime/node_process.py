@@ -17,6 +17,7 @@ import msgspec
 from lyra.core.codec import canonical
 from lyra.core.naming import VESPER_NODE, named
 from lyra.vesper.effects.door import DoorEffects
+from lyra.vesper.effects.execution_time import ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.values.execution import Execution
@@ -46,6 +47,7 @@ class ExecutionOrder(msgspec.Struct):
     live: str
     compare: bool
     ambient: dict[str, Any] = {}
+    once: str = ""  # executions with an equal word are one
 
 
 class _Resumed:
@@ -66,8 +68,9 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
     """Execute a node; gives its outcome as plain data, and a digest of what it was asked."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]
     program = runtime.program_of_source(order.source)
-    execution = execution_of(order, runtime)
-    effects = DoorEffects(ctx, runtime.world, EffectLog())
+    time = ExecutionTime(program.limits.time_s, ctx.own_process.core.clock.monotonic)
+    execution = msgspec.structs.replace(execution_of(order, runtime), monotonic=time)
+    effects = DoorEffects(ctx, runtime.world, EffectLog(), program, time)
     outcome, broken = await _live(runtime, program, order, execution, effects)
     if order.compare and not broken:
         other = "direct" if order.live == "python" else "python"

@@ -47,10 +47,12 @@ from lyra.vesper.repository.additions import is_new
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.repository.stored import StoredNodes
 from lyra.vesper.runtime.counters import Counters
+from lyra.vesper.runtime.event_entry import EventEntry
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
 from lyra.vesper.runtime.rates import over_rate
+from lyra.vesper.runtime.scheduled_entry import ScheduleState
 from lyra.vesper.runtime.watch import NodeWatch, watch_of
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeFailure, Outcome
@@ -103,10 +105,16 @@ class Runtime:
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
         self._thread = KernelThread(self._make_kernel)
+        self.events = EventEntry(self, self._thread)
+        self.schedule_state = ScheduleState()
         self._shadows: queue.Queue[tuple[Any, ...] | None] = queue.Queue(SHADOWS_MAX)
         self._shadow_thread: threading.Thread | None = None
         if self._store != "memory":
-            self._thread.kernel  # noqa: B018 - processes that a crash interrupted go on
+            self.start()
+
+    def start(self) -> None:
+        """Open the store, so that processes which a crash interrupted go on; by the first need at the latest."""
+        self._thread.kernel  # noqa: B018 - the first use starts it
 
     # ------------------------------------------------------------------ executing
 
@@ -117,8 +125,9 @@ class Runtime:
         mode: str | None = None,
         *,
         ambient: Mapping[str, Any] | None = None,
+        once: str = "",
     ) -> Outcome:
-        """Execute a node; `mode` for this one time."""
+        """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution."""
         program = self.program(node)
         name = mode if mode is not None else self._mode_of(program)
         number = next(self._numbers)
@@ -138,7 +147,7 @@ class Runtime:
             )
             outcome = self._pure(program, inputs, execution, name, way, watch)
         else:
-            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {})
+            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {}, once)
         force_setattr(outcome, "trace_id", trace_id)
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
@@ -154,6 +163,7 @@ class Runtime:
         way: Route,
         trace_id: str,
         ambient: Mapping[str, Any],
+        once: str,
     ) -> Outcome:
         try:
             kept = to_json(dict(inputs))
@@ -161,6 +171,7 @@ class Runtime:
         except (TypeError, ValueError, LyraError) as error:
             return _failed("invalid_input", str(error), phase="input")
         order = self._order(node, program, kept, mode, way, trace_id, ambient)
+        order.once = once
         refusal = self._refusal(program)
         if refusal is not None:
             return refusal
@@ -225,7 +236,7 @@ class Runtime:
 
     async def _effectful(self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder) -> Any:
         """The outcome of the process that executes this order, or of an earlier one with the same key."""
-        key = order.inputs.get(program.idempotency_key) if program.idempotency_key else None
+        key = order.once or (order.inputs.get(program.idempotency_key) if program.idempotency_key else None)
         pid = None if key is None else _pid(program, key)
         handle = kernel.spawn(node_process, order, pid=pid, grant=self.grant)
         ended = await handle.wait()
@@ -437,9 +448,11 @@ class Runtime:
             self._thread.post(lambda kernel: kernel.core.publish("", kind, row))
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
+        self.write_fact(self.state, kind, row)
+
+    def write_fact(self, state: Any, kind: str, row: dict[str, Any]) -> None:
         """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
         kernel = self._thread.kernel
-        state = self._stored if kind in StoredNodes.KINDS else self.state
         if kernel.core.thread == threading.get_ident():
             kernel.core.fact(state, "", kind, row)
             return
@@ -458,7 +471,12 @@ class Runtime:
             program = program_of(node)
             self._watches[node.document.text] = watch_of(node, program)
             self._programs[node.document.text] = program
+            self.events.loaded(program)
         return program
+
+    def find_node(self, name: str) -> Node | None:
+        """A node that other nodes may call, by its id."""
+        return self._nodes.find(name) or self.stored_nodes().find(name)
 
     def program_of_source(self, source: str) -> NodeProgram:
         program = self._programs.get(source)
@@ -475,7 +493,7 @@ class Runtime:
         """Keep a node in the store; whether it was not there yet. Refused as a repository refuses it."""
         if not is_new(node, self.stored_nodes()):
             return False
-        self._write("vesper.added", {"node": node.node_id, "text": node.document.text})
+        self.write_fact(self._stored, "vesper.added", {"node": node.node_id, "text": node.document.text})
         return True
 
     def outcome_data(self, outcome: Outcome) -> dict[str, Any]:
@@ -518,7 +536,7 @@ class Runtime:
         self.close()
 
     def _make_kernel(self) -> Kernel:
-        seams = Seams(states=(self.state, self._machines, self._stored))
+        seams = Seams(states=(self.state, self._machines, self._stored, self.schedule_state))
         kernel = Kernel(_space(self._store), programs=[node_process], seams=seams)
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel
@@ -528,7 +546,7 @@ class Runtime:
 
     async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str) -> Any:
         """Execute another node for one, in its own mode."""
-        node = self._nodes.find(node_id) or self.stored_nodes().find(node_id)
+        node = self.find_node(node_id)
         if node is None:
             raise EffectError("unknown_node", f"no node {node_id!r} is known")
         program = self.program(node)

@@ -10,7 +10,7 @@ SECTION_TEXTS: Final = {
     "node_id": "the id with its version, such as payment_handler_v1 or payment_handler_v1.2.0",
     "type": "what the node is for",
     "intent": "what the node does, in one sentence",
-    "metadata": "author, version, description, the nodes it depends on and its change log",
+    "metadata": "author, version, description, dependencies, change log; how handlers and jobs are reached",
     "types": "custom types: records with fields, or a base type with constraints",
     "inputs": "the inputs by name: a type, or a mapping with type, default and constraints",
     "outputs": "the fields of a success and of an error; without these two keys all are of a success",

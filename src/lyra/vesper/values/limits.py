@@ -44,6 +44,7 @@ MEMORY_MB_MAX: Final = 1024 * 1024
 ITERATIONS_DEFAULT: Final = 10_000  # of a loop that says nothing else
 ITERATIONS_MAX: Final = 10_000_000
 ATTEMPTS_MAX: Final = 100  # of a call, the first included
+RETRY_DELAY_S_MAX: Final = 3600.0  # between two attempts; the time of the execution bounds it, too
 SCALE_MAX: Final = 1_000  # digits after the point that a type or a step may ask for
 
 # ---------------------------------------------------------------- values that an execution works with
@@ -55,3 +56,7 @@ ELEMENT_BYTES: Final = 64  # what an element of an array counts for, besides the
 VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
 PATTERN_INSTRUCTIONS_MAX: Final = PATTERN_SIZE_MAX  # of a regular expression
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
+
+# ---------------------------------------------------------------- entry points
+HTTP_BODY_BYTES_MAX: Final = 1024 * 1024  # of a request to an http_handler
+HTTP_QUERY_FIELDS_MAX: Final = 256

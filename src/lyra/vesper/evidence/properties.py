@@ -1,0 +1,232 @@
+"""Property tests of a node: what holds for all inputs, tried with many of them on both paths.
+
+    results = check_properties(node, count=200)
+
+`idempotency`: the same inputs twice, an hour apart, have equal outcomes, and the second time changes nothing.
+`state_machine_correctness`: executions one after the other, in one world, ask only for declared transitions between
+declared states. A test with an `invariant` (or `verify`) is an expression over inputs and outputs that holds at the end
+of every execution; `invariants` without one are those of the contracts. Each path has a simulated world of its own, and
+outcomes of both are compared. Inputs that break a property are made as small as they can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.ids import seeded
+from lyra.vesper.check.judge import program_of
+from lyra.vesper.evidence.compare import compare
+from lyra.vesper.evidence.contexts import executions
+from lyra.vesper.evidence.differential import RunPath, default_paths
+from lyra.vesper.evidence.inputs import InputGenerator
+from lyra.vesper.evidence.property_world import RememberingWorld
+from lyra.vesper.evidence.shrinking import shrink
+from lyra.vesper.ir.program import NodeProgram, ReturnStep
+from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["PROPERTIES", "PropertyResult", "check_properties"]
+
+PROPERTIES: Final = ("idempotency", "state_machine_correctness", "invariants")
+WALK_MAX: Final = 8  # executions one after the other in one world
+_LATER: Final = timedelta(hours=1)
+
+# The problems of a path with the inputs of one execution or of several, one after the other.
+Judge = Callable[[RunPath, list[dict[str, Any]]], list[str]]
+
+
+class PropertyResult(msgspec.Struct, frozen=True):
+    """How one property test ended. `inputs` are those of the smallest failing execution, None where there is none."""
+
+    name: str
+    checked: int  # inputs that were tried
+    accepted: int  # of them, those with which the node succeeded
+    problems: tuple[str, ...] = ()
+    inputs: tuple[dict[str, Any], ...] | None = None
+
+
+def check_properties(
+    node: Node, count: int, seed: int = 0, *, python: RunPath | None = None, direct: RunPath | None = None
+) -> Iterator[PropertyResult]:
+    """The result of each declared property test of a node."""
+    usual = default_paths()
+    paths = {"python": python or usual[0], "direct": direct or usual[1]}
+    for index, declared in enumerate(node.testing.property_tests):
+        yield _PropertyRun(node, index, declared, paths, seed).result(count)
+
+
+class _PropertyRun:
+    def __init__(self, node: Node, index: int, declared: PropertyTest, paths: Mapping[str, RunPath], seed: int) -> None:
+        self._paths = paths
+        self._seed = seed
+        text = declared.invariant or declared.verify
+        self.name = declared.property or text or f"property {index + 1}"
+        self._kind = "expression" if text else _kind(declared.property)
+        self._text = text
+        self._program = _judging(node, index, declared) if text else program_of(node)
+        self._given = [dict(case.inputs) for case in node.testing.test_cases]
+        self._context = executions(self._program, seed)[0]
+
+    def result(self, count: int) -> PropertyResult:
+        judge = self._judges().get(self._kind)
+        if judge is None:
+            hint = f"known are {', '.join(PROPERTIES)}, or an `invariant:`"
+            return PropertyResult(self.name, 0, 0, (f"there is no property {self.name!r}: {hint}",))
+        checked = accepted = 0
+        for walk in self._walks(count):
+            checked += 1
+            problems = self._problems(judge, walk)
+            if problems:
+                small = self._shrunk(judge, walk)
+                return PropertyResult(self.name, checked, accepted, tuple(self._problems(judge, small)), tuple(small))
+            accepted += self._outcome(self._paths["python"], walk[-1], self._world()).status == "success"
+        return PropertyResult(self.name, checked, accepted)
+
+    def _judges(self) -> dict[str, Judge]:
+        return {
+            "idempotency": self._twice,
+            "state_machine_correctness": self._walked,
+            "invariants": self._kept_invariants,
+            "expression": self._holds,
+        }
+
+    # ------------------------------------------------------------ inputs
+
+    def _walks(self, count: int) -> Iterator[list[dict[str, Any]]]:
+        """Inputs of executions; several for a state machine, from a few different ones."""
+        rng = seeded(self._seed)
+        generator = InputGenerator(self._program, self._seed)
+        inputs = [*self._given, *generator.batch(count)]
+        for number in range(count):
+            chosen = inputs[number % len(inputs)]
+            if self._given and number >= len(self._given) and rng.random() < 0.5:
+                chosen = _mixed(rng.choice(self._given), chosen, rng)
+            if self._kind != "state_machine_correctness":
+                yield [chosen]
+                continue
+            pool = [chosen, *(rng.choice(inputs) for _ in range(2))]
+            yield [rng.choice(pool) for _ in range(rng.randrange(1, WALK_MAX))]
+
+    def _shrunk(self, judge: Judge, walk: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The inputs up to the first that fail, alone where they fail alone; the last as small as they can be."""
+        ends = range(1, len(walk) + 1)
+        *before, last = next((walk[:end] for end in ends if self._problems(judge, walk[:end])), walk)
+        if self._problems(judge, [last]):
+            before = []
+        small = shrink(last, lambda candidate: bool(self._problems(judge, [*before, candidate])))
+        return [*before, small]
+
+    # ------------------------------------------------------------ judging
+
+    def _problems(self, judge: Judge, walk: list[dict[str, Any]]) -> list[str]:
+        """What both paths do wrong, and where they differ."""
+        problems = [f"{name}: {problem}" for name, path in self._paths.items() for problem in judge(path, walk)]
+        ends = [self._ending(path, walk[-1]) for path in self._paths.values()]
+        if all(isinstance(end, Outcome) for end in ends):
+            return problems + [f"the paths differ: {row}" for row in compare(*ends)]
+        return problems + [f"a path broke: {end}" for end in ends if not isinstance(end, Outcome)]
+
+    def _ending(self, path: RunPath, inputs: dict[str, Any]) -> Any:
+        try:
+            return self._outcome(path, inputs, self._world())
+        except Exception as error:  # noqa: BLE001 - a path that breaks is a finding
+            return f"{type(error).__name__}: {error}"
+
+    def _world(self) -> RememberingWorld:
+        return RememberingWorld(self._program, self._seed)
+
+    def _outcome(
+        self,
+        path: RunPath,
+        inputs: Mapping[str, Any],
+        world: RememberingWorld,
+        execution: Execution | None = None,
+        *,
+        program: NodeProgram | None = None,
+    ) -> Outcome:
+        arguments = (program or self._program, inputs, execution or self._context)
+        return path(*arguments) if self._program.pure else path(*arguments, world)
+
+    def _twice(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
+        key = self._program.idempotency_key
+        if key and not walk[-1].get(key):
+            return []  # without its key, a request is a new one
+        world = self._world()
+        later = msgspec.structs.replace(self._context, now=self._context.now + _LATER, trace_id="later")
+        try:
+            first = self._outcome(path, walk[-1], world)
+            changes = len(world.changes)
+            second = self._outcome(path, walk[-1], world, later)
+        except Exception:  # noqa: BLE001 - told by `_problems`
+            return []
+        differences = [f"the second time {row['path']} differs: {row['kind']}" for row in compare(first, second)]
+        again = [f"the second time {change} is performed again" for change in world.changes[changes:]]
+        return differences + again + world.problems
+
+    def _walked(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
+        world = self._world()
+        for number, inputs in enumerate(walk):
+            moment = msgspec.structs.replace(self._context, trace_id=f"walk-{number}")
+            try:
+                self._outcome(path, inputs, world, moment)
+            except Exception:  # noqa: BLE001 - told by `_problems`
+                return []
+        return world.problems
+
+    def _kept_invariants(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
+        """Where the invariants hold at the start, they hold to the end."""
+        ends_at_once = ReturnStep(name="entry", success=())
+        entry = msgspec.structs.replace(
+            self._program,
+            steps=(ends_at_once, *self._program.steps),
+            success=(),
+            postconditions=(),
+            digest=f"{self._program.digest}-entry",
+        )
+        try:
+            start = self._outcome(path, walk[-1], self._world(), program=entry)
+            end = self._outcome(path, walk[-1], self._world())
+        except Exception:  # noqa: BLE001 - told by `_problems`
+            return []
+        if start.error is None and end.error is not None and end.error.code == "invariant_failed":
+            return [end.error.message]
+        texts = {invariant.text for invariant in self._program.invariants}
+        return [f"cannot be judged: {text}" for text in end.unverifiable if text in texts]
+
+    def _holds(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
+        try:
+            outcome = self._outcome(path, walk[-1], self._world())
+        except Exception:  # noqa: BLE001 - told by `_problems`
+            return []
+        if outcome.error is not None and outcome.error.code == "postcondition_failed":
+            return [f"does not hold: {self._text}"]
+        return [f"cannot be judged: {text}" for text in outcome.unverifiable if text == self._text]
+
+
+def _kind(name: str) -> str:
+    """The property that a name means: `idempotent` is `idempotency`."""
+    word = name.lower().replace(" ", "_").replace("-", "_")
+    starts = {"idempoten": "idempotency", "state_machine": "state_machine_correctness", "invariant": "invariants"}
+    return next((kind for start, kind in starts.items() if word.startswith(start)), word)
+
+
+def _judging(node: Node, index: int, declared: PropertyTest) -> NodeProgram:
+    """The program of the node with the property for its only postcondition."""
+    key = "invariant" if declared.invariant else "verify"
+    text = ContractText(getattr(declared, key), ("testing", "property_tests", index, key))
+    contracts = msgspec.structs.replace(node.contracts, postconditions=(text,))
+    return program_of(msgspec.structs.replace(node, contracts=contracts))
+
+
+def _mixed(case: dict[str, Any], drawn: dict[str, Any], rng: Any) -> dict[str, Any]:
+    """The inputs of a test case with one of them drawn anew."""
+    names = [name for name in drawn if name in case]
+    if not names:
+        return dict(case)
+    name = rng.choice(names)
+    return {**case, name: drawn[name]}

@@ -1,0 +1,84 @@
+"""A simulated outside world that remembers, for property tests of nodes with effects.
+
+`RememberingWorld` answers each request by what it asks for, so that equal questions have equal answers on both paths
+and in both of two executions. It performs a request once for its key, as the real performers do, keeps where the
+entities of state machines stand, and notes what no node may do: a transition that its machine does not declare, and
+another request under a key that was used before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.ids import seeded
+from lyra.vesper.effects.replay import request_digest
+from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.evidence.boundaries import Boundaries
+from lyra.vesper.evidence.inputs import drawer
+from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.values.types import ANY
+
+__all__ = ["RememberingWorld"]
+
+_READING_METHODS: Final = ("GET", "HEAD")
+_FAILING_SHARE: Final = 0.1
+
+
+class RememberingWorld:
+    """Shared by the executions of one property test on one path."""
+
+    def __init__(self, program: NodeProgram, seed: int) -> None:
+        self._draw = drawer(ANY, Boundaries(program))
+        self._seed = seed
+        self._machines = {machine.name: machine for machine in program.machines}
+        self._by_key: dict[str, tuple[str, Any, EffectError | None]] = {}
+        self.states: dict[tuple[str, str], str] = {}
+        self.changes: list[str] = []  # acts that changed something, in their order
+        self.problems: list[str] = []
+
+    async def perform(self, request: EffectRequest) -> Any:
+        asked = request_digest(msgspec.structs.replace(request, idempotency_key="", timeout_s=None, retry=None))
+        earlier = self._by_key.get(request.idempotency_key)
+        if earlier is None:
+            earlier = asked, *self._answer(request, asked)
+            self._by_key[request.idempotency_key] = earlier
+        elif earlier[0] != asked:
+            self.problems.append(f"{request.step} asks for something else under the key of an earlier request")
+        _, response, error = earlier
+        if error is not None:
+            raise EffectError(error.kind, error.message, error.fields)
+        return response
+
+    def _answer(self, request: EffectRequest, asked: str) -> tuple[Any, EffectError | None]:
+        if request.kind == "state.transition":
+            return self._move(request)
+        if not _only_reads(request):
+            self.changes.append(f"{request.step} ({request.kind})")
+        rng = seeded(int(asked, 16) ^ self._seed)
+        if rng.random() < _FAILING_SHARE:
+            return None, EffectError("timeout", "simulated")
+        return self._draw(rng), None
+
+    def _move(self, request: EffectRequest) -> tuple[Any, EffectError | None]:
+        payload = request.payload
+        name, source, target = payload["machine"], payload["from"], payload["to"]
+        machine = self._machines[name]
+        if target not in machine.states:
+            self.problems.append(f"{request.step}: {name} has no state {target!r}")
+        if not any((start, end) == (source, target) for start, end, _ in machine.moves):
+            self.problems.append(f"{request.step}: {name} declares no transition from {source!r} to {target!r}")
+        place = name, repr(payload["entity"])
+        here = self.states.get(place, machine.initial)
+        if here != source:
+            return None, EffectError("invalid_transition", f"{name} is {here}, not {source}")
+        self.changes.append(f"{request.step} (state.transition)")
+        self.states[place] = target
+        return target, None
+
+
+def _only_reads(request: EffectRequest) -> bool:
+    if request.kind == "http.call":
+        return str(request.payload.get("method") or "POST").upper() in _READING_METHODS
+    return request.kind in ("db.query", "event.subscribe")

@@ -1,0 +1,193 @@
+"""Property tests of nodes find what is wrong: a bug is planted for each, in the node or in a path."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lyra import vesper
+from lyra.vesper.direct.run import run as direct
+from lyra.vesper.evidence.properties import check_properties
+from lyra.vesper.python.run import run as python
+from tests.vesper.runtime.payments import NODE as PAYMENT
+
+HEAD = """\
+node_id: subject_v1
+type: function
+intent: something that can go wrong
+"""
+MOVING = (
+    HEAD
+    + """\
+inputs:
+  order: string
+  wanted: {type: enum, values: [open, paid, sent]}
+outputs: {success: {state: string}}
+state_machines:
+  orders:
+    initial: open
+    states: [open, paid, sent]
+    transitions: [{from: open, to: paid}, {from: paid, to: sent}]
+flow:
+  - step: move
+    operation: state_machine_transition
+    state_machine: orders
+    entity: "{order}"
+    from: open
+    to: "{wanted}"
+    output: state
+testing:
+  property_tests: [{property: state_machine_correctness}]
+"""
+)
+TOTAL = (
+    HEAD
+    + """\
+inputs: {amount: integer}
+outputs: {success: {fee: integer}}
+flow:
+  - {step: work, operation: arithmetic, expression: "amount * 1", output: fee}
+testing:
+  property_tests: [{property: never_negative, invariant: "success => fee >= 0"}]
+"""
+)
+WRITING = (
+    HEAD
+    + """\
+inputs: {{name: string{key}}}
+outputs: {{success: {{done: boolean}}}}
+flow:
+  - step: keep
+    operation: database_write
+    table: names
+    data: {{name: "{{name}}"}}
+  - {{step: end, operation: return, return_success: {{done: true}}}}
+security: {{capabilities_required: [database.write.names]}}
+testing:
+  property_tests: [{{property: idempotency}}]
+"""
+)
+
+
+def result(text, number=200, **paths):
+    (only,) = check_properties(vesper.load(text), number, **paths)
+    return only
+
+
+def wrong_moves(program, inputs, execution, effects=None):
+    """A direct path that lets every transition pass."""
+    states = program.machines[0].states
+    moves = tuple((start, end, None) for start in states for end in states)
+    machine = msgspec.structs.replace(program.machines[0], moves=moves)
+    return direct(msgspec.structs.replace(program, machines=(machine,), digest="wrong"), inputs, execution, effects)
+
+
+def test_a_node_without_a_key_that_writes_is_not_idempotent():
+    broken = result(WRITING.format(key=""))
+    assert "python: the second time keep (db.write) is performed again" in broken.problems
+    assert "direct: the second time keep (db.write) is performed again" in broken.problems
+    assert broken.inputs == ({"name": ""},)
+
+
+def test_a_node_with_a_key_is_idempotent():
+    assert result(WRITING.format(key=", idempotency_key: string")).problems == ()
+
+
+def test_an_answer_that_depends_on_the_hour_is_not_idempotent():
+    text = """\
+outputs: {success: {at: timestamp}}
+flow:
+  - {step: look, operation: arithmetic, expression: "current_timestamp()", output: at}
+testing: {property_tests: [{property: idempotency}]}
+"""
+    broken = result(HEAD + text)
+    assert "python: the second time root.at differs: timestamp_mismatch" in broken.problems
+
+
+def test_the_payment_node_is_idempotent():
+    payment = result(PAYMENT, 100)
+    assert payment.problems == ()
+    assert payment.accepted >= 0
+
+
+def test_declared_transitions_pass():
+    assert result(MOVING).problems == ()
+    assert result(MOVING).accepted > 0
+
+
+def test_an_undeclared_transition_is_found_and_shrunk():
+    broken = result(MOVING, direct=wrong_moves)
+    assert any("direct: move: orders declares no transition from 'open'" in problem for problem in broken.problems)
+    assert not any(problem.startswith("python: ") for problem in broken.problems)
+    assert broken.inputs[-1]["order"] == ""
+
+
+def test_a_broken_invariant_is_found_and_shrunk():
+    broken = result(TOTAL)
+    assert broken.problems[:2] == (
+        "python: does not hold: success => fee >= 0",
+        "direct: does not hold: success => fee >= 0",
+    )
+    assert broken.inputs == ({"amount": -1},)
+
+
+def test_an_invariant_that_holds_passes():
+    kept = result(TOTAL.replace("fee >= 0", "fee == amount"))
+    assert (kept.problems, kept.checked) == ((), 200)
+    assert kept.accepted > 100
+
+
+INVARIANT = (
+    HEAD
+    + """\
+inputs: {balance: integer, amount: integer}
+outputs: {success: {balance: integer}}
+contracts: {invariants: ["balance >= 0"]}
+flow:
+  - {step: pay, operation: arithmetic, expression: "balance - amount", output: balance}
+testing: {property_tests: [{property: invariants}]}
+"""
+)
+
+
+def test_an_invariant_of_the_contracts_is_found():
+    """Inputs that break it from the start are refused, not a finding."""
+    broken = result(INVARIANT)
+    assert "python: does not hold: balance >= 0" in broken.problems
+    assert broken.inputs == ({"balance": 0, "amount": 1},)
+    assert result(INVARIANT.replace("balance - amount", "balance * 2")).problems == ()
+
+
+def test_an_invariant_of_the_contracts_that_cannot_be_judged_is_no_pass():
+    told = result(INVARIANT.replace('"balance >= 0"', '"total >= 0"'))
+    assert "direct: cannot be judged: total >= 0" in told.problems
+
+
+def test_paths_that_differ_fail_every_property():
+    def wrong(program, inputs, execution, effects=None):
+        outcome = direct(program, inputs, execution, effects)
+        return msgspec.structs.replace(outcome, outputs={"fee": 7}) if outcome.error is None else outcome
+
+    broken = result(TOTAL.replace("fee >= 0", "1 == 1"), direct=wrong)
+    assert any(problem.startswith("the paths differ") for problem in broken.problems)
+
+
+def test_a_path_that_breaks_fails_every_property():
+    def breaks(*_):
+        raise ZeroDivisionError("planted")
+
+    broken = result(TOTAL.replace("fee >= 0", "1 == 1"), python=breaks, direct=python)
+    assert "a path broke: ZeroDivisionError: planted" in broken.problems
+
+
+def test_what_cannot_be_judged_is_no_pass():
+    broken = result(TOTAL.replace("fee >= 0", "(FORALL part: part > 0)"))
+    assert any("cannot be judged" in problem for problem in broken.problems)
+
+
+@pytest.mark.parametrize("name", ["idempotence", "fast"])
+def test_an_unknown_property_is_told(name):
+    told = result(
+        TOTAL.replace("property: never_negative", f"property: {name}").replace(', invariant: "success => fee >= 0"', "")
+    )
+    assert bool(told.problems) is (name == "fast")
