@@ -78,6 +78,7 @@ class Invocation:
         self.debug = False
         self.flags: list[str] = []
         self.trusts_folder = False  # --trust-folder
+        self.node_options: dict[str, Any] = {}  # of nodes that a Vega program imports: --database, --provider
         self._config: Config | None = None
         self._trust: FolderTrust | None = None
         self._stack = ExitStack()

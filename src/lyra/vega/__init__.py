@@ -64,8 +64,8 @@ def run(source: str | Program, **options: Any) -> Any:
     """Run a source or a Program on Lyra's kernel: what its `main` returns, or a VegaError. Awaited in a running loop.
 
     The options are those of `lyra.vega.runtime.run.run`: `model`, `budget`, `args`, `settings`, `stdout`, `stderr`,
-    `host`, `python`, `kernel`, `folder`, `grant`, `name`, `load`, `picture`, `servers`, `alone`,
-    `sequential`.
+    `host`, `python`, `kernel`, `folder`, `grant`, `name`, `load`, `picture`, `servers`, `nodes`,
+    `alone`, `sequential`.
     """
     from lyra.vega.runtime.run import run as run_program
 

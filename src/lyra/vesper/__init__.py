@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lyra.vesper.nodes import Node
+    from lyra.vesper.runtime.importable import ImportableNodes
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["Node", "Outcome", "Runtime", "compile", "execute", "load"]
+__all__ = ["ImportableNodes", "Node", "Outcome", "Runtime", "compile", "execute", "load"]
 
 _PATHS = ("python", "direct", "reference")
 
@@ -60,6 +61,10 @@ def __getattr__(name: str) -> Any:
         from lyra.vesper.runtime.runtime import Runtime
 
         return Runtime
+    if name == "ImportableNodes":
+        from lyra.vesper.runtime.importable import ImportableNodes
+
+        return ImportableNodes
     if name == "Node":
         from lyra.vesper.nodes import Node
 

@@ -167,3 +167,30 @@ def test_nothing_is_shown_where_there_is_nothing(text):
 
 def test_a_broken_text_still_shows_what_can_be_read():
     assert "let a: int" in shown("let a = 1;\nprint(‸a);\nlet b = ;\n")
+
+
+def test_an_imported_node_shows_its_inputs_and_outputs(tmp_path):
+    """Hover and signature help say what the file declares; the checker's remark stands at the argument."""
+    from lyra.vega.lsp.signature import signature_help
+    from lyra.vesper.runtime.importable import read_file
+
+    node = (
+        "node_id: twice_v1\ntype: function\nintent: Double a number\ninputs: {n: integer}\n"
+        "outputs: {twice: integer}\nflow:\n"
+        "  - {step: double, operation: arithmetic, expression: n * 2, output: twice}\n"
+    )
+    (tmp_path / "twice.vsp").write_text(node)
+    workspace, path, offset = project('import node "twice.vsp" as twice;\ntw‸ice(1);\n', tmp_path)
+    workspace.read_node = read_file
+    told = hover(workspace, path, offset)
+    assert told is not None
+    assert "twice(n: int) -> {twice: int}" in told.text
+    assert "Double a number" in told.text
+    shown_help = signature_help(workspace, path, offset + len("ice("))
+    assert shown_help is not None
+    assert shown_help.parameters == ["n: int"]
+    workspace, path, _ = project('import node "twice.vsp" as twice;\ntwice(‸"x");\n', tmp_path)
+    workspace.read_node = read_file
+    known = workspace.analysis(path)
+    assert known is not None
+    assert [problem.message for problem in known.check()] == ["`n` of `twice` must be an int, and this is a str"]

@@ -227,7 +227,7 @@ def live(
         return to_python(await life.run(facts))
 
     with _ending(invocation, space, output, lives):
-        return asyncio.run(with_servers(invocation, program, options, main))
+        return asyncio.run(with_servers(invocation, program, options, main, space))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.render import printable, wants_colour
+from lyra.core.imported_node import NODE_FILES
 from lyra.errors import BytecodeError, ConfigError, LyraError, SourceError, VegaError
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ class Files:
         if not os.path.isfile(path):
             return None
         name = self.name if _same(path, self.name) else path
-        return name, self._text(name, read(path))
+        text = self._text(name, read(path))
+        if path.endswith(NODE_FILES):
+            from lyra.vesper.runtime.importable import read_file
+
+            return read_file(name, text)
+        return name, text
 
     @property
     def texts(self) -> dict[str, str]:

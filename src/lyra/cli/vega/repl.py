@@ -55,12 +55,15 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
     """
     from lyra.vega.repl.session import ReplSession
     from lyra.vega.runtime.world import RunOptions
+    from lyra.vesper.runtime.importable import ImportableNodes
 
+    nodes = ImportableNodes()
     options = RunOptions(
         write=click.echo,
         warn=lambda line: click.echo(line, err=True),
         model=model,
         budget=None if budget is None else dollars(budget),
+        nodes=nodes,
     )
     is_person = sys.stdin.isatty()
     if is_person:
@@ -73,6 +76,7 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
             _read_all(_Repl(ReplSession(Files("").load), options, kernel, runner), is_person=is_person)
         finally:
             runner.run(kernel.close(drain_s=0.0))
+            nodes.close()
 
 
 def with_history(ctx: click.Context, name: str) -> None:

@@ -20,6 +20,7 @@ from lyra.cli.trust_question import ask_for_trust
 from lyra.cli.vega.call_records import CallRecords
 from lyra.cli.vega.durable import db_option, project_store, store_file
 from lyra.cli.vega.files import Files, problem_data, say_error, say_problems
+from lyra.cli.vega.nodes import node_options, remember_node_options
 from lyra.cli.vega.output import ProgramOutput, print_result
 from lyra.cli.vega.setup import dollars, kernel_of, settings_of, with_servers
 from lyra.errors import ConfigError, SourceError, VegaError
@@ -50,6 +51,7 @@ __all__ = ["run"]
 )
 @db_option
 @click.option("--run-id", metavar="ID", help="The name of a durable run; an existing run of this name is continued.")
+@node_options
 @json_option
 @click.pass_context
 def run(
@@ -66,6 +68,8 @@ def run(
     workers: int,
     db: str | None,
     run_id: str | None,
+    database: str | None,
+    providers: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run a Vega program: a source, or a compiled .vgb file.
@@ -75,6 +79,7 @@ def run(
     durable: killed, it goes on with `vega resume`.
     """
     invocation, files = ctx.ensure_object(Invocation), Files(file)
+    remember_node_options(invocation, database, providers)
     limit = None if budget is None else dollars(budget)
     output = ProgramOutput(collect=as_json)
     calls = CallRecords(trace=output.warn if trace else None, model=model)

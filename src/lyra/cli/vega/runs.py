@@ -17,6 +17,7 @@ from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, note, printable, table
 from lyra.cli.trust_question import ask_for_trust
 from lyra.cli.vega.durable import come_to, command, db_option, opened, store_file
+from lyra.cli.vega.nodes import node_options, remember_node_options
 from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def _question(question: RunQuestion) -> dict[str, Any]:
 @click.option("--program", metavar="FILE", help="Continue with this program, if that is safe.")
 @click.option("--trace", is_flag=True, help="Write each agent call, span and event to stderr, one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@node_options
 @json_option
 @click.pass_context
 def resume(
@@ -93,6 +95,8 @@ def resume(
     program: str | None,
     trace: bool,
     live: bool,
+    database: str | None,
+    providers: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Continue a stopped run and print its whole output.
@@ -107,6 +111,7 @@ def resume(
     from lyra.vega.migrate.migration import migrated
 
     invocation = ctx.ensure_object(Invocation)
+    remember_node_options(invocation, database, providers)
     ask_for_trust(invocation, os.curdir, quiet=trace)
     path = store_file(invocation, db)
     with opened(path) as kept_runs:

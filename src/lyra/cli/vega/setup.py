@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lyra.cli.vega.nodes import node_host
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from lyra.cli.app import Invocation
     from lyra.kernel.kernel import Kernel
+    from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
 
 __all__ = ["dollars", "kernel_of", "settings_of", "with_servers"]
@@ -44,13 +46,20 @@ def settings_of(invocation: Invocation) -> dict[str, str]:
 
 
 async def with_servers(
-    invocation: Invocation, program: Program, options: dict[str, Any], main: Callable[[], Awaitable[Any]]
+    invocation: Invocation,
+    program: Program,
+    options: dict[str, Any],
+    main: Callable[[], Awaitable[Any]],
+    space: Space | None = None,
 ) -> Any:
-    """Await `main`; for a program that imports tools from MCP servers, with the servers of lyra.toml started."""
-    if not any(kind == "mcp" for kind, *_ in program.imports):
-        return await main()
-    from lyra.mcp import McpServers
+    """Await `main` with what the program imports: the MCP servers of lyra.toml, started, and its nodes."""
+    with node_host(invocation, program, space) as nodes:
+        if nodes is not None:
+            options["nodes"] = nodes
+        if not any(kind == "mcp" for kind, *_ in program.imports):
+            return await main()
+        from lyra.mcp import McpServers
 
-    async with McpServers.load(invocation.config) as servers:
-        options["servers"] = servers
-        return await main()
+        async with McpServers.load(invocation.config) as servers:
+            options["servers"] = servers
+            return await main()

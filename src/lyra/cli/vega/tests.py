@@ -13,6 +13,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.vega.files import Files, error_data, problem_data, say_error, say_problems
+from lyra.cli.vega.nodes import node_host
 from lyra.cli.vega.setup import settings_of
 from lyra.errors import ConfigError, SourceError, VegaError
 
@@ -45,7 +46,8 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
 
     Without FILE: all .vega files below this folder. A FILE may be a folder too.
     """
-    settings = settings_of(ctx.ensure_object(Invocation))
+    invocation = ctx.ensure_object(Invocation)
+    settings = settings_of(invocation)
     done: list[Ran] = []
     wrong: list[dict[str, Any]] = []
     for path in files or (".",):
@@ -59,10 +61,11 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
                 if not as_json:
                     say_problems(error)
                 continue
-            for ran in _tests(name, program, model, part, settings):
-                done.append(ran)
-                if not as_json:
-                    _show(ran, source_files)
+            with node_host(invocation, program) as nodes:
+                for ran in _tests(name, program, part, model=model, settings=settings, nodes=nodes):
+                    done.append(ran)
+                    if not as_json:
+                        _show(ran, source_files)
     failed = sum(ran.error is not None for ran in done)
     if as_json:
         _tell(done, failed, wrong)
@@ -84,22 +87,20 @@ def _files_below(path: str) -> list[str]:
     return paths
 
 
-def _tests(file: str, program: Program, model: str, part: str, settings: dict[str, str]) -> Iterator[Ran]:
+def _tests(file: str, program: Program, part: str, **options: Any) -> Iterator[Ran]:
     for info in program.tests:
         of_import = program.files[program.functions[info.function].file] != program.name  # it is run where it stands
         if part in info.name and not of_import:
-            yield _run(file, program, info, model, settings)
+            yield _run(file, program, info, **options)
 
 
-def _run(file: str, program: Program, info: TestInfo, model: str, settings: dict[str, str]) -> Ran:
+def _run(file: str, program: Program, info: TestInfo, **options: Any) -> Ran:
     from lyra.vega import run as run_program
     from lyra.vega.host.test_blocks import test_program
 
     output: list[str] = []
     try:
-        run_program(
-            test_program(program, info), model=model, settings=settings, stdout=output.append, stderr=output.append
-        )
+        run_program(test_program(program, info), stdout=output.append, stderr=output.append, **options)
     except VegaError as error:
         return Ran(file, info.name, error, output)
     return Ran(file, info.name, None, output)

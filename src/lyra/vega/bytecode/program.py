@@ -102,7 +102,7 @@ class TestInfo(msgspec.Struct, kw_only=True):
 
 class Program(msgspec.Struct, kw_only=True):
     """`entry` runs first and calls `main` if there is one. `imports` are what a host must provide: [kind, target,
-    name]."""
+    name]; of a node also its file, its text and the names of its inputs."""
 
     name: str
     files: list[str] = []

@@ -50,7 +50,7 @@ def verify(program: Program) -> None:
             _plain_function(program, tool.configuration, f"tool {tool.name}")
     for test in program.tests:
         _plain_function(program, test.function, f"test {test.name}")
-    if any(len(row) != 3 for row in program.imports):
+    if any(len(row) != 3 and (len(row) < 5 or row[0] != "node") for row in program.imports):
         raise _refused(None, 0, "an import is not kind, target and name")
     for function in functions:
         _FunctionVerifier(program, function).verify()

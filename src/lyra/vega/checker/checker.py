@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeAlias
 
+from lyra.core.imported_node import NodeFile
 from lyra.core.limits import VEGA_PROBLEMS_MAX
 from lyra.errors import CheckError, ParseError
 from lyra.vega.checker.expressions import KINDS
+from lyra.vega.checker.nodes import binding_of_node
 from lyra.vega.checker.processes import PROCESS_KINDS
 from lyra.vega.checker.scope import Binding, CheckRules, CheckScope, ModuleCheck
 from lyra.vega.checker.statements import check_block, check_bodies, check_statements
@@ -32,7 +34,8 @@ __all__ = ["Checker", "Load", "check_module", "check_source", "checked", "kind_o
 RULES: Final = CheckRules({**KINDS, **PROCESS_KINDS}, check_block)
 _IMPORTS_DEEP_MAX: Final = 30  # imports of imports of …; what lies deeper is taken on trust
 
-# The target as written and the name of the importing file → the imported file's name and text, or None.
+# The target as written and the name of the importing file → the imported file's name and text, or None. A host that
+# can read nodes answers the target of an `import node` with a NodeFile.
 Load: TypeAlias = Callable[[str, str], "tuple[str, str] | None"]
 
 
@@ -104,21 +107,34 @@ class Checker:
 
     def resolve_import(self, node: Import) -> Binding:
         """The binding of an import's name; a file that cannot be found is reported."""
-        if node.kind != "vega":
+        if node.kind not in ("vega", "node"):
             return Binding("import", ANY)
         if self.load is None or self.depth >= _IMPORTS_DEEP_MAX:
             return Binding("import", ANY, members=None)
         loaded = self.load(node.target, self.source.name)
         if loaded is None:
-            offset = self.source.text.find('"', node.at)
-            self.check.error(
-                offset, offset + len(node.target) + 2, f"cannot find `{node.target}`", "a path is relative to this file"
-            )
+            self._wrong_target(node, f"cannot find `{node.target}`", "a path is relative to this file")
             return Binding("import", ANY, members=None)
+        if node.kind == "node":
+            self.check.has_foreign_errors = True
+            return self._node_binding(node, loaded)
         name, text = loaded
         if name in self.files:  # seen before, or a circle: then the Checker of that file fills its names in
             return Binding("import", ANY, members=self.files[name] or None)
         return Binding("import", ANY, members=self.imported(Source(name, text)))
+
+    def _node_binding(self, node: Import, loaded: tuple[str, str]) -> Binding:
+        """An imported node is a function of its inputs; one that the host does not read is taken on trust."""
+        if not isinstance(loaded, NodeFile):
+            return Binding("import", ANY)
+        if loaded.node is None:
+            self._wrong_target(node, f"`{node.target}` is no node: {loaded.problem}", f"vesper validate {loaded[0]}")
+            return Binding("import", ANY)
+        return binding_of_node(loaded.node)
+
+    def _wrong_target(self, node: Import, message: str, hint: str) -> None:
+        offset = self.source.text.find('"', node.at)
+        self.check.error(offset, offset + len(node.target) + 2, message, hint)
 
     def imported(self, source: Source) -> dict[str, Binding] | None:
         """The names that an imported file declares; None if it cannot be parsed. Its errors are reported with the
@@ -133,6 +149,7 @@ class Checker:
             scope = checker.check.top
             self.check.thrown |= checker.check.thrown
             self.check.has_foreign_tools |= checker.check.has_foreign_tools
+            self.check.has_foreign_errors |= checker.check.has_foreign_errors
         self.others += [problem for problem in problems if problem.is_error]
         if scope is None:
             return None

@@ -118,6 +118,7 @@ class ModuleCheck:
 
     own_tools: frozenset[str] = frozenset()  # names of the tools of the agent that is being checked
     has_foreign_tools = False  # some import brings tools whose names are only known when the program runs
+    has_foreign_errors = False  # some import is a node, which raises errors that are named by its codes
     assigned: frozenset[str] = frozenset()  # names that some statement assigns to: the kind of their value may change
     thrown: frozenset[str] = frozenset()  # names of the errors that some statement throws
 

@@ -263,7 +263,7 @@ def _check_try(check: ModuleCheck, node: Try) -> None:
         end = offset + len(catch.error)
         if catch.error in seen or "Error" in seen:
             check.warn(offset, end, "this `catch` is never reached", "one above it takes the same errors")
-        elif catch.error not in CATCH_NAMES and catch.error not in check.thrown:
+        elif catch.error not in CATCH_NAMES and catch.error not in check.thrown and not check.has_foreign_errors:
             near = nearest(catch.error, CATCH_NAMES | check.thrown)
             hint = f"did you mean `{near}`?" if near else "nothing here throws it"
             check.warn(offset, end, f"no error is called `{catch.error}`", hint)

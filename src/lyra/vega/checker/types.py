@@ -147,12 +147,16 @@ def kind_of_literal(value: Any) -> ValueKind:
     return ValueKind(_LITERALS.get(type(value), "any"))
 
 
+# Which other kinds may stand where a kind is declared. Only inputs of imported nodes are decimals.
+_ALSO_ACCEPTED: Final = {"float": ("int",), "decimal": ("int", "float", "str", "money")}
+
+
 def accepts(wanted: ValueKind, given: ValueKind) -> bool:
     """Whether a value of the given kind may stand where the wanted one is declared; null may stand anywhere."""
     if wanted.name == "any" or given.name in ("any", "null"):
         return True
     if wanted.name != given.name:
-        return wanted.name == "float" and given.name == "int"
+        return given.name in _ALSO_ACCEPTED.get(wanted.name, ())
     given_fields = dict(given.fields)
     if given_fields and not all(
         name in given_fields and accepts(kind, given_fields[name]) for name, kind in wanted.fields

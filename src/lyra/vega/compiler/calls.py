@@ -10,6 +10,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_CALL,
     OP_CALL_NAMED,
     OP_CALL_VALUE,
+    OP_EFFECT,
     OP_LENGTH,
     OP_METHOD,
     OP_PUSH,
@@ -19,6 +20,7 @@ from lyra.vega.compiler.arguments import compile_arguments
 from lyra.vega.compiler.expressions import compile_expression, compile_into, compile_operand, compile_run
 from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.compiler.library import host_call, library_call, prelude_call
+from lyra.vega.compiler.node_imports import compile_node_arguments
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
@@ -55,7 +57,12 @@ def _compile_host_call(out: FunctionCode, node: ast.Call, symbol: Symbol, into: 
     if symbol.kind != "import" or symbol.target is not None:
         article = "an" if symbol.kind[0] in "aeiou" else "a"
         raise out.fail(node, f"`{symbol.name}` is {article} {symbol.kind} and cannot be called")
-    host_call(out, node, symbol.name, into)
+    if symbol.inputs is None:
+        host_call(out, node, symbol.key, into)
+        return
+    first, count = compile_node_arguments(out, node, symbol)
+    out.at(node)
+    out.emit(OP_EFFECT, into, first, out.other([f"host::{symbol.key}", count]))
 
 
 def _compile_call_value(out: FunctionCode, node: ast.Call, into: int) -> None:

@@ -29,6 +29,7 @@ from lyra.vega.compiler.functions import (
     parameter_info,
     type_text,
 )
+from lyra.vega.compiler.node_imports import import_node
 from lyra.vega.compiler.overlap import Overlap
 from lyra.vega.compiler.processes import PROCESSES
 from lyra.vega.compiler.references import REFERENCES
@@ -139,6 +140,9 @@ class Linker:
         for symbol in list(module.symbols.values()):
             node = symbol.node
             if symbol.kind != "import":
+                continue
+            if node.kind == "node":
+                import_node(self, module, symbol)
                 continue
             if node.kind != "vega":
                 self.program.imports.append([node.kind, node.target, node.name])

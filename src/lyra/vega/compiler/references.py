@@ -42,7 +42,7 @@ def compile_symbol(out: FunctionCode, node: ast.SyntaxNode, symbol: Symbol, into
         return out.constant(symbol.name, into)  # an agent's name stands for it in messages and settings
     if symbol.target is not None:
         raise out.fail(node, f"`{symbol.name}` is a file", hint=f"write `{symbol.name}::name`")
-    return out.constant(symbol.name, into)  # imported nodes and tools stand in an agent's `tools` list by name
+    return out.constant(symbol.key, into)  # imported nodes and tools stand in an agent's `tools` list by name
 
 
 REFERENCES: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {

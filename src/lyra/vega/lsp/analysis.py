@@ -104,6 +104,10 @@ class Analysis:
         """The Vega files this one names."""
         return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "vega"]
 
+    def node_imports(self) -> list[ast.Import]:
+        """The nodes that the file imports."""
+        return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "node"]
+
 
 class _KindRecorder(ImportingChecker):
     """A checker that keeps the kind of each expression, by the node's id."""

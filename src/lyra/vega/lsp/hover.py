@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from lyra.vega.checker.expressions import methods_of
+from lyra.vega.checker.nodes import node_heading
 from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
 from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.lsp import texts
@@ -169,6 +170,10 @@ def _tool(known: Analysis, node: ast.Tool) -> list[str]:
 
 
 def _import(project: Project, known: Analysis, symbol: SourceSymbol) -> list[str]:
+    imported = symbol.node
+    if isinstance(imported, ast.Import) and imported.kind == "node":
+        node = project.node(imported.target, known.name)
+        return [] if node is None else [texts.code(node_heading(symbol.name, node)), node.intent]
     target = project.imported(symbol, known.name)
     index = project.index(target) if target is not None else None
     if index is None:

@@ -26,6 +26,7 @@ class _Imported(NamedTuple):
     problems: list[Diagnostic]
     thrown: frozenset[str]
     has_foreign_tools: bool
+    has_foreign_errors: bool
 
 
 class Imports:
@@ -53,6 +54,7 @@ class ImportingChecker(Checker):
             known = self.imports.kept[source.name] = self._checked(source, texts)
         self.check.thrown |= known.thrown
         self.check.has_foreign_tools |= known.has_foreign_tools
+        self.check.has_foreign_errors |= known.has_foreign_errors
         self.others += [problem for problem in known.problems if problem not in self.others]
         self.files[source.name] = known.members or {}
         return known.members
@@ -62,7 +64,8 @@ class ImportingChecker(Checker):
         alone = ImportingChecker(Source(source.name, ""), self.load, self.imports, self.outer)
         alone.depth = self.depth
         members = Checker.imported(alone, source)
-        return _Imported(texts, members, alone.others, alone.check.thrown, alone.check.has_foreign_tools)
+        check = alone.check
+        return _Imported(texts, members, alone.others, check.thrown, check.has_foreign_tools, check.has_foreign_errors)
 
 
 def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:

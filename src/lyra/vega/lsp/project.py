@@ -8,10 +8,11 @@ made once for each text.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from lyra.core.imported_node import NODE_FILES, ImportedNode, NodeFile
 from lyra.vega.checker.checker import Load
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.document import UTF16, Document, LineOffsets
@@ -43,7 +44,16 @@ class _Known(NamedTuple):
 
 
 class Project:
-    def __init__(self, folders: list[str] | None = None, *, encoding: str = UTF16) -> None:
+    """`read_node` gives what the file of an imported node declares, by its path and text."""
+
+    def __init__(
+        self,
+        folders: list[str] | None = None,
+        *,
+        encoding: str = UTF16,
+        read_node: Callable[[str, str], NodeFile] | None = None,
+    ) -> None:
+        self.read_node = read_node
         self.folders = folders or []
         self.encoding = encoding
         self.open: dict[str, Document] = {}
@@ -69,7 +79,7 @@ class Project:
     def changed(self) -> None:
         """Some text is another one: the kinds found in files that import others may no longer hold."""
         for known in self._analyses.values():
-            if known.imports():
+            if known.imports() or known.node_imports():
                 known.forget_kinds()
 
     # ---------------------------------------------------------------- texts
@@ -112,7 +122,16 @@ class Project:
         """The name and text of an import, as the checker asks for it."""
         path = self.target(target, importing)
         text = self.text(path)
-        return None if text is None else (path, text)
+        return None if text is None else self._as_import(path, text)
+
+    def _as_import(self, path: str, text: str) -> tuple[str, str]:
+        """A file as the checker takes it: a node with what it declares, where the host reads nodes."""
+        return self.read_node(path, text) if self.read_node is not None and path.endswith(NODE_FILES) else (path, text)
+
+    def node(self, target: str, importing: str) -> ImportedNode | None:
+        """What an imported node declares; None where it cannot be read."""
+        loaded = self.load(target, importing)
+        return loaded.node if isinstance(loaded, NodeFile) else None
 
     def kept(self, path: str) -> tuple[dict[str, str | None], Load]:
         """The texts of a file and of all it imports as they are now, and a `load` that reads those alone: a thread may
@@ -122,7 +141,7 @@ class Project:
         def load(target: str, importing: str) -> tuple[str, str] | None:
             file = self.target(target, importing)
             text = texts.get(file)
-            return None if text is None else (file, text)
+            return None if text is None else self._as_import(file, text)
 
         return texts, load
 
@@ -208,6 +227,7 @@ class Project:
             known = self.analysis(file)
             if known is not None:
                 todo += [self.target(node.target, file) for node in known.imports()]
+                files.update(self.target(node.target, file) for node in known.node_imports())
         return files
 
     def _texts(self, path: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from lsprotocol import types
@@ -17,6 +18,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInternalError
 from pygls.lsp.server import LanguageServer
 
 from lyra._version import __version__
+from lyra.core.imported_node import NodeFile
 from lyra.vega.lsp import wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.diagnostics import diagnose
@@ -36,9 +38,9 @@ _OTHERS_S: Final = 0.25  # files that import the changed one can wait
 class VegaLanguageServer(LanguageServer):
     protocol: Protocol
 
-    def __init__(self) -> None:
+    def __init__(self, read_node: Callable[[str, str], NodeFile] | None = None) -> None:
         super().__init__("vega", __version__, protocol_cls=Protocol, max_workers=2)
-        self.project = Project()
+        self.project = Project(read_node=read_node)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._took_s: dict[str, float] = {}
         self._changed_s: dict[str, float] = {}

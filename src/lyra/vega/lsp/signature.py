@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from lyra.vega.checker.nodes import node_heading
 from lyra.vega.checker.signatures import signature_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
@@ -74,8 +75,23 @@ def _callee(project: Project, known: Analysis, context: CursorContext, index: in
         kind = known.kind_of(visible[before]).name if before in visible else "any"
         return _method(name, [kind] if kind in METHODS else list(METHODS))
     if name in visible:
-        return _declared(known, visible[name])
+        return _node(project, known, visible[name]) or _declared(known, visible[name])
     return _library("", name, texts.entry_of("", name))
+
+
+def _node(project: Project, known: Analysis, symbol: SourceSymbol) -> Help | None:
+    """An imported node: its inputs are its parameters."""
+    imported = symbol.node
+    node = (
+        project.node(imported.target, known.name)
+        if isinstance(imported, ast.Import) and imported.kind == "node"
+        else None
+    )
+    if node is None:
+        return None
+    label = node_heading(symbol.name, node)
+    inside = label[label.index("(") + 1 : label.index(") -> ")]
+    return Help(label, inside.split(", ") if inside else [], 0, node.intent)
 
 
 def _library(lead: str, name: str, entry: LibraryEntry | None) -> Help | None:

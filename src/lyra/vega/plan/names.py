@@ -67,7 +67,8 @@ class Symbol:
         self.module = module
         self.target: ModuleScope | None = None
         self.function = -1
-        self.key = name  # of an agent: what a host calls it
+        self.key = name  # of an agent or an imported node: what a host calls it
+        self.inputs: tuple[Any, ...] | None = None  # of an imported node, where the host could read it
 
 
 class BlockScope:

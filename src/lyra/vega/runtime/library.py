@@ -23,6 +23,7 @@ from lyra.core.secrets.redact import redact, redact_command
 from lyra.errors import CapabilityDenied, EffectFailed
 from lyra.kernel.process.call_keys import upcoming_key
 from lyra.vega.runtime.convert import from_python, to_python
+from lyra.vega.runtime.node_calls import call_node, node_row
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Fault, Response, Span, kind_of
 
@@ -268,8 +269,11 @@ async def _printed(job: VegaJob, text: str) -> None:
 
 
 async def host_function(job: VegaJob, name: str, *arguments: Any) -> Any:
-    """A function given by the caller of the run, sync or async, as an effect."""
+    """A function given by the caller of the run, sync or async, as an effect; or an imported node."""
     function = job.world.function(name)
+    row = node_row(job.world, name) if function is None else None
+    if row is not None:
+        return await call_node(job.world, job.ctx, row, arguments, lambda: here(job))
     if function is None:
         raise CapabilityDenied(f"this host has no function {name}", name=name)
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from lyra.core.imported_node import NODE_FILES
 from lyra.errors import ConfigError, ProcessExit
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.process import Exit
@@ -31,9 +32,10 @@ from lyra.vega.values.errors import VegaError, uncaught
 from lyra.vega.values.values import ErrorValue, Fault
 
 if TYPE_CHECKING:
+    from lyra.core.imported_node import NodeHost
     from lyra.vega.runtime.picture import Picture
 
-__all__ = ["load_file", "run", "run_async", "run_world", "value_of"]
+__all__ = ["load_file", "reading_nodes", "run", "run_async", "run_world", "value_of"]
 
 MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
 ENDING_S: Final = 2.0  # for what still runs at the end to hang up
@@ -57,6 +59,7 @@ def run(
     load: Load | None = None,
     picture: Picture | None = None,
     servers: Any = None,
+    nodes: NodeHost | None = None,
     alone: bool = False,
     sequential: bool = False,
     workers: int = 1,
@@ -66,12 +69,13 @@ def run(
     `model` takes the place of every agent's; `budget` is the whole run's; `host` are functions that the program may
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
     are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for a display;
-    `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential` makes every call
-    in its turn, without overlap. `alone` says that the kernel serves this run only, so that a program which can never
+    `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `nodes` reads and executes the
+    nodes that it imports (`lyra.vesper.ImportableNodes`); `sequential` makes every call in its turn, without overlap.
+    `alone` says that the kernel serves this run only, so that a program which can never
     go on ends with an error there too. `workers` are the threads that processes run in; one is the loop's own, and best
     where Python has its global lock: with more, every function is interpreted.
     """
-    program = compiled(source, name, host or {}, load)
+    program = compiled(source, name, host or {}, reading_nodes(load or load_file, nodes))
     options = RunOptions(
         write=_writer(stdout, sys.stdout),
         warn=_writer(stderr, sys.stderr),
@@ -84,6 +88,7 @@ def run(
         grant=grant,
         picture=picture,
         servers=servers,
+        nodes=nodes,
         sequential=sequential,
         workers=workers,
     )
@@ -98,14 +103,14 @@ def run(
     return work
 
 
-def compiled(source: str | Program, name: str, host: Mapping[str, Any], load: Load | None) -> Program:
+def compiled(source: str | Program, name: str, host: Mapping[str, Any], load: Load) -> Program:
     if isinstance(source, Program):
         return source
     from lyra.vega.checker.checker import checked
     from lyra.vega.compiler.compiler import compile_module
     from lyra.vega.syntax.source import Source
 
-    load, names = load or load_file, tuple(host)
+    names = tuple(host)
     module = checked(source, name, load=load, host_names=names)
     return compile_module(module, Source(name, source), load=load, host_names=names)
 
@@ -114,6 +119,18 @@ def load_file(target: str, importing: str) -> tuple[str, str] | None:
     """The text of an import, beside the file that imports it."""
     path = (Path(importing).parent / target).resolve()
     return (str(path), path.read_text()) if path.is_file() else None
+
+
+def reading_nodes(load: Load, nodes: NodeHost | None) -> Load:
+    """The same `load`, which answers the target of an `import node` with what the node declares."""
+    if nodes is None:
+        return load
+
+    def read(target: str, importing: str) -> tuple[str, str] | None:
+        loaded = load(target, importing)
+        return nodes.read(*loaded) if loaded is not None and target.endswith(NODE_FILES) else loaded
+
+    return read
 
 
 def _writer(given: TextIO | Callable[[str], object] | None, usual: TextIO) -> Callable[[str], object]:

@@ -38,6 +38,7 @@ from lyra.vega.runtime.worker_threads import WORKERS_MAX, ThreadedLightProcesses
 from lyra.vega.values.values import UNSET, copied
 
 if TYPE_CHECKING:
+    from lyra.core.imported_node import NodeHost
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
@@ -58,8 +59,9 @@ _ROUNDS: Final = 10_000  # that something waits for the main process of a run th
 class RunOptions:
     """What the caller of a run decides. `write` gets each printed line, `warn` what goes to stderr; `python` are the
     functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is kept
-    up to date for a display of the run; `servers` are the MCP servers that it may import tools from; `workers` are the
-    threads that its light processes run in; `sequential` makes every call in its turn."""
+    up to date for a display of the run; `servers` are the MCP servers that it may import tools from, `nodes` executes
+    the nodes that it imports (a `NodeHost`); `workers` are the threads that its light processes run in; `sequential`
+    makes every call in its turn."""
 
     __slots__ = (
         "args",
@@ -68,6 +70,7 @@ class RunOptions:
         "functions",
         "grant",
         "model",
+        "nodes",
         "picture",
         "python",
         "sequential",
@@ -91,6 +94,7 @@ class RunOptions:
         grant: Any = None,
         picture: Picture | None = None,
         servers: Any = None,
+        nodes: NodeHost | None = None,
         sequential: bool = False,
         workers: int = 1,
     ) -> None:
@@ -106,6 +110,7 @@ class RunOptions:
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
         self.picture = picture
         self.servers = servers
+        self.nodes = nodes
         self.workers = whole(workers, "workers", least=1, most=WORKERS_MAX)
 
 
@@ -434,9 +439,7 @@ class World:
         given = self.options.functions.get(name)
         if given is not None:
             return given
-        for kind, target, imported in self.linked.program.imports:
-            if kind == "node" and imported == name:
-                raise ConfigError(f"import node {target!r}: nodes belong to Vesper, which this version does not have")
+        for kind, target, imported, *_ in self.linked.program.imports:
             if kind == "python" and imported == name:
                 function = self.options.functions[name] = imported_function(target, self.options.python)
                 return function

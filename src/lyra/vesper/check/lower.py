@@ -31,7 +31,7 @@ from lyra.vesper.ir.expressions import NodeVariable
 from lyra.vesper.ir.program import Contract, EffectStep, NodeInput, NodeLimits, NodeOutput, NodeProgram, TransitionStep
 from lyra.vesper.nodes.model import ContractText, FieldDeclaration, Node
 from lyra.vesper.values.limits import IR_DEPTH_MAX, MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
-from lyra.vesper.values.types import BOOLEAN, STRING, RecordField, RecordType, ValueType
+from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordType, ValueType
 
 __all__ = ["digest_of", "lower_node"]
 
@@ -163,8 +163,15 @@ class _Lowering:
         return (
             self._all_of(contracts.preconditions, entry),
             self._all_of(contracts.postconditions, end),
-            self._all_of(contracts.invariants, entry),
+            self._all_of(contracts.invariants, self._invariant_scope(entry, success)),
         )
+
+    def _invariant_scope(self, entry: NameScope, success: tuple[NodeOutput, ...]) -> NameScope:
+        """What invariants may name: inputs, variables and success fields. A variable may change its type on the way,
+        and an invariant about one that has no value says nothing."""
+        fields = {output.name: output.type for output in success}
+        variables = dict.fromkeys(self.state.end_names, ANY)
+        return entry.changed(names={**fields, **variables, **entry.names})
 
     def _all_of(self, texts: tuple[ContractText, ...], scope: NameScope) -> tuple[Contract, ...]:
         return tuple(self.contracts.contract(text, scope) for text in texts)

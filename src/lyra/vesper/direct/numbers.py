@@ -17,6 +17,7 @@ from decimal import (
     Inexact,
     InvalidOperation,
     Overflow,
+    Subnormal,
 )
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ __all__ = [
     "subtract",
 ]
 
-_TRAPS: Final = [Inexact, Overflow, InvalidOperation, DivisionByZero]
+_TRAPS: Final = [Inexact, Overflow, Subnormal, InvalidOperation, DivisionByZero]
 EXACT: Final = Context(
     prec=DECIMAL_DIGITS_MAX,
     Emin=-DECIMAL_EXPONENT_MAX,
@@ -54,7 +55,7 @@ _QUOTIENT: Final = Context(
     prec=QUOTIENT_DIGITS,
     Emin=-DECIMAL_EXPONENT_MAX,
     Emax=DECIMAL_EXPONENT_MAX,
-    traps=[Overflow, InvalidOperation, DivisionByZero],
+    traps=_TRAPS[1:],
     rounding=ROUND_HALF_EVEN,
 )
 _ZERO: Final = Decimal(0)

@@ -147,7 +147,7 @@ class DirectProgram:
         self._unwritten += [*fields.values(), *results.values()]
         # Before the answer, a field that is named like an input is the input; at the end, where the answer lacks it.
         self._current = [(name, slot, flow.names[name]) for name, slot in fields.items() if name in inputs]
-        later = {name: slot for name, slot in fields.items() if name not in inputs}
+        later = {name: slot for name, slot in fields.items() if name not in inputs and name not in flow.names}
         self._invariants, self._last_invariants = (
             self._compile_invariants(Scope(slots, {**flow.names, **names, **results}, guarded), inputs)
             for names in (later, fields)

@@ -33,7 +33,13 @@ __all__ = [
     "subtract",
 ]
 
-_TRAPS: Final = [decimal.Inexact, decimal.Overflow, decimal.InvalidOperation, decimal.DivisionByZero]
+_TRAPS: Final = [
+    decimal.Inexact,
+    decimal.Overflow,
+    decimal.Subnormal,  # nearer to zero than the lowest exponent allows
+    decimal.InvalidOperation,
+    decimal.DivisionByZero,
+]
 EXACT: Final = decimal.Context(
     prec=DECIMAL_DIGITS_MAX, Emin=-DECIMAL_EXPONENT_MAX, Emax=DECIMAL_EXPONENT_MAX, traps=_TRAPS, capitals=1, clamp=0
 )

@@ -472,7 +472,8 @@ class StepWriter:
     def invariants(self) -> list[ast.stmt]:
         """Checks of the node's invariants after an act. One about a variable without a value says nothing."""
         statements: list[ast.stmt] = []
-        later = {"success", "error", *(output.name for output in (*self.program.success, *self.program.error))}
+        fields = {output.name for output in (*self.program.success, *self.program.error)}
+        later = {"success", "error", *(fields - set(assigned(self.program.steps)))}
         for contract in () if self._in_compensation else self.program.invariants:
             names = names_in(contract.expression)
             if names & (later - {item.name for item in self.program.inputs}):

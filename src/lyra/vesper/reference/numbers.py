@@ -41,6 +41,11 @@ def _digit_count(number: int) -> int:
     return len(Decimal(abs(number)).as_tuple().digits)
 
 
+def _zeros_at_the_end(number: int) -> int:
+    digits = "".join(map(str, Decimal(abs(number)).as_tuple().digits))
+    return len(digits) - len(digits.rstrip("0"))
+
+
 def decimal_of(value: Fraction, scale: int) -> Decimal:
     """The decimal with exactly this value, and this scale where its digits suffice; else `overflow`."""
     coefficient = value * 10**scale
@@ -49,7 +54,12 @@ def decimal_of(value: Fraction, scale: int) -> Decimal:
     number = coefficient.numerator
     while scale > 0 and number % 10 == 0 and (_digit_count(number) > DECIMAL_DIGITS_MAX or scale > _SCALE_MAX):
         number, scale = number // 10, scale - 1
-    if _digit_count(number) > DECIMAL_DIGITS_MAX or scale > _SCALE_MAX:
+    # The exponent is that of the first digit. Zeros at the end of a whole number need no digits.
+    count = _digit_count(number)
+    if number and abs(count - 1 - scale) > DECIMAL_EXPONENT_MAX:
+        raise NodeError("overflow", "too large or too small")
+    zeros = 0 if count <= DECIMAL_DIGITS_MAX else _zeros_at_the_end(number)
+    if count - zeros > DECIMAL_DIGITS_MAX or scale > _SCALE_MAX:
         raise NodeError("overflow", "too many digits")
     digits = Decimal(abs(number)).as_tuple().digits
     return Decimal((1 if number < 0 else 0, digits, -scale))

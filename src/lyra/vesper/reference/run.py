@@ -191,11 +191,9 @@ class _Walk:
     # ------------------------------------------------------------ contracts at the end
 
     def fields_known(self) -> dict[str, Any]:
-        """What an invariant may see during the flow: a name of the answer has no value yet."""
-        answer = {output.name for output in (*self.program.success, *self.program.error)} | {"success", "error"}
-        hidden = answer - set(self.inputs)
-        known = {name: value for name, value in self.variables.items() if name not in hidden}
-        return {**self.ambient, **known, **{name: self.inputs[name] for name in answer if name in self.inputs}}
+        """What an invariant may see during the flow: inputs and variables. The answer itself has no value yet."""
+        known = {name: value for name, value in self.variables.items() if name not in ("success", "error")}
+        return {**self.ambient, **self.inputs, **known}
 
     def broken_invariant(self, variables: dict[str, Any]) -> NodeError | None:
         for contract in self.program.invariants:
@@ -312,7 +310,9 @@ class _Walk:
                         raise self.fail(step.failure, local)
                     raise NodeError("validation_failed", step.name)
             case flow.AssignStep():
-                self.variables[step.target] = self.value(step.value, local)
+                # The element of a loop is a variable of the loop's own, also where a step assigns it.
+                target = local if step.target in local else self.variables
+                target[step.target] = self.value(step.value, local)
             case flow.BranchStep():
                 chosen = self.all_true((Condition("", step.condition),), local)
                 await self.steps(step.then if chosen else step.otherwise, local)

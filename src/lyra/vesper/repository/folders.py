@@ -58,6 +58,13 @@ class Repository:
         """Read the folders again when the next question comes."""
         self._nodes = None
 
+    def include(self, folders: Iterable[Path]) -> None:
+        """Read these folders too, after those that are known."""
+        together = tuple(dict.fromkeys((*self.folders, *folders)))
+        if together != self.folders:
+            self.folders = together
+            self.refresh()
+
     def find(self, name: str) -> Node | None:
         """The node that an id stands for: that version, or the highest one of a bare id."""
         if name in self._given:

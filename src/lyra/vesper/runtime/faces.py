@@ -35,11 +35,12 @@ from lyra.vesper.values.types import (
 )
 
 if TYPE_CHECKING:
+    from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["json_schema", "stage_of", "tool_of"]
+__all__ = ["inputs_schema", "json_schema", "stage_of", "tool_of"]
 
 _SCALARS: Final[dict[ValueType, dict[str, Any]]] = {
     STRING: {"type": "string"},
@@ -54,11 +55,6 @@ _SCALARS: Final[dict[ValueType, dict[str, Any]]] = {
 def tool_of(node: Node, runtime: Runtime) -> Tool:
     """A node as a tool: named by its id, described by its intent, with the rights that it needs."""
     program = runtime.program(node)
-    properties = {
-        entry.name: {**json_schema(entry.type), **({"description": entry.description} if entry.description else {})}
-        for entry in program.inputs
-    }
-    required = [entry.name for entry in program.inputs if entry.required]
 
     async def run(**arguments: Any) -> Any:
         outcome = await asyncio.to_thread(runtime.execute, node, arguments)
@@ -67,12 +63,22 @@ def tool_of(node: Node, runtime: Runtime) -> Tool:
     return Tool(
         name=program.node_id.replace(".", "_"),
         description=program.intent,
-        schema={"type": "object", "properties": properties, "required": required, "additionalProperties": False},
+        schema=inputs_schema(program),
         needs=tuple(Capability.parse(text) for text in program.capabilities),
         idempotent=program.pure or bool(program.idempotency_key),
         run=run,
         harmless=program.pure,
     )
+
+
+def inputs_schema(program: NodeProgram) -> dict[str, Any]:
+    """The JSON schema of a node's inputs."""
+    properties = {
+        entry.name: {**json_schema(entry.type), **({"description": entry.description} if entry.description else {})}
+        for entry in program.inputs
+    }
+    required = [entry.name for entry in program.inputs if entry.required]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def stage_of(node: Node, runtime: Runtime) -> Callable[[Any], Awaitable[dict[str, Any]]]:

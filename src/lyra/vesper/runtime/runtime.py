@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import force_setattr
 
@@ -62,11 +62,18 @@ if TYPE_CHECKING:
     from lyra.vesper.evidence.differential import ComparisonReport
     from lyra.vesper.ir.program import NodeProgram
 
-__all__ = ["Runtime"]
+__all__ = ["NodeCaller", "Runtime"]
 
 COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
 SHADOWS_MAX: Final = 1_000  # executions that wait to be compared; more are not compared
 _DEMOTING: Final = ("canary_direct", "dual_verify", "direct_only")
+
+
+class NodeCaller(NamedTuple):
+    """A program that calls a node: by its key a call that is repeated after a crash is known again."""
+
+    key: str
+    grant: Grant
 
 
 class Runtime:
@@ -126,8 +133,10 @@ class Runtime:
         *,
         ambient: Mapping[str, Any] | None = None,
         once: str = "",
+        caller: NodeCaller | None = None,
     ) -> Outcome:
-        """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution."""
+        """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution. A
+        `caller` has rights of its own in place of the runtime's."""
         program = self.program(node)
         name = mode if mode is not None else self._mode_of(program)
         number = next(self._numbers)
@@ -147,7 +156,7 @@ class Runtime:
             )
             outcome = self._pure(program, inputs, execution, name, way, watch)
         else:
-            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {}, once)
+            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {}, once, caller)
         force_setattr(outcome, "trace_id", trace_id)
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
@@ -164,6 +173,7 @@ class Runtime:
         trace_id: str,
         ambient: Mapping[str, Any],
         once: str,
+        caller: NodeCaller | None,
     ) -> Outcome:
         try:
             kept = to_json(dict(inputs))
@@ -172,11 +182,11 @@ class Runtime:
             return _failed("invalid_input", str(error), phase="input")
         order = self._order(node, program, kept, mode, way, trace_id, ambient)
         order.once = once
-        refusal = self._refusal(program)
+        refusal = self._refusal(program, self.grant if caller is None else caller.grant)
         if refusal is not None:
             return refusal
         started = SystemClock.monotonic()
-        outcome = _outcome(self._thread.call(lambda kernel: self._effectful(kernel, program, order)))
+        outcome = _outcome(self._thread.call(lambda kernel: self._effectful(kernel, program, order, caller)))
         milliseconds = (SystemClock.monotonic() - started) * 1_000
         self._count(program, outcome, inputs, milliseconds, watch=self._watches[node.document.text])
         return outcome
@@ -234,11 +244,15 @@ class Runtime:
         self._count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
         return outcome
 
-    async def _effectful(self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder) -> Any:
+    async def _effectful(
+        self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder, caller: NodeCaller | None
+    ) -> Any:
         """The outcome of the process that executes this order, or of an earlier one with the same key."""
         key = order.once or (order.inputs.get(program.idempotency_key) if program.idempotency_key else None)
-        pid = None if key is None else _pid(program, key)
-        handle = kernel.spawn(node_process, order, pid=pid, grant=self.grant)
+        called = None if caller is None else f"import-{caller.key}"
+        pid = called if key is None else _pid(program, key)
+        grant = self.grant if caller is None else caller.grant
+        handle = kernel.spawn(node_process, order, pid=pid, grant=grant)
         ended = await handle.wait()
         if ended.error is not None:
             raise ended.error
@@ -248,11 +262,11 @@ class Runtime:
             return self.outcome_data(_failed("invalid_input", message, phase="input"))
         return result["outcome"]
 
-    def _refusal(self, program: NodeProgram) -> Outcome | None:
+    def _refusal(self, program: NodeProgram, grant: Grant) -> Outcome | None:
         """The outcome of a node that needs a right it has not got, before its first step."""
         for text in program.capabilities:
             try:
-                self.grant.check(Capability.parse(text))
+                grant.check(Capability.parse(text))
             except (CapabilityDenied, ConfigError) as error:
                 return _failed("capability_denied", f"{program.node_id} needs {text}: {error.message}")
         return None
@@ -544,8 +558,8 @@ class Runtime:
         self.world.call_node = self._call_node
         return kernel
 
-    async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str) -> Any:
-        """Execute another node for one, in its own mode."""
+    async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str, grant: Grant) -> Any:
+        """Execute another node for one, in its own mode and with the caller's rights."""
         node = self.find_node(node_id)
         if node is None:
             raise EffectError("unknown_node", f"no node {node_id!r} is known")
@@ -558,14 +572,14 @@ class Runtime:
             execution = execution_of(order, self)
             outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way)
         else:
-            outcome = self._refusal(program) or await self._called(order, key)
+            outcome = self._refusal(program, grant) or await self._called(order, key, grant)
         if outcome.error is not None:
             raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)
         return outcome.outputs
 
-    async def _called(self, order: ExecutionOrder, key: str) -> Outcome:
+    async def _called(self, order: ExecutionOrder, key: str, grant: Grant) -> Outcome:
         """The outcome of a node with effects that another one calls; a call that is repeated finds its process."""
-        handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=self.grant)
+        handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=grant)
         ended = await handle.wait()
         if ended.error is not None:
             raise ended.error

@@ -273,10 +273,12 @@ def test_functions_of_the_host_as_tools():
         called(imported.replace(":dedent", ""), python=["textwrap"])
 
 
-def test_an_imported_node_says_what_it_needs():
+def test_a_node_needs_a_host_that_executes_nodes(tmp_path):
     lines: list[str] = []
-    vega.run('import node "charge.vsp" as charge; try { charge(1); } catch Error(r) { print(r); }', stdout=lines.append)
-    assert "Vesper" in lines[0]
+    (tmp_path / "charge.vsp").write_text("node_id: charge_v1\n")
+    source = 'import node "charge.vsp" as charge; try { charge(1); } catch Error(r) { print(r); }'
+    vega.run(source, name=str(tmp_path / "main.vega"), stdout=lines.append)
+    assert "this host executes none" in lines[0]
 
 
 @pytest.mark.parametrize(("capabilities", "result"), [("fs::read", "CapabilityDenied"), ("fs::read, fs::write", "ok")])

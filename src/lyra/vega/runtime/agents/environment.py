@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lyra.agents.session.shared import AgentRuntime
+    from lyra.core.imported_node import NodeHost
     from lyra.core.rights.capability import Grant
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
@@ -28,6 +29,7 @@ class _Options(Protocol):
     folder: str
     functions: dict[str, Callable[..., Any]]
     grant: Grant | None
+    nodes: NodeHost | None
 
 
 class _MainJob(Protocol):

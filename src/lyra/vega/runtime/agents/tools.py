@@ -19,6 +19,7 @@ from lyra.vega.bytecode.program import Parameter, ToolInfo
 from lyra.vega.machine.link import globals_reached
 from lyra.vega.machine.snapshot import value_to_data
 from lyra.vega.runtime.convert import from_python, to_python
+from lyra.vega.runtime.node_calls import node_row, node_tool
 from lyra.vega.runtime.output import type_schema
 from lyra.vega.syntax.ast import Type
 from lyra.vega.values.errors import fault_of
@@ -50,7 +51,10 @@ def _named_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) 
         info = shared.get(named.function) or _of_function(world, named)
         return [_tool(world, info, named, _shared_settings(world, info), agent)]
     host = world.function(str(named))
-    return [host] if host is not None else world.undeclared_tools.find(str(named))
+    if host is not None:
+        return [host]
+    row = node_row(world, str(named))
+    return [node_tool(world, row)] if row is not None else world.undeclared_tools.find(str(named))
 
 
 def _of_function(world: AgentEnvironment, closure: Closure) -> ToolInfo:

@@ -44,7 +44,7 @@ class UndeclaredTools:
     @property
     def _imported(self) -> dict[str, str]:
         """The servers that the program imports tools from: the name it gives them, by their own."""
-        return {target: name for kind, target, name in self._world.linked.program.imports if kind == "mcp"}
+        return {target: name for kind, target, name, *_ in self._world.linked.program.imports if kind == "mcp"}
 
     async def start(self) -> None:
         """Have the imported servers running before the program begins."""
@@ -116,7 +116,7 @@ class UndeclaredTools:
     def _is_known(self, name: str) -> bool:
         world = self._world
         return name in world.options.functions or any(
-            name == imported for _, _, imported in world.linked.program.imports
+            name == imported for _, _, imported, *_ in world.linked.program.imports
         )
 
     # ------------------------------------------------------------ permission
