@@ -192,7 +192,7 @@ def _kept(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a row as nodes know values. Floats become decimals by their shortest text, days and ids become texts."""
+    """A value of a row as nodes know values: floats become decimals by their shortest text, days and ids texts."""
     match value:
         case None | bool() | int() | str() | bytes() | Decimal():
             return value

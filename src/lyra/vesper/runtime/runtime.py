@@ -49,6 +49,7 @@ from lyra.vesper.runtime.event_entry import EventEntry
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
+from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.scheduled_entry import ScheduleState
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeFailure, Outcome
@@ -80,6 +81,7 @@ class Runtime:
         agents: Mapping[str, Any] | None = None,
         predicates: Mapping[str, Callable[..., Any]] | None = None,
         nodes: Iterable[Node] | Repository = (),
+        results: str | ResultStore = "memory",
     ) -> None:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
@@ -93,6 +95,7 @@ class Runtime:
         )
         self.state = EvidenceState()
         self._machines = MachineState()
+        self._results = open_results(results)
         self._counters = Counters()
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
@@ -124,8 +127,14 @@ class Runtime:
         """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution."""
         program = self.program(node)
         name = mode if mode is not None else self._mode_of(program)
+        settings = mode_named(name)
         number = next(self._numbers)
-        way = route(mode_named(name), program.node_id, inputs, number)
+        result_key = self._results.key(program, inputs, ambient or {}) if program.idempotent else ""
+        kept = self._results.find(result_key) if result_key else None
+        if kept is not None and self._refusal(program) is None:
+            force_setattr(kept, "trace_id", f"{self._trace}{number}")
+            return kept
+        way = route(settings, program.node_id, inputs, number)
         trace_id = f"{self._trace}{number}"
         if program.pure:
             execution = Execution(
@@ -138,6 +147,8 @@ class Runtime:
         else:
             outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {}, once)
         force_setattr(outcome, "trace_id", trace_id)
+        if result_key:
+            self._results.keep(result_key, program, outcome)
         return outcome
 
     def _with_effects(
@@ -461,6 +472,7 @@ class Runtime:
         if self._thread.is_running:
             self._flush()
         self._thread.close()
+        self._results.close()
         if self.world.database is not None:
             self.world.database.close()
 
