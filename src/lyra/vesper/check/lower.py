@@ -44,7 +44,7 @@ _ERROR_RECORD: Final = RecordType(
         RecordField("logged", BOOLEAN),
     ),
 )
-_NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent"})
+_NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "idempotent"})
 
 
 def lower_node(node: Node) -> tuple[NodeProgram, CheckState]:
@@ -107,6 +107,7 @@ class _Lowering:
             limits=self._limits(),
             pure=not any(isinstance(part, (EffectStep, TransitionStep)) for part in parts_of((flow, node_rules))),
             idempotency_key="idempotency_key" if "idempotency_key" in names else "",
+            idempotent=self.node.idempotent,
         )
         if depth_of(program) > IR_DEPTH_MAX:
             self.state.error("limit", "an expression has too many parts", ("flow",))

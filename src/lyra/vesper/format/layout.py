@@ -16,6 +16,7 @@ __all__ = ["HEADS", "KEY_ORDER", "write_tree"]
 HEADS: Final = ("node_id", "type", "intent")  # without empty lines between them
 KEY_ORDER: Final = (
     *HEADS,
+    "idempotent",
     "metadata",
     "types",
     "inputs",

@@ -222,3 +222,4 @@ class NodeProgram(msgspec.Struct, frozen=True):
     limits: NodeLimits = NodeLimits()
     pure: bool = True  # no step acts outside
     idempotency_key: str = ""  # the input of that name, if there is one
+    idempotent: bool = False  # its results may be kept

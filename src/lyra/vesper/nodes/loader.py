@@ -27,6 +27,7 @@ NODE_KEYS: Final = (
     "node_id",
     "type",
     "intent",
+    "idempotent",
     "metadata",
     "inputs",
     "outputs",
@@ -99,6 +100,7 @@ def _values(reader: SectionReader, data: Any) -> dict[str, Any] | None:
         "testing": sections.testing,
         "documentation": reader.mapping,
         "state_machines": sections.state_machines,
+        "idempotent": reader.flag,
     }
     for key, form in table.items():
         if data.get(key) is not None:

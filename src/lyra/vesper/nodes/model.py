@@ -263,6 +263,7 @@ class Node(msgspec.Struct, frozen=True):
     testing: Testing = Testing()
     documentation: dict[str, Any] = {}
     state_machines: tuple[MachineDeclaration, ...] = ()
+    idempotent: bool = False
     issues: tuple[Issue, ...] = ()
 
     @property

@@ -52,6 +52,7 @@ from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
 from lyra.vesper.runtime.rates import over_rate
+from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.scheduled_entry import ScheduleState
 from lyra.vesper.runtime.watch import NodeWatch, watch_of
 from lyra.vesper.values.execution import Execution
@@ -91,6 +92,7 @@ class Runtime:
         agents: Mapping[str, Any] | None = None,
         predicates: Mapping[str, Callable[..., Any]] | None = None,
         nodes: Iterable[Node] | Repository = (),
+        results: str | ResultStore = "memory",
     ) -> None:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
@@ -105,6 +107,7 @@ class Runtime:
         self.state = EvidenceState()
         self._machines = MachineState()
         self._stored = StoredNodes()
+        self._results = open_results(results)
         self._counters = Counters()
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
         self._watches: dict[str, NodeWatch | None] = {}  # likewise
@@ -139,8 +142,15 @@ class Runtime:
         `caller` has rights of its own in place of the runtime's."""
         program = self.program(node)
         name = mode if mode is not None else self._mode_of(program)
+        settings = mode_named(name)
         number = next(self._numbers)
-        way = route(mode_named(name), program.node_id, inputs, number)
+        result_key = self._results.key(program, inputs, ambient or {}) if program.idempotent else ""
+        kept = self._results.find(result_key) if result_key else None
+        grant = self.grant if caller is None else caller.grant
+        if kept is not None and self._refusal(program, grant) is None:
+            force_setattr(kept, "trace_id", f"{self._trace}{number}")
+            return kept
+        way = route(settings, program.node_id, inputs, number)
         trace_id = f"{self._trace}{number}"
         watch = self._watches[node.document.text]
         limits = node.performance.rate_limit
@@ -161,6 +171,8 @@ class Runtime:
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
             watch.ended(outcome, milliseconds, self.state.of(program.node_id, program.digest), self._tell)
+        if result_key:
+            self._results.keep(result_key, program, outcome)
         return outcome
 
     def _with_effects(
@@ -540,6 +552,7 @@ class Runtime:
         if self._thread.is_running:
             self._flush()
         self._thread.close()
+        self._results.close()
         if self.world.database is not None:
             self.world.database.close()
 

@@ -97,6 +97,7 @@ def _sections(shapes: dict[str, Schema]) -> dict[str, Schema]:
         "node_id": {"type": "string", "pattern": _NODE_ID, "maxLength": NAME_CHARS_MAX},
         "type": {"anyOf": [{"enum": list(NODE_TYPES)}, {"type": "string", "pattern": _IDENTIFIER}]},
         "intent": {**TEXT, "minLength": 1},
+        "idempotent": {"type": ["boolean", "null"]},
         **{name: or_null(shapes[name]) for name in plain},
         "types": or_null(_types(shapes["types"])),
         "inputs": or_null(_FIELDS),

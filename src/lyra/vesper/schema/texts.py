@@ -10,6 +10,7 @@ SECTION_TEXTS: Final = {
     "node_id": "the id with its version, such as payment_handler_v1 or payment_handler_v1.2.0",
     "type": "what the node is for",
     "intent": "what the node does, in one sentence",
+    "idempotent": "true: equal inputs have equal results, which are kept instead of executing the node again",
     "metadata": "author, version, description, dependencies, change log; how handlers and jobs are reached",
     "types": "custom types: records with fields, or a base type with constraints",
     "inputs": "the inputs by name: a type, or a mapping with type, default and constraints",

@@ -60,3 +60,9 @@ PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
 # ---------------------------------------------------------------- entry points
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024  # of a request to an http_handler
 HTTP_QUERY_FIELDS_MAX: Final = 256
+
+# ---------------------------------------------------------------- kept results of idempotent nodes
+RESULTS_MAX: Final = 10_000
+RESULT_BYTES_MAX: Final = 256 * 1024  # a larger one is not kept
+RESULTS_BYTES_MAX: Final = 64 * 1024 * 1024  # of all, in memory
+RESULTS_TIME_S: Final = 3600.0  # a result is given again for so long
