@@ -20,6 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check versions lint style types tests cases sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers nodes soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -101,6 +102,9 @@ vegafaults: $(VENV)/.installed-check ## Run Vega programs on a model that crashe
 tiers: $(VENV)/.installed-check ## Run random Vega functions and programs interpreted, as generated code and as a tree (N=…, SEED=…)
 	$(BIN)/python -m verify vega-tiers $(COUNT)
 	VEGA_PROGRAMS=$(or $(N),1500) VEGA_SEED=$(or $(SEED),6) $(BIN)/python -m pytest tests/vega/machine/test_random_programs.py
+
+nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on 110 000 inputs each (N=…, SEED=…)
+	$(BIN)/python -m verify vesper-nodes $(COUNT)
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)

@@ -196,6 +196,24 @@ def _vega_tiers(options: argparse.Namespace) -> int:
     return _verdict(f"vega-tiers: {result.functions} functions from seed {options.seed}", len(result.failures))
 
 
+def _vesper_nodes(options: argparse.Namespace) -> int:
+    from verify.compare import vesper_nodes
+
+    comparisons = vesper_nodes.run(options.n, options.seed, progress=_progress)
+    for row in comparisons:
+        print(
+            f"vesper-nodes: {row.node}: {row.compared} compared, {row.divergences} divergences, "
+            f"{row.cpu_s:.1f} s of CPU time, {row.per_second:.0f} compared a second"
+        )
+    failures = [
+        f"{row.node}: {row.divergences} divergences, first {row.first}" for row in comparisons if row.divergences
+    ]
+    _show(failures, f"python -m verify vesper-nodes --seed {options.seed} --n {options.n}")
+    return _verdict(
+        f"vesper-nodes: {len(comparisons)} nodes, {options.n} inputs each, seed {options.seed}", len(failures)
+    )
+
+
 def _parallel_python(options: argparse.Namespace) -> int:
     from verify.compare import python_parallel
 
@@ -354,7 +372,7 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
-    "fuzz": _LongTest(_fuzz, 500_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),
+    "fuzz": _LongTest(_fuzz, 700_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),
     "recovery": _LongTest(_recovery, 100_000, "events", "measure the time to open a large journal"),
     "parallel-python": _LongTest(
         _parallel_python, 5_000, "functions", "compare random functions with and without @lyra.parallel"
@@ -364,6 +382,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     ),
     "vega-tiers": _LongTest(
         _vega_tiers, 100_000, "functions", "compare pure Vega functions interpreted and as generated code"
+    ),
+    "vesper-nodes": _LongTest(
+        _vesper_nodes, 110_000, "inputs", "compare the two paths of each example node on generated inputs"
     ),
     "vega-faults": _LongTest(
         _vega_faults, 1_000, "seeds", "run Vega programs on a model that crashes, refuses and hangs"

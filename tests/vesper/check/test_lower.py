@@ -471,23 +471,24 @@ def test_an_update_is_sql_with_bound_values() -> None:
     request = entries(step.request)
     where = entries(request["where"])
     assert where["sql"].value == (
-        '((("id" = :p0) AND (("kind" IN (:p1, :p2)) OR ("gone" IS NULL))) AND (NOT ("x" = :p3)))'
+        '((("users"."id" = :p0) AND (("users"."kind" IN (:p1, :p2)) OR ("users"."gone" IS NULL)))'
+        ' AND (NOT ("users"."x" = :p3)))'
     )
     kinds = [type(value).__name__ for value in entries(where["values"]).values()]
     assert kinds == ["NodeVariable", "Constant", "Constant", "NodeVariable"]
     changes = {column: entries(change) for column, change in entries(request["set"]).items()}
     assert {column: change["sql"].value for column, change in changes.items()} == {
-        "balance": '("balance" - :p0)',
+        "balance": '("users"."balance" - :p0)',
         "note": ":p0",
         "state": ":p0",
-        "rate": '(:p0 * "factor")',
+        "rate": '(:p0 * "users"."factor")',
     }
     assert isinstance(entries(changes["note"]["values"])["p0"], ir.TemplateText)
 
 
 def test_where_may_be_a_mapping() -> None:
     step = effect("operation: database_update, table: t, where: {id: '{s}', gone: null}, set: {a: 1}", "database.*")
-    assert entries(entries(step.request)["where"])["sql"].value == '"id" = :p0 AND "gone" IS NULL'
+    assert entries(entries(step.request)["where"])["sql"].value == '"t"."id" = :p0 AND "t"."gone" IS NULL'
 
 
 def test_a_call_of_a_server() -> None:

@@ -234,15 +234,7 @@ def test_hostile_texts_in_a_file_stay_texts(number: int) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(number, marks=pytest.mark.xfail(strict=True, reason="a comment keeps the zero character"))
-        if text == "\0"
-        else number
-        for number, text in enumerate(TEXTS)
-    ],
-)
+@pytest.mark.parametrize("number", range(len(TEXTS)))
 def test_hostile_texts_in_generated_source(number: int) -> None:
     """The source that `vesper compile` writes has the same tree with any text: only constants differ."""
     node = judged(written(filled(TEMPLATE, TEXTS[number])))

@@ -271,6 +271,8 @@ def _remark(node: ast.AST) -> Iterator[tuple[str, str]]:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if name in _SEVERITIES and texts and isinstance(node.args[0], ast.Constant):
         yield texts[0], _SEVERITIES[name]
+    elif name == "_wrong" and texts and isinstance(node.args[0], ast.Constant):
+        yield texts[0], "error"
     elif name == "mark" and texts and isinstance(node.args[0], ast.Name) and node.args[0].id in _NAMES:
         yield texts[0], _NAMES[node.args[0].id]
     keywords = {keyword.arg: keyword.value for keyword in node.keywords}

@@ -158,18 +158,19 @@ class EffectLowering:
             self.state.error("wrong_form", "`set` maps columns to values", changes.path, value=True)
             return map_of({}), [], ANY
         values = {
-            column: self._change(column, item, (*changes.path, column), scope) for column, item in changes.value.items()
+            column: self._change(column, item, (*changes.path, column), scope, table)
+            for column, item in changes.value.items()
         }
         request = map_of(
             {
                 "table": Constant(type=STRING, value=table),
-                "where": self.sql.where(where.value, where.path, scope),
+                "where": self.sql.where(where.value, where.path, scope, table),
                 "set": map_of(values),
             }
         )
         return request, [f"database.write.{table}"] if table else [], ANY
 
-    def _change(self, column: str, value: Any, path: Path, scope: NameScope) -> TypedExpression:
+    def _change(self, column: str, value: Any, path: Path, scope: NameScope, table: str) -> TypedExpression:
         """The new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
         if isinstance(value, dict) and list(value) == ["expression"]:
             value, path, is_row = value["expression"], (*path, "expression"), True
@@ -183,7 +184,7 @@ class EffectLowering:
                 if is_row:
                     self.state.syntax(error, TextSite(path))
             if term is not None and (is_row or mentions_column(term, column)):
-                return self.sql.row(term, TextSite(path), scope)
+                return self.sql.row(term, TextSite(path), scope, table)
         bound = map_of({"p0": self.typing.value(value, path, scope)})
         return map_of({"sql": Constant(type=STRING, value=":p0"), "values": bound})
 

@@ -74,6 +74,7 @@ class Sql:
     def __init__(self, state: CheckState, typing: Typing) -> None:
         self.state = state
         self.typing = typing
+        self._table = ""  # of the expression that is being written
 
     # ------------------------------------------------------------ queries
     def query_of(
@@ -96,19 +97,23 @@ class Sql:
             parts.append(f"\x00{name}\x00")
         query = "".join(parts)
         query = re.sub(r"(['\"])\x00(p\d+)\x00\1", "\x00\\2\x00", query)
-        self._check_quotes(query, path)
+        self._check_quotes(query, text, path)
         query = self._named(query, named, values, path)
         return re.sub("\x00(p\\d+)\x00", r":\1", query), values
 
-    def _check_quotes(self, query: str, path: Path) -> None:
+    def _check_quotes(self, query: str, text: str, path: Path) -> None:
+        """`query` has marks for the placeholders of `text`."""
         for quoted in re.finditer(r"'(?:[^']|'')*'|\"[^\"]*\"", query):
             if "\x00" in quoted[0]:
-                self.state.error(
+                number = int(quoted[0].partition("\x00p")[2].partition("\x00")[0])
+                places = [match.start() for match in re.finditer(r"(?<!\{)\{(?!\{)", text)]
+                self.state.mark(
+                    ERROR,
                     "unbound_placeholder",
                     "a placeholder inside a quoted text is not bound",
-                    path,
+                    TextSite(path),
+                    places[number] if number < len(places) else 0,
                     hint="write the placeholder alone: its value needs no quotes",
-                    value=True,
                 )
                 return
 
@@ -135,7 +140,7 @@ class Sql:
         return query
 
     # ------------------------------------------------------------ rows
-    def where(self, value: object, path: Path, scope: NameScope) -> TypedExpression:
+    def where(self, value: object, path: Path, scope: NameScope, table: str) -> TypedExpression:
         """The condition of an update: a mapping of columns to values, or an expression over the row."""
         if isinstance(value, dict) and value:
             values: dict[str, TypedExpression] = {}
@@ -143,11 +148,11 @@ class Sql:
             for column, item in value.items():
                 expression = self.typing.value(item, (*path, column), scope)
                 if isinstance(expression, Constant) and expression.value is None:
-                    parts.append(f"{_quoted(column)} IS NULL")
+                    parts.append(f"{_column(table, column)} IS NULL")
                     continue
                 name = f"p{len(values)}"
                 values[name] = expression
-                parts.append(f"{_quoted(column)} = :{name}")
+                parts.append(f"{_column(table, column)} = :{name}")
             return _sql(" AND ".join(parts), values)
         if not isinstance(value, str):
             self.state.error("wrong_form", "`where` maps columns to values, or is a condition", path, value=True)
@@ -158,17 +163,18 @@ class Sql:
         except ParseError as error:
             self.state.syntax(error, site)
             return _sql("1 = 0", {})
-        return self.row(term, site, scope)
+        return self.row(term, site, scope, table)
 
-    def row(self, term: Term, site: TextSite, scope: NameScope) -> TypedExpression:
+    def row(self, term: Term, site: TextSite, scope: NameScope, table: str) -> TypedExpression:
         """An expression over the columns of a row."""
         values: dict[str, TypedExpression] = {}
+        self._table = table
         return _sql(self._row(term, site, scope, values), values)
 
     def _row(self, term: Term, site: TextSite, scope: NameScope, values: dict[str, TypedExpression]) -> str:
         match term:
             case NameTerm():
-                return _quoted(term.name)
+                return _column(self._table, term.name)
             case MemberTerm(target=NameTerm() as table):
                 return f"{_quoted(table.name)}.{_quoted(term.name)}"
             case PlaceholderTerm():
@@ -218,6 +224,11 @@ class Sql:
 
 def _sql(text: str, values: dict[str, TypedExpression]) -> TypedExpression:
     return map_of({"sql": Constant(type=STRING, value=text), "values": map_of(values)})
+
+
+def _column(table: str, name: str) -> str:
+    """A column with its table: SQLite would read an unknown name in double quotes that stands alone as a text."""
+    return f"{_quoted(table)}.{_quoted(name)}" if table and "." not in name else _quoted(name)
 
 
 def _quoted(name: str) -> str:

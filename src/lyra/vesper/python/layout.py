@@ -44,7 +44,7 @@ class SourceComment(ast.Pass):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.text = " ".join(text.split())
+        self.text = " ".join(text.replace("\0", " ").split())
 
 
 def string_literal(text: str) -> str:

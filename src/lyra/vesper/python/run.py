@@ -21,7 +21,8 @@ __all__ = ["PythonProgram", "compile_program", "run", "start"]
 
 PATH: Final = "python"
 _KEPT_MAX: Final = 1024
-_compiled: Final[dict[str, tuple[NodeProgram, PythonProgram]]] = {}  # by digest
+_LAYOUTS_MAX: Final = 4  # programs of one digest: they differ in the places of their steps alone
+_compiled: Final[dict[str, tuple[tuple[NodeProgram, PythonProgram], ...]]] = {}  # by digest, the newest first
 
 
 class PythonProgram:
@@ -99,14 +100,18 @@ def _too_large(state: NodeRun | None) -> Outcome:
 
 
 def compile_program(program: NodeProgram) -> PythonProgram:
-    """The compiled program; the same for the same digest."""
-    kept = _compiled.get(program.digest)
-    if kept is not None and (kept[0] is program or kept[0] == program):
-        return kept[1]
+    """The compiled program; the same for the same program."""
+    kept = _compiled.get(program.digest, ())
+    for known, compiled in kept:
+        if known is program:
+            return compiled
+    for known, compiled in kept:
+        if known == program:
+            return compiled
     compiled = PythonProgram(program)
     while len(_compiled) >= _KEPT_MAX:
         _compiled.pop(next(iter(_compiled)), None)
-    _compiled[program.digest] = program, compiled
+    _compiled[program.digest] = ((program, compiled), *kept[: _LAYOUTS_MAX - 1])
     return compiled
 
 
