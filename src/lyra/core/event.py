@@ -116,6 +116,8 @@ KINDS: Final[dict[str, str]] = {
     "vesper.mode": "a node has another mode, and why",
     "vesper.compared": "executions of a node were counted, and how many of them were compared without a difference",
     "vesper.diverged": "two paths of a node gave different answers for the same inputs",
+    "vesper.audited": "executions of nodes ended, and how: as much as the nodes' audit levels say",
+    "vesper.traced": "an execution of a node was stored, so that it can be replayed",
     "vesper.transition": "an entity of a state machine moved to another state",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",
     "store.waiting": "the store is another kernel's, which may be dead: this one waits for the end of the lease",

@@ -2,7 +2,8 @@
 
 Each request becomes one Effect of the process that runs the node. What the act gives, or how it fails, is journaled, so
 that a process which is killed goes on after the last finished act; an act that was under way is made again where that
-is safe, and put to a person where it is not. `DoorEffects` logs what was performed, for the other path to replay.
+is safe, and put to a person where it is not. `DoorEffects` logs what was performed, for the other path to replay. Where
+an execution has sensitive values, the journal gets requests, responses and errors sealed (`private_effects`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from lyra.core.policies.retry import Backoff
 from lyra.core.policies.retry import Retry as KernelRetry
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
 from lyra.vesper.effects.performers import NodeWorld, perform
+from lyra.vesper.effects.private_effects import PrivateEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.values.tagged import from_json, to_json
 
@@ -33,14 +35,15 @@ _RETRIED: Final = ("overloaded", "timeout", "temporary")  # a request that is wr
 class DoorEffects:
     """The live effects of one execution."""
 
-    def __init__(self, ctx: Context, world: NodeWorld, log: EffectLog) -> None:
+    def __init__(self, ctx: Context, world: NodeWorld, log: EffectLog, private: PrivateEffects | None = None) -> None:
         self._ctx = ctx
         self._world = world
+        self._private = private
         self.log = log
 
     async def perform(self, request: EffectRequest) -> Any:
         try:
-            response = from_json(await self._ctx.do(self._act(request), request.payload, **self._options(request)))
+            response = await self._done(request)
         except CapabilityDenied as error:
             failure = EffectError("capability_denied", error.message)
         except DeadlineExceeded as error:
@@ -50,8 +53,7 @@ class DoorEffects:
         except EffectInDoubt as error:
             failure = EffectError("in_doubt", error.message)
         except EffectFailed as error:
-            kind = error.fields.get("kind") or error.code
-            failure = EffectError(str(kind), error.message, from_json(error.fields.get("facts") or {}))
+            failure = self._failure(error)
         except LyraError as error:
             failure = EffectError(error.code, error.message)
         else:
@@ -59,6 +61,20 @@ class DoorEffects:
             return response
         self.log.add(request, error=failure)
         raise failure
+
+    async def _done(self, request: EffectRequest) -> Any:
+        private, options = self._private, self._options(request)
+        if private is None:
+            return from_json(await self._ctx.do(self._act(request), request.payload, **options))
+        sealed = private.sealer.seal(request.payload)
+        return private.sealer.open(await self._ctx.do(private.act(request, self._world, self._ctx), sealed, **options))
+
+    def _failure(self, error: EffectFailed) -> EffectError:
+        kind, facts = str(error.fields.get("kind") or error.code), error.fields.get("facts")
+        if self._private is not None and isinstance(facts, str):
+            message, fields = self._private.sealer.open(facts)
+            return EffectError(kind, message, fields)
+        return EffectError(kind, error.message, from_json(facts or {}))
 
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         return await asyncio.gather(*coroutines, return_exceptions=True)

@@ -221,3 +221,4 @@ class NodeProgram(msgspec.Struct, frozen=True):
     limits: NodeLimits = NodeLimits()
     pure: bool = True  # no step acts outside
     idempotency_key: str = ""  # the input of that name, if there is one
+    audit: str = ""  # none, basic or detailed; empty: the file says nothing

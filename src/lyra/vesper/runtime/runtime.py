@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -48,12 +48,24 @@ from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
+from lyra.vesper.runtime.privacy import (
+    Privacy,
+    redacted_differences,
+    redacted_fields,
+    redacted_outcome,
+    redaction_of,
+    sensitive_inputs,
+)
+from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeFailure, Outcome
+from lyra.vesper.values.redaction import Redaction
 from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
+    from lyra.vesper.effects.replay import EffectRecord
     from lyra.vesper.evidence.differential import ComparisonReport
+    from lyra.vesper.evidence.traces import StoredTrace
     from lyra.vesper.ir.program import NodeProgram
 
 __all__ = ["Runtime"]
@@ -92,6 +104,8 @@ class Runtime:
         self.state = EvidenceState()
         self._machines = MachineState()
         self._counters = Counters()
+        self.privacy = Privacy(is_durable=self._store != "memory")
+        self._records = ExecutionRecords(self.privacy, self._write)
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
         self._numbers = count(1)
@@ -111,8 +125,9 @@ class Runtime:
         mode: str | None = None,
         *,
         ambient: Mapping[str, Any] | None = None,
+        trace: bool = False,
     ) -> Outcome:
-        """Execute a node; `mode` for this one time."""
+        """Execute a node; `mode` for this one time. With `trace`, a pure node too can be replayed by its trace id."""
         program = self.program(node)
         name = mode if mode is not None else self._mode_of(program)
         number = next(self._numbers)
@@ -126,8 +141,13 @@ class Runtime:
                 ambient=ambient or {},
             )
             outcome = self._pure(program, inputs, execution, name, way)
+            if trace:
+                self._records.trace_pure(program, node.document.text, inputs, execution, outcome, name)
         else:
             outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {})
+            trace_id = outcome.trace_id or trace_id
+        if outcome.error is not None:
+            outcome = redacted_outcome(program, inputs, outcome)
         force_setattr(outcome, "trace_id", trace_id)
         return outcome
 
@@ -150,7 +170,8 @@ class Runtime:
         refusal = self._refusal(program)
         if refusal is not None:
             return refusal
-        return _outcome(self._thread.call(lambda kernel: self._effectful(kernel, program, order)))
+        key = kept.get(program.idempotency_key) if program.idempotency_key else None
+        return self._thread.call(lambda kernel: self._effectful(kernel, program, order, key))
 
     def _order(
         self,
@@ -161,11 +182,21 @@ class Runtime:
         way: Route,
         trace_id: str,
         ambient: Mapping[str, Any],
+        hidden: frozenset[str] = frozenset(),
     ) -> ExecutionOrder:
+        """The order of an execution; `inputs` are as `to_json` gives them. Of a private node they are sealed."""
+        sealed = ""
+        if self.privacy.is_private(program, hidden):
+            values = from_json(inputs)
+            sealed = self.privacy.sealer.seal([values, dict(ambient)])
+            inputs = redacted_fields(program, values, redaction_of(program, values, hidden), hidden)
+            ambient = {}
         return ExecutionOrder(
             source=node.document.text,
             digest=program.digest,
             inputs=inputs,
+            sealed=sealed,
+            hidden=sorted(hidden),
             now=SystemClock.now(),
             trace_id=trace_id,
             mode=mode,
@@ -175,7 +206,13 @@ class Runtime:
         )
 
     def _pure(
-        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, mode: str, way: Route
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        mode: str,
+        way: Route,
+        hidden: frozenset[str] = frozenset(),
     ) -> Outcome:
         """Run a node without effects, here and now."""
         path = way.live
@@ -185,20 +222,30 @@ class Runtime:
         except Exception as error:
             if path != "direct":
                 raise
-            self._diverged(program, inputs, execution, mode, [broken(error)])
+            self._diverged(program, inputs, execution, mode, [broken(error)], hidden)
             path = "python"
             outcome = self.paths[path].run(program, inputs, execution)
         else:
             if way.compare == "now":
-                compared = self._compare(program, inputs, execution, mode, path, outcome)
+                compared = self._compare(program, inputs, execution, mode, path, outcome, hidden)
             elif way.compare == "shadow":
-                self._queue_shadow(program, inputs, execution, mode, outcome)
+                self._queue_shadow(program, inputs, execution, mode, outcome, hidden)
         self._count(program, path, compared=compared, failed=outcome.status == "error")
+        if program.audit:
+            self._records.audit_pure(program, inputs, outcome, mode, execution.trace_id, hidden)
         return outcome
 
-    async def _effectful(self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder) -> Any:
+    def opened(self, order: ExecutionOrder) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The inputs and the ambient objects of an order."""
+        if not order.sealed:
+            return from_json(order.inputs), order.ambient
+        inputs, ambient = self.privacy.sealer.open(order.sealed)
+        return inputs, ambient
+
+    async def _effectful(self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder, key: Any) -> Outcome:
         """The outcome of the process that executes this order, or of an earlier one with the same key."""
-        key = order.inputs.get(program.idempotency_key) if program.idempotency_key else None
+        if key is not None and program.idempotency_key in sensitive_inputs(program):
+            key = self.privacy.sealer.digest(key)
         pid = None if key is None else _pid(program, key)
         handle = kernel.spawn(node_process, order, pid=pid, grant=self.grant)
         ended = await handle.wait()
@@ -207,10 +254,17 @@ class Runtime:
         result = ended.result
         if result["inputs"] != inputs_digest(order):
             message = f"{program.idempotency_key} was used before, with other inputs"
-            return self.outcome_data(_failed("invalid_input", message, phase="input"))
+            return _failed("invalid_input", message, phase="input")
+        outcome = self._outcome(result)
+        self._count(program, outcome.path, compared=False, failed=outcome.status == "error")
+        return outcome
+
+    def _outcome(self, result: Mapping[str, Any]) -> Outcome:
+        """The outcome of a process. An execution that shares an earlier one has the trace id of that."""
         data = result["outcome"]
-        self._count(program, data["path"], compared=False, failed=data["status"] == "error")
-        return data
+        outcome = _outcome(self.privacy.sealer.open(data) if isinstance(data, str) else data)
+        force_setattr(outcome, "trace_id", str(result.get("trace_id", "")))
+        return outcome
 
     def _refusal(self, program: NodeProgram) -> Outcome | None:
         """The outcome of a node that needs a right it has not got, before its first step."""
@@ -231,6 +285,7 @@ class Runtime:
         mode: str,
         live: str,
         outcome: Outcome,
+        hidden: frozenset[str] = frozenset(),
     ) -> bool:
         """Run the other path of a node without effects; whether both agree."""
         other = "direct" if live == "python" else "python"
@@ -240,7 +295,7 @@ class Runtime:
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
             differences = [broken(error)]
         if differences:
-            self._diverged(program, inputs, execution, mode, differences)
+            self._diverged(program, inputs, execution, mode, differences, hidden)
         return not differences
 
     def compared(
@@ -248,13 +303,17 @@ class Runtime:
     ) -> None:
         """The process of a node ran both paths."""
         if differences:
-            self._diverged(program, from_json(order.inputs), execution, order.mode, differences)
+            self._diverged(program, self.opened(order)[0], execution, order.mode, differences, order.hidden)
         else:
             self._counters.add(program.node_id, program.digest, compared=True)
 
     def broke(self, program: NodeProgram, order: ExecutionOrder, execution: Execution, error: Exception) -> None:
         """The direct path of a process raised where it was live."""
-        self._diverged(program, from_json(order.inputs), execution, order.mode, [broken(error)])
+        self._diverged(program, self.opened(order)[0], execution, order.mode, [broken(error)], order.hidden)
+
+    def ended(self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]) -> None:
+        """The process of a node is about to end: write its audit row and its trace."""
+        self._records.process_ended(program, order, *self.opened(order), outcome, effects)
 
     def _diverged(
         self,
@@ -263,13 +322,15 @@ class Runtime:
         execution: Execution,
         mode: str,
         differences: list[dict[str, Any]],
+        hidden: Collection[str] = (),
     ) -> None:
+        redaction = redaction_of(program, inputs, hidden)
         row = {
             "node": program.node_id,
             "digest": program.digest,
             "mode": mode,
-            "inputs": _redacted(program, inputs),
-            "differences": [dict(difference) for difference in differences[:20]],
+            "inputs": redacted_fields(program, inputs, redaction, hidden),
+            "differences": redacted_differences(program, differences[:20], redaction),
             "reproducible": program.pure and self._happens_again(program, inputs, execution),
             "trace_id": execution.trace_id,
         }
@@ -295,8 +356,8 @@ class Runtime:
 
     def _work_off(self) -> None:
         while (work := self._shadows.get()) is not None:
-            program, inputs, execution, mode, outcome = work
-            if self._compare(program, inputs, execution, mode, "python", outcome):
+            program, inputs, execution, mode, outcome, hidden = work
+            if self._compare(program, inputs, execution, mode, "python", outcome, hidden):
                 self._counters.add(program.node_id, program.digest, compared=True)
             self._shadows.task_done()
         self._shadows.task_done()
@@ -360,7 +421,7 @@ class Runtime:
             row = {
                 **head,
                 "mode": "verify",
-                "inputs": None if shown is None else _redacted(program, shown.shrunk),
+                "inputs": None if shown is None else redacted_fields(program, shown.shrunk, Redaction(())),
                 "differences": [] if shown is None else shown.differences[:20],
                 "reproducible": True,
                 "trace_id": "",
@@ -386,16 +447,18 @@ class Runtime:
         """Write what was counted, and wait until it is durable."""
         for row in self._counters.take():
             self._write("vesper.compared", row)
+        self._records.flush()
 
-    def _write(self, kind: str, row: dict[str, Any]) -> None:
+    def _write(self, kind: str, row: dict[str, Any], state: Any = None) -> None:
         """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
         kernel = self._thread.kernel
+        state = self.state if state is None else state
         if kernel.core.thread == threading.get_ident():
-            kernel.core.fact(self.state, "", kind, row)
+            kernel.core.fact(state, "", kind, row)
             return
 
         async def write(kernel: Kernel) -> None:
-            kernel.core.fact(self.state, "", kind, row)
+            kernel.core.fact(state, "", kind, row)
             await kernel.durable()
 
         self._thread.call(write)
@@ -452,7 +515,7 @@ class Runtime:
         self.close()
 
     def _make_kernel(self) -> Kernel:
-        seams = Seams(states=(self.state, self._machines))
+        seams = Seams(states=(self.state, self._machines, *self._records.states))
         kernel = Kernel(_space(self._store), programs=[node_process], seams=seams)
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel
@@ -460,7 +523,7 @@ class Runtime:
         self.world.call_node = self._call_node
         return kernel
 
-    async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str) -> Any:
+    async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str, hidden: frozenset[str]) -> Any:
         """Execute another node for one, in its own mode."""
         node = self._nodes.find(node_id)
         if node is None:
@@ -469,12 +532,13 @@ class Runtime:
         mode = self.mode(node)
         number = next(self._numbers)
         way = route(mode_named(mode), program.node_id, inputs, number)
-        order = self._order(node, program, to_json(dict(inputs)), mode, way, f"{self._trace}{number}", {})
+        order = self._order(node, program, to_json(dict(inputs)), mode, way, f"{self._trace}{number}", {}, hidden)
         if program.pure:
-            execution = execution_of(order, self)
-            outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way)
+            execution = execution_of(order, self, {})
+            outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way, hidden)
         else:
             outcome = self._refusal(program) or await self._called(order, key)
+        outcome = redacted_outcome(program, inputs, outcome, hidden)
         if outcome.error is not None:
             raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)
         return outcome.outputs
@@ -485,7 +549,19 @@ class Runtime:
         ended = await handle.wait()
         if ended.error is not None:
             raise ended.error
-        return _outcome(ended.result["outcome"])
+        return self._outcome(ended.result)
+
+    # ------------------------------------------------------------------ what is kept of executions
+
+    def audit(self) -> list[dict[str, Any]]:
+        """The latest audit rows, the oldest first."""
+        self.settle()
+        return self._records.audit_rows()
+
+    def traces(self) -> dict[str, StoredTrace]:
+        """The executions that can be replayed, by trace id, the oldest first."""
+        self.settle()
+        return self._records.traces()
 
 
 class _Part:
@@ -513,11 +589,6 @@ def _space(store: Any) -> Any:
 def _pid(program: NodeProgram, key: Any) -> str:
     digest = hashlib.sha256(canonical([program.node_id, to_json(key)])).hexdigest()
     return f"vesper-{program.node_id}-{digest[:24]}"
-
-
-def _redacted(program: NodeProgram, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    hidden = {entry.name for entry in program.inputs if entry.sensitive}
-    return {name: "[redacted]" if name in hidden else to_json(value) for name, value in inputs.items()}
 
 
 def _outcome(data: Mapping[str, Any]) -> Outcome:

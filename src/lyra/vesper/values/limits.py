@@ -55,3 +55,12 @@ ELEMENT_BYTES: Final = 64  # what an element of an array counts for, besides the
 VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
 PATTERN_INSTRUCTIONS_MAX: Final = PATTERN_SIZE_MAX  # of a regular expression
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
+
+# ---------------------------------------------------------------- what is kept of executions
+SENSITIVE_VALUES_MAX: Final = 1_000  # values of one execution that texts are searched for; with more, all is hidden
+AUDIT_ROWS_KEPT: Final = 1_000  # in memory and in snapshots; the journal has all
+AUDIT_VALUE_CHARS_MAX: Final = 2_000  # of one input or output in an audit row
+TRACES_KEPT: Final = 200  # executions that can be replayed
+TRACE_BYTES_MAX: Final = 256 * 1024  # of one stored execution; a larger one is not stored
+TRACES_BYTES_MAX: Final = 8 * 1024 * 1024  # of all; the oldest go first
+TRACE_STEPS_MAX: Final = 10_000  # steps that a replay shows
