@@ -551,6 +551,22 @@ class Runtime:
             raise ended.error
         return self._outcome(ended.result)
 
+    def rerun(self, trace: StoredTrace, inputs: Mapping[str, Any], path: Any) -> Outcome:
+        """Execute a stored execution again as a process of its own, on the path that is handed in."""
+        program = self.program_of_source(trace.source)
+        refusal = self._refusal(program)
+        if refusal is not None:
+            return refusal
+        trace_id = f"{self._trace}{next(self._numbers)}"
+        order = self._order(
+            load(trace.source), program, to_json(dict(inputs)), trace.mode, Route("direct", ""), trace_id, {}
+        )
+        usual, self.paths["direct"] = self.paths["direct"], path
+        try:
+            return self._thread.call(lambda kernel: self._effectful(kernel, program, order, None))
+        finally:
+            self.paths["direct"] = usual
+
     # ------------------------------------------------------------------ what is kept of executions
 
     def audit(self) -> list[dict[str, Any]]:
