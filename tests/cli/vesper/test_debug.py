@@ -27,7 +27,12 @@ state_machines:
       - {from: pending, to: paid}
       - {from: paid, to: refunded}
 flow:
-  - {step: pay, operation: state_machine_transition, state_machine: order, entity: "{order_id}", from: pending, to: paid}
+  - step: pay
+    operation: state_machine_transition
+    state_machine: order
+    entity: "{order_id}"
+    from: pending
+    to: paid
   - step: refund
     operation: state_machine_transition
     state_machine: order

@@ -29,7 +29,6 @@ def vesper(lyra, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         return command(*args)
 
-    run.folder = lyra.folder
     return run
 
 
@@ -130,7 +129,7 @@ def test_effects_are_answered_from_the_journal(vesper, server):
     done = vesper("replay", trace, "--live", *outside(server), typed="edit 1 amount=7\nrun\nshow 1\n")
     assert "http.call: performed" in done.stdout
     assert "  total: 8" in done.stdout
-    assert [body["amount"] for _, body in server.requests] == ["5", "7"]
+    assert [body["amount"] for _, body in server.requests] == [5, 7]
     assert server.requests[1][1]["card"] == CARD
     assert CARD not in done.stdout
 
@@ -159,8 +158,8 @@ def test_a_parameter_of_a_request_is_edited(vesper, server):
     assert "the request has no parameter 'wrong'" in done.stdout
 
 
-def test_a_database_node_is_replayed_without_its_database(vesper, server):
-    with sqlite3.connect(vesper.folder / "cards.db") as connection:
+def test_a_database_node_is_replayed_without_its_database(vesper, server, lyra):
+    with sqlite3.connect(lyra.folder / "cards.db") as connection:
         connection.execute("CREATE TABLE cards (card TEXT, amount INTEGER)")
     trace = trace_of(vesper, "kept.vsp", {"card": CARD, "amount": 5}, *outside(server))
     done = vesper("replay", trace, typed="show 3\n")

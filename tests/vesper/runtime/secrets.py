@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from lyra import vesper
 from lyra.vesper.values.json_shape import json_shape
@@ -88,7 +89,7 @@ NODES = {"pure": PURE, "database": DATABASE, "http": HTTP}
 GRANT = ["database.write.cards", "database.read.cards", "network.http_client.pay.example"]
 
 
-def runtime(folder: str | Path, url: str, **more: object) -> vesper.Runtime:
+def runtime(folder: str | Path, url: str, **more: Any) -> vesper.Runtime:
     return vesper.Runtime(
         str(Path(folder, "lyra.db")),
         database=f"sqlite:///{folder}/cards.db",

@@ -228,3 +228,16 @@ def test_short_values_are_hidden_where_they_stand_alone():
     redaction = Redaction(["7", 12345])
     assert redaction.text("7 of 17 and 12345") == f"{REDACTED} of 17 and {REDACTED}"
     assert redaction.value({"a": [12345, True, None, 17]}) == {"a": [REDACTED, True, None, 17]}
+
+
+@pytest.mark.parametrize("mode", ["python_only", "direct_only"])
+def test_inputs_that_no_node_takes_are_an_error_and_nothing_more(mode):
+    """Hiding, auditing and storing them raises nothing."""
+    endless = []
+    endless.append(endless)
+    with vesper.Runtime() as nodes:
+        for inputs in ({"card": endless, "amount": 5}, {"card": object(), "amount": 5}, {"card": CARD, "crd": CARD}):
+            outcome = nodes.execute(vesper.load(PURE), inputs, mode, trace=True)
+            assert outcome.error.code == "invalid_input"
+            assert CARD not in repr(outcome)
+        assert CARD not in repr(nodes.audit())

@@ -19,7 +19,7 @@ from lyra.errors import SourceError
 
 if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
-    from lyra.vesper.runtime.debugger import Stop
+    from lyra.vesper.runtime.debugger import DebuggerStop
     from lyra.vesper.values.outcome import Outcome
     from lyra.vesper.values.redaction import Redaction
 
@@ -99,7 +99,7 @@ class _Screen:
         self._redaction = redaction
         self._as_json = as_json
 
-    def stopped(self, stop: Stop) -> str:
+    def stopped(self, stop: DebuggerStop) -> str:
         values = shown_values(self._program, stop.variables, self._redaction)
         notes = [self._redaction.text(note) for note in stop.notes]
         if self._as_json:

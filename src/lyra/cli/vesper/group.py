@@ -13,6 +13,7 @@ from lyra.cli.app import CommandGroup, Lazy
 __all__ = ["COMMANDS", "vesper"]
 
 COMMANDS: Final[dict[str, Lazy]] = {
+    "audit": Lazy("lyra.cli.vesper.audit", "audit", "Show which nodes were executed, and how that ended."),
     "compile": Lazy("lyra.cli.vesper.source", "compile_", "Write the generated Python of a node to a file."),
     "confidence": Lazy("lyra.cli.vesper.evidence", "confidence", "Show how sure it is that both paths agree."),
     "debug": Lazy("lyra.cli.vesper.debug", "debug", "Execute a node and stop at breakpoints."),

@@ -21,7 +21,7 @@ from lyra.cli.vesper.setup import runtime_of, runtime_options
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.vesper.runtime.replaying import ReplayedStep, Replayer
+    from lyra.vesper.runtime.replaying import NodeReplay, ReplayedStep
 
 __all__ = ["replay"]
 
@@ -51,10 +51,10 @@ def replay(
     Executions that act outside are stored always, those of pure nodes by `vesper run`. Nothing is performed again
     without --live.
     """
-    from lyra.vesper.runtime.replaying import Replayer, trace_named
+    from lyra.vesper.runtime.replaying import NodeReplay, trace_named
 
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
-        session = _Session(Replayer(runtime, trace_named(runtime, trace), is_live=live), as_json=as_json)
+        session = _Session(NodeReplay(runtime, trace_named(runtime, trace), is_live=live), as_json=as_json)
         session.begin()
         is_ok = session.commands()
     ctx.exit(0 if is_ok else 1)
@@ -63,7 +63,7 @@ def replay(
 class _Session:
     """A replay as it is shown and commanded."""
 
-    def __init__(self, replayer: Replayer, *, as_json: bool) -> None:
+    def __init__(self, replayer: NodeReplay, *, as_json: bool) -> None:
         from lyra.vesper.runtime.privacy import redaction_of
 
         self._replayer = replayer

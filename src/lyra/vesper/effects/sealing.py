@@ -6,7 +6,7 @@
 Equal values are sealed to equal texts, because a process that goes on after a crash is compared with its journal; a
 reader of the store learns that two sealed values are equal and how long they are, and nothing else. The construction is
 a synthetic initialisation vector (SIV): a keyed BLAKE2b of the value is both its nonce and its authentication code, and
-the key stream is SHAKE-256 of a second key and that nonce. Both keys are derived from the user's `store.key`, a file
+the key stream is SHAKE-256 of a second key and that nonce. Both keys are derived from the user's own key, a file
 with mode 0600 that sandboxes hide. `docs/explanation/decisions.md` gives the reasons.
 """
 

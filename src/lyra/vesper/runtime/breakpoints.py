@@ -6,8 +6,8 @@
     step:NAME                     the step is about to run
     input.amount > 10000          an expression over inputs and variables becomes true
 
-Each form is a `Breakpoint`. An expression is typed by the checker like a contract, and judged by the reference path;
-while a name in it has no value yet, it is not true.
+Each form is a `NodeBreakpoint`. An expression is typed by the checker like a contract, and judged by the reference
+path; while a name in it has no value yet, it is not true.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import BOOLEAN, without_null
 
-__all__ = ["FORMS", "Breakpoint", "breakpoint_of"]
+__all__ = ["FORMS", "NodeBreakpoint", "breakpoint_of"]
 
 FORMS: Final = "contract_violation, divergence, state_transition:A->B, step:NAME or an expression"
 _TRANSITION: Final = re.compile(r"state_transition:\s*(\S+?)\s*->\s*(\S+)")
 _WORD: Final = re.compile(r"[a-z_]+(:.*)?")
 
 
-class Breakpoint(msgspec.Struct, frozen=True):
+class NodeBreakpoint(msgspec.Struct, frozen=True):
     """A form, with what is in it."""
 
     text: str
@@ -59,28 +59,28 @@ class Breakpoint(msgspec.Struct, frozen=True):
             return False
 
 
-def breakpoint_of(text: str, node: Node, program: NodeProgram) -> Breakpoint:
+def breakpoint_of(text: str, node: Node, program: NodeProgram) -> NodeBreakpoint:
     """The breakpoint that a text asks for; ConfigError where it has none of the forms."""
     form = text.strip()
     if form in ("contract_violation", "divergence"):
-        return Breakpoint(text, form)
+        return NodeBreakpoint(text, form)
     transition = _TRANSITION.fullmatch(form)
     if transition is not None:
-        return Breakpoint(text, "state_transition", states=(transition[1], transition[2]))
+        return NodeBreakpoint(text, "state_transition", states=(transition[1], transition[2]))
     if form.startswith("step:"):
         return _at_step(text, form.removeprefix("step:").strip(), program)
     return _at_expression(text, form, node, program)
 
 
-def _at_step(text: str, name: str, program: NodeProgram) -> Breakpoint:
+def _at_step(text: str, name: str, program: NodeProgram) -> NodeBreakpoint:
     steps = steps_by_name(program)
     if name not in steps:
         hint = close_to(name, steps) or f"the steps are {', '.join(steps)}"
         raise ConfigError(f"there is no step {name!r} in {program.node_id}", hint=hint, key="--break-on")
-    return Breakpoint(text, "step", step=name)
+    return NodeBreakpoint(text, "step", step=name)
 
 
-def _at_expression(text: str, form: str, node: Node, program: NodeProgram) -> Breakpoint:
+def _at_expression(text: str, form: str, node: Node, program: NodeProgram) -> NodeBreakpoint:
     inputs = {entry.name: entry.type for entry in program.inputs}
     plain = form if "input" in inputs else re.sub(r"\binput\.", "", form)
     _, state = lower_node(node)
@@ -94,4 +94,4 @@ def _at_expression(text: str, form: str, node: Node, program: NodeProgram) -> Br
         raise ConfigError(
             f"{text!r} is no place to stop" + (f": {reason}" if reason else ""), hint=f"say {FORMS}", key="--break-on"
         )
-    return Breakpoint(text, "expression", expression=contract.expression)
+    return NodeBreakpoint(text, "expression", expression=contract.expression)

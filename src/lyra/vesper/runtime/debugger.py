@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from lyra.vesper.ir.program import NodeProgram, Step
-    from lyra.vesper.runtime.breakpoints import Breakpoint
+    from lyra.vesper.runtime.breakpoints import NodeBreakpoint
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["Debugger", "Stop"]
+__all__ = ["Debugger", "DebuggerStop"]
 
 _CONTRACTS: Final = frozenset(
     {"precondition_failed", "postcondition_failed", "invariant_failed", "validation_failed", "invalid_input"}
 )
 
 
-class Stop(msgspec.Struct, frozen=True):
+class DebuggerStop(msgspec.Struct, frozen=True):
     """Where an execution stands still, and why."""
 
     reason: str  # the form that caused it, or `step`
@@ -49,7 +49,7 @@ class Stop(msgspec.Struct, frozen=True):
 class Debugger:
     """See the module."""
 
-    def __init__(self, path: str, breakpoints: Sequence[Breakpoint], prompt: Callable[[Stop], str]) -> None:
+    def __init__(self, path: str, breakpoints: Sequence[NodeBreakpoint], prompt: Callable[[DebuggerStop], str]) -> None:
         self._breakpoints = breakpoints
         self._prompt = prompt
         self._path = WatchedPath(path, self._before)
@@ -146,7 +146,7 @@ class Debugger:
     def _stop(self, reason: str, *notes: str) -> None:
         self.stops += 1
         began = SystemClock.monotonic()
-        command = self._prompt(Stop(reason, self._location, self._variables, notes))
+        command = self._prompt(DebuggerStop(reason, self._location, self._variables, notes))
         self._waited_s += SystemClock.monotonic() - began
         self._is_stepping = command == "step"
         if command == "quit":

@@ -2,8 +2,7 @@
 
 A node is private where an input or output of it is sensitive, or where a caller hands it a sensitive value. Its orders,
 effects and outcomes are sealed in the journal, and its errors are shown without the values. The key comes from the
-user's `store.key`; a runtime whose store is memory has one of its own. Nodes without
-sensitive fields cost nothing here.
+user's key file; a runtime whose store is memory has one of its own. Nodes without sensitive fields cost nothing here.
 """
 
 from __future__ import annotations

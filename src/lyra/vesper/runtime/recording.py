@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core import codec
+from lyra.errors import LyraError
 from lyra.vesper.effects.replay import EffectRecord
 from lyra.vesper.evidence.audit import AuditState, audit_level
 from lyra.vesper.evidence.traces import StoredTrace, TraceState
@@ -154,10 +155,13 @@ def audit_row(
         "code": "" if failure is None else failure.code,
     }
     if level == "detailed":
-        redaction = redaction_of(program, inputs, hidden)
         outputs = outcome.outputs if failure is None else failure.fields
-        row["inputs"] = _cut(redacted_fields(program, inputs, redaction, hidden))
-        row["outputs"] = _cut(redacted_fields(program, outputs, redaction))
+        try:
+            redaction = redaction_of(program, inputs, hidden)
+            row["inputs"] = _cut(redacted_fields(program, inputs, redaction, hidden))
+            row["outputs"] = _cut(redacted_fields(program, outputs, redaction))
+        except (TypeError, ValueError, AttributeError, RecursionError):
+            row["inputs"] = row["outputs"] = {}  # inputs that no node takes
     return row
 
 
@@ -185,8 +189,8 @@ def trace_row(
     hidden: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """The trace of an execution; None where it is too large to be stored, or its inputs are no data."""
-    data: Any = [dict(inputs), dict(ambient), [list(msgspec.structs.astuple(record)) for record in effects]]
     try:
+        data: Any = [dict(inputs), dict(ambient), [list(msgspec.structs.astuple(record)) for record in effects]]
         is_private = privacy.is_private(program, hidden)
         kept = privacy.sealer.seal(data) if is_private else to_json(data)
         redaction = redaction_of(program, inputs, hidden)
@@ -204,7 +208,7 @@ def trace_row(
             hidden=sorted(hidden),
         )
         size = len(codec.encode(msgspec.to_builtins(trace)))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError, RecursionError, LyraError):
         return None
     if size > TRACE_BYTES_MAX:
         return None

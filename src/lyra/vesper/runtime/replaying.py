@@ -1,6 +1,6 @@
 """A stored execution run again: its steps, the values before each, and what changes would come to.
 
-`Replayer` runs the recorded inputs on the watched direct path, at the recorded time. Effects are answered from the
+`NodeReplay` runs the recorded inputs on the watched direct path, at the recorded time. Effects are answered from the
 journal where the request is the recorded one. An edit gives a value to a variable or input before a step, or to a
 parameter of that step's request. A request that is not the recorded one any more, or was never made, is refused with
 `needs_live`, unless the replay is live: then it goes through the door of a runtime, under the node's rights.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["ReplayedStep", "Replayer", "trace_named"]
+__all__ = ["NodeReplay", "ReplayedStep", "trace_named"]
 
 
 class ReplayedStep(msgspec.Struct):
@@ -57,7 +57,7 @@ def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
     return trace
 
 
-class Replayer:
+class NodeReplay:
     """See the module."""
 
     def __init__(self, runtime: Runtime, trace: StoredTrace, *, is_live: bool = False) -> None:
@@ -168,7 +168,7 @@ def _with_parameter(payload: Any, name: str, value: Any) -> Any:
 class _EditedEffects:
     """Effects that answer from the journal as far as requests are equal; other ones need a live door."""
 
-    def __init__(self, replayer: Replayer, live: Effects | None) -> None:
+    def __init__(self, replayer: NodeReplay, live: Effects | None) -> None:
         self._replayer = replayer
         self._live = live
         self._recorded = replayer.recorded

@@ -32,11 +32,14 @@ class Redaction:
     def __init__(self, values: Iterable[Any]) -> None:
         texts: set[str] = set()
         self._hides_all = False
-        for number, leaf in enumerate(_leaves(list(values))):
-            if number >= SENSITIVE_VALUES_MAX:
-                self._hides_all = True  # too many to look for: nothing is shown
-                break
-            texts.update(_spellings(leaf))
+        try:
+            for number, leaf in enumerate(_leaves(list(values))):
+                self._hides_all = number >= SENSITIVE_VALUES_MAX  # too many to look for: nothing is shown
+                if self._hides_all:
+                    break
+                texts.update(_spellings(leaf))
+        except RecursionError:
+            self._hides_all = True  # a list that holds itself
         texts.discard("")
         self._pattern = re.compile("|".join(map(_part, sorted(texts, key=len, reverse=True))), re.I) if texts else None
 
