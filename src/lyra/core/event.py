@@ -120,6 +120,8 @@ KINDS: Final[dict[str, str]] = {
     "vesper.alert": "an alert of a node: its condition became true",
     "vesper.executed": "a node was executed; its path and duration, of as many executions as its tracing samples",
     "vesper.ticked": "a scheduled job ran for a moment of its schedule, or was seen for the first time",
+    "vesper.audited": "executions of nodes ended, and how: as much as the nodes' audit levels say",
+    "vesper.traced": "an execution of a node was stored, so that it can be replayed",
     "vesper.transition": "an entity of a state machine moved to another state",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",
     "store.waiting": "the store is another kernel's, which may be dead: this one waits for the end of the lease",

@@ -38,6 +38,10 @@ class Signer:
         self._key = key
         self.key_id = blake2b(key=key, digest_size=8, person=b"lyra key id").hexdigest()
 
+    def derived(self, purpose: bytes) -> bytes:
+        """A key for another purpose (at most 16 bytes name it), from which this key cannot be found."""
+        return blake2b(key=self._key, digest_size=32, person=purpose).digest()
+
     def for_store(self, *names: str | int) -> Signatures:
         """The signatures of the store with these names; those of another store differ."""
         return Signatures(self._key, _encode([str(name).encode(errors="surrogatepass") for name in names]))

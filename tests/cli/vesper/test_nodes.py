@@ -11,6 +11,7 @@ import pytest
 
 from tests.source import PYTHONPATH
 from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request
+from tests.vesper.runtime.secrets import CARD, PURE
 
 DISCOUNT = """\
 node_id: discount_v1
@@ -247,3 +248,14 @@ testing:
         assert vesper("test", "payment.vsp", *fresh, *rights).returncode == 1  # no provider
     finally:
         server.close()
+
+
+def test_sensitive_inputs_are_not_in_the_output_of_errors(vesper):
+    """Neither as JSON nor as text."""
+    (vesper.folder / "card.vsp").write_text(PURE, encoding="utf-8")
+    inputs = json.dumps({"card": CARD, "amount": 500})
+    done = vesper("run", "card.vsp", "--input-json", inputs, "--json")
+    assert told(done)["error"]["message"] == "no 500 with [redacted]"
+    plain = vesper("run", "card.vsp", "--input-json", inputs)
+    assert "no 500 with [redacted]" in plain.stderr
+    assert CARD not in done.stdout + done.stderr + plain.stdout + plain.stderr

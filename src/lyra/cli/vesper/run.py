@@ -57,7 +57,7 @@ def run(
     nodes = repository_around(node.file)
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, nodes=nodes) as runtime:
         used = chosen or runtime.mode(node)
-        outcome = runtime.execute(node, inputs, chosen)
+        outcome = runtime.execute(node, inputs, chosen, trace=True)
         runtime.settle()
     if as_json:
         print_document(_data(outcome, path_name, used))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import datetime
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from lyra.vesper.check.types import TypeTable
 from lyra.vesper.check.walk import depth_of, parts_of
 from lyra.vesper.ir.expressions import NodeVariable
 from lyra.vesper.ir.program import Contract, EffectStep, NodeInput, NodeLimits, NodeOutput, NodeProgram, TransitionStep
-from lyra.vesper.nodes.model import ContractText, FieldDeclaration, Node
+from lyra.vesper.nodes.model import ContractText, FieldDeclaration, Node, TypeDeclaration
 from lyra.vesper.values.limits import IR_DEPTH_MAX, MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
 from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordType, ValueType
 
@@ -44,7 +45,7 @@ _ERROR_RECORD: Final = RecordType(
         RecordField("logged", BOOLEAN),
     ),
 )
-_NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "idempotent"})
+_NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "idempotent", "audit"})
 
 
 def lower_node(node: Node) -> tuple[NodeProgram, CheckState]:
@@ -108,6 +109,7 @@ class _Lowering:
             pure=not any(isinstance(part, (EffectStep, TransitionStep)) for part in parts_of((flow, node_rules))),
             idempotency_key="idempotency_key" if "idempotency_key" in names else "",
             idempotent=self.node.idempotent,
+            audit=self.node.security.audit_level,
         )
         if depth_of(program) > IR_DEPTH_MAX:
             self.state.error("limit", "an expression has too many parts", ("flow",))
@@ -142,7 +144,8 @@ class _Lowering:
 
     def _is_sensitive(self, field: FieldDeclaration) -> bool:
         listed = self.node.security.sensitive_data
-        return field.sensitive or listed is True or (isinstance(listed, tuple) and field.name in listed)
+        is_listed = listed is True or (isinstance(listed, tuple) and field.name in listed)
+        return is_listed or holds_sensitive(field, self.node.types)
 
     # ------------------------------------------------------------ contracts
     def _contracts(
@@ -191,6 +194,21 @@ class _Lowering:
         time_s = float(performance.timeout_seconds or TIME_S_DEFAULT)
         memory_mb = performance.memory_limit_mb or MEMORY_MB_DEFAULT
         return NodeLimits(time_s=min(time_s, TIME_S_MAX), memory_mb=min(memory_mb, MEMORY_MB_MAX))
+
+
+def holds_sensitive(
+    field: FieldDeclaration, types: tuple[TypeDeclaration, ...], seen: frozenset[str] = frozenset()
+) -> bool:
+    """Whether a field, or a field of a custom type in it, is declared sensitive: then the whole value is."""
+    if field.sensitive:
+        return True
+    names = set(re.findall(r"\w+", field.type)) - seen
+    return any(
+        holds_sensitive(inner, types, seen | names)
+        for declared in types
+        if declared.name in names
+        for inner in (*declared.fields, *(() if declared.base is None else (declared.base,)))
+    )
 
 
 def digest_of(program: NodeProgram) -> str:

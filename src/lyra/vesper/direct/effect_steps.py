@@ -135,11 +135,14 @@ def compile_async_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Sc
 
 def _compile_async_step(step: Step, program: NodeProgram, scope: Scope) -> RunAsync:
     compiled = _COMPILERS[type(step)](step, program, scope)
-    if not step.guards:
+    watch = scope.watch
+    if not step.guards and watch is None:
         return compiled
     is_wanted = all_hold(step.guards, scope)
 
     async def run(frame: Frame) -> Answer | None:
+        if watch is not None:
+            scope.tell(watch, step, frame)
         return await compiled(frame) if is_wanted(frame) else None
 
     return run

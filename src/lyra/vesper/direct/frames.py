@@ -11,15 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from lyra.vesper.ir.program import NodeLimits
+from lyra.vesper.ir.program import NodeLimits, Step
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = ["EFFECTS", "EXECUTION", "METER", "MISSING", "Evaluate", "Frame", "Meter", "NotSupplied", "Scope", "Slots"]
+__all__ = [
+    "EFFECTS",
+    "EXECUTION",
+    "METER",
+    "MISSING",
+    "Evaluate",
+    "Frame",
+    "Meter",
+    "NotSupplied",
+    "Scope",
+    "Slots",
+    "StepWatch",
+]
 
 Frame = list[Any]
 Evaluate = Callable[[Frame], Any]
+StepWatch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]  # a step and the values; gives values to change
 
 EXECUTION: Final = 0
 METER: Final = 1
@@ -72,10 +85,11 @@ class Meter:
 class Slots:
     """Hands out the numbers of slots, and holds the limits of the program that they belong to."""
 
-    __slots__ = ("count", "memory_max", "text_max")
+    __slots__ = ("count", "memory_max", "text_max", "watch")
 
-    def __init__(self, limits: NodeLimits) -> None:
+    def __init__(self, limits: NodeLimits, watch: StepWatch | None = None) -> None:
         self.count = 3
+        self.watch = watch
         self.memory_max = limits.memory_mb * 1024 * 1024  # bytes of one value
         self.text_max = min(TEXT_MAX, self.memory_max)
 
@@ -96,6 +110,20 @@ class Scope:
         self._slots = slots
         self.names = dict(names)
         self.guarded = guarded  # slots that may hold MISSING
+
+    @property
+    def watch(self) -> StepWatch | None:
+        """What is called before each step; None: nothing, and steps are compiled without a call."""
+        return self._slots.watch
+
+    def tell(self, watch: StepWatch, step: Step, frame: Frame) -> None:
+        """Call the watch with the values of this scope, and write the values that it gives back."""
+        known = ((name, frame[slot]) for name, slot in self.names.items())
+        values = {name: value for name, value in known if not isinstance(value, _Missing | NotSupplied)}
+        for name, value in watch(step, values).items():
+            slot = self.names.get(name)
+            if slot is not None:
+                frame[slot] = value
 
     @property
     def text_max(self) -> int:

@@ -30,7 +30,18 @@ from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.direct.contracts import Judge, all_hold, compile_contracts
 from lyra.vesper.direct.effect_steps import EffectRun, compile_async_rule, compile_async_steps, invariant_failed
 from lyra.vesper.direct.expressions import COMPILERS, compile_expression, old_name
-from lyra.vesper.direct.frames import EFFECTS, EXECUTION, METER, MISSING, Frame, Meter, NotSupplied, Scope, Slots
+from lyra.vesper.direct.frames import (
+    EFFECTS,
+    EXECUTION,
+    METER,
+    MISSING,
+    Frame,
+    Meter,
+    NotSupplied,
+    Scope,
+    Slots,
+    StepWatch,
+)
 from lyra.vesper.direct.functions import FUNCTIONS
 from lyra.vesper.direct.steps import compile_steps
 from lyra.vesper.direct.transforms import TRANSFORMS
@@ -78,9 +89,9 @@ class _InputReader:
 class DirectProgram:
     """See the module. Instances hold no state of an execution and may be used by several threads."""
 
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: NodeProgram, watch: StepWatch | None = None) -> None:
         self.program = program
-        slots = Slots(program.limits)
+        slots = Slots(program.limits, watch)
         ambient = slots.for_names(program.ambient)
         inputs = slots.for_names(declared.name for declared in program.inputs)
         self._needs_meter = needs_meter(program)

@@ -50,6 +50,19 @@ def compile_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -
 
 
 def compile_step(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
+    compiled = _compile_guarded(step, program, scope)
+    watch = scope.watch
+    if watch is None:
+        return compiled
+
+    def run(frame: Frame) -> Answer | None:
+        scope.tell(watch, step, frame)
+        return compiled(frame)
+
+    return run
+
+
+def _compile_guarded(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
     compiled = _COMPILERS[type(step)](step, program, scope)
     if not step.guards or isinstance(step, ValidateStep):
         return compiled

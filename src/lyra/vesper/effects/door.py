@@ -4,7 +4,8 @@ Each request becomes one Effect of the process that runs the node. What the act 
 that a process which is killed goes on after the last finished act; an act that was under way is made again where that
 is safe, and put to a person where it is not. `policies` says which errors are tried again and which open a circuit
 breaker; no act, no pause and no response goes beyond the limits of the execution. `DoorEffects` logs what was
-performed, for the other path to replay.
+performed, for the other path to replay. Where an execution has sensitive values, the journal gets requests, responses
+and errors sealed (`private_effects`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectF
 from lyra.kernel.base.timeouts import in_time
 from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.policies import KERNEL_STATUS, ActPolicy, kernel_retry, policies_of
+from lyra.vesper.effects.private_effects import PrivateEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.values.sizes import is_larger
 from lyra.vesper.values.tagged import from_json, to_json
@@ -37,10 +39,17 @@ class DoorEffects:
     """The live effects of one execution."""
 
     def __init__(
-        self, ctx: Context, world: NodeWorld, log: EffectLog, program: NodeProgram, time: ExecutionTime
+        self,
+        ctx: Context,
+        world: NodeWorld,
+        log: EffectLog,
+        program: NodeProgram,
+        time: ExecutionTime,
+        private: PrivateEffects | None = None,
     ) -> None:
         self._ctx = ctx
         self._world = world
+        self._private = private
         self.log = log
         self._program = program
         self._policies = policies_of(program)
@@ -52,7 +61,7 @@ class DoorEffects:
 
     async def _perform(self, request: EffectRequest) -> Any:
         try:
-            response = from_json(await self._ctx.do(self._act(request), request.payload, **self._options(request)))
+            response = await self._done(request)
         except CapabilityDenied as error:
             failure = EffectError("capability_denied", error.message)
         except DeadlineExceeded as error:
@@ -62,8 +71,7 @@ class DoorEffects:
         except EffectInDoubt as error:
             failure = EffectError("in_doubt", error.message)
         except EffectFailed as error:
-            kind = error.fields.get("kind") or error.code
-            failure = EffectError(str(kind), error.message, from_json(error.fields.get("facts") or {}))
+            failure = self._failure(error)
         except LyraError as error:
             failure = EffectError(error.code, error.message)
         else:
@@ -72,24 +80,42 @@ class DoorEffects:
         self.log.add(request, error=failure)
         raise failure
 
+    async def _done(self, request: EffectRequest) -> Any:
+        private, act, options = self._private, self._act(request), self._options(request)
+        if private is None:
+            return from_json(await self._ctx.do(act, request.payload, **options))
+        return private.sealer.open(await self._ctx.do(act, private.sealer.seal(request.payload), **options))
+
+    def _failure(self, error: EffectFailed) -> EffectError:
+        kind, facts = str(error.fields.get("kind") or error.code), error.fields.get("facts")
+        if self._private is not None and isinstance(facts, str):
+            message, fields = self._private.sealer.open(facts)
+            return EffectError(kind, message, fields)
+        return EffectError(kind, error.message, from_json(facts or {}))
+
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         return await asyncio.gather(*coroutines, return_exceptions=True)
 
     def _act(self, request: EffectRequest) -> Any:
+        private = self._private
         tries = 0
 
         async def act(payload: Any, *, idempotency_key: str) -> Any:  # noqa: ARG001 (the journal compares it)
             nonlocal tries
             tries += 1
             try:
-                return to_json(await self._performed(request, request.idempotency_key or idempotency_key))
+                response = await self._performed(request, request.idempotency_key or idempotency_key)
+                return to_json(response) if private is None else private.sealer.seal(response)
             except EffectError as error:
-                raise EffectFailed(
-                    error.message or error.kind,
-                    kind=error.kind,
-                    status=self._kernel_status(request, error, tries),
-                    facts=to_json(error.fields),
-                ) from error
+                status = self._kernel_status(request, error, tries)
+                if private is not None:
+                    raise private.failed(error, status) from None
+                facts = to_json(error.fields)
+                raise EffectFailed(error.message or error.kind, kind=error.kind, status=status, facts=facts) from error
+            except Exception as error:
+                if private is None:
+                    raise
+                raise private.failed(private.effect_error(error), KERNEL_STATUS["ends"]) from None
 
         return act
 
@@ -99,7 +125,8 @@ class DoorEffects:
         if left_s <= 0.0:
             raise EffectError("timeout", "the node has used its time")
         limit_s = left_s if request.timeout_s is None else min(request.timeout_s, left_s)
-        work = perform(self._world, request, self._ctx.grant, key)
+        do = perform if self._private is None else self._private.perform
+        work = do(self._world, request, self._ctx.grant, key)
         try:
             response = await in_time(self._ctx.own_process.core.clock, work, limit_s, request.step)
         except DeadlineExceeded as error:

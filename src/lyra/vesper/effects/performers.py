@@ -49,7 +49,7 @@ class NodeWorld:
         self.agents = dict(agents or {})
         self.kernel: Kernel  # set when the runtime has started
         self.machines: Machines
-        self.call_node: Callable[[str, Mapping[str, Any], str, Grant], Awaitable[Any]]
+        self.call_node: Callable[[str, Mapping[str, Any], str, Grant, frozenset[str]], Awaitable[Any]]
 
     def may_repeat(self, request: EffectRequest) -> bool:
         """Whether an act that a crash interrupted is simply made again."""
@@ -113,7 +113,7 @@ async def _transition(world: NodeWorld, request: EffectRequest, grant: Grant, ke
 
 async def _call_node(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
     payload = request.payload
-    return await world.call_node(str(payload["node_id"]), payload.get("parameters") or {}, key, grant)
+    return await world.call_node(str(payload["node_id"]), payload.get("parameters") or {}, key, grant, frozenset())
 
 
 async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001

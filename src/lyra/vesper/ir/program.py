@@ -223,3 +223,4 @@ class NodeProgram(msgspec.Struct, frozen=True):
     pure: bool = True  # no step acts outside
     idempotency_key: str = ""  # the input of that name, if there is one
     idempotent: bool = False  # its results may be kept
+    audit: str = ""  # none, basic or detailed; empty: the file says nothing

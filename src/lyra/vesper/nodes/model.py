@@ -160,7 +160,7 @@ class Security(msgspec.Struct, frozen=True):
     capabilities_required: tuple[str, ...] = ()
     denied_capabilities: tuple[str, ...] = ()
     sensitive_data: tuple[str, ...] | bool = ()  # names of fields, or true for all
-    audit_level: str = "basic"
+    audit_level: str = ""  # none, basic or detailed; empty: not said
     compliance: tuple[str, ...] = ()
 
 

@@ -14,6 +14,7 @@ from lyra.vesper.effects.request import Effects
 from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.python.generate import Generated, generate
 from lyra.vesper.python.running import NodeRun
+from lyra.vesper.python.watched import WATCH_NAME, PythonWatch, watch_steps
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
 
@@ -30,10 +31,12 @@ class PythonProgram:
 
     __slots__ = ("_known", "_required", "function", "generated", "program")
 
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: NodeProgram, watch: PythonWatch | None = None) -> None:
         self.program = program
         self.generated: Generated = generate(program)
-        self.function: Callable[..., Any] = _loaded(program, self.generated)
+        if watch is not None:
+            watch_steps(self.generated.tree, program)
+        self.function: Callable[..., Any] = _loaded(program, self.generated, watch)
         self._known = self.generated.parameters
         self._required = tuple(item.name for item in program.inputs if item.required)
 
@@ -77,10 +80,12 @@ class PythonProgram:
         return words
 
 
-def _loaded(program: NodeProgram, generated: Generated) -> Callable[..., Any]:
+def _loaded(program: NodeProgram, generated: Generated, watch: PythonWatch | None) -> Callable[..., Any]:
     """The function of a generated tree."""
     code = compile(generated.tree, f"<vesper {program.node_id}>", "exec")
     space: dict[str, Any] = {"__name__": f"vesper_{generated.function}"}
+    if watch is not None:
+        space[WATCH_NAME] = watch
     exec(code, space)  # noqa: S102 - a tree that the generator built, not a text
     function: Callable[..., Any] = space[generated.function]
     return function

@@ -3,12 +3,14 @@
 The process is given everything that decides what it does (the text of the node, its inputs, the time, the paths), so
 that a kernel which opens the store after a crash can go on with it: finished effects are replayed from the journal, and
 the rest is performed. The live path performs effects; the other one, where executions are compared, replays what was
-performed and is never live. If a live direct path breaks, Python goes on: it is first given what was done already.
+performed and is never live. If a live direct path breaks, Python goes on: it is first given what was done already. Of a
+node with sensitive values, inputs and outcome are sealed in the journal.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +23,6 @@ from lyra.vesper.effects.execution_time import ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.tagged import from_json
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
@@ -40,7 +41,7 @@ class ExecutionOrder(msgspec.Struct):
 
     source: str
     digest: str
-    inputs: Any  # as `values.tagged` writes them
+    inputs: Any  # as `values.tagged` writes them; sensitive ones are only in `sealed`
     now: float
     trace_id: str
     mode: str
@@ -48,6 +49,8 @@ class ExecutionOrder(msgspec.Struct):
     compare: bool
     ambient: dict[str, Any] = {}
     once: str = ""  # executions with an equal word are one
+    sealed: str = ""  # of a private node: the inputs and the ambient objects
+    hidden: list[str] = []  # inputs that the caller declares sensitive
 
 
 class _Resumed:
@@ -68,15 +71,17 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
     """Execute a node; gives its outcome as plain data, and a digest of what it was asked."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]
     program = runtime.program_of_source(order.source)
+    inputs, ambient = runtime.opened(order)
     time = ExecutionTime(program.limits.time_s, ctx.own_process.core.clock.monotonic)
-    execution = msgspec.structs.replace(execution_of(order, runtime), monotonic=time)
-    effects = DoorEffects(ctx, runtime.world, EffectLog(), program, time)
-    outcome, broken = await _live(runtime, program, order, execution, effects)
+    execution = msgspec.structs.replace(execution_of(order, runtime, ambient), monotonic=time)
+    private = runtime.privacy.effects(program, inputs, order.hidden)
+    effects = DoorEffects(ctx, runtime.world, EffectLog(), program, time, private)
+    outcome, broken = await _live(runtime, program, order, inputs, execution, effects)
     if order.compare and not broken:
         other = "direct" if order.live == "python" else "python"
         replay = ReplayEffects(effects.log)
         try:
-            second = await runtime.paths[other].start(program, from_json(order.inputs), execution, replay)
+            second = await runtime.paths[other].start(program, inputs, execution, replay)
             differences = compare(*((outcome, second) if order.live == "python" else (second, outcome)))
             differences += replay.mismatches()
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
@@ -84,21 +89,30 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
                 {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
             ]
         runtime.compared(program, order, execution, differences)
-    return {"outcome": runtime.outcome_data(outcome), "inputs": inputs_digest(order)}
+    runtime.ended(program, order, outcome, effects.log.records)
+    data: Any = runtime.outcome_data(outcome)
+    if private is not None:
+        data = private.sealer.seal(data)
+    return {"outcome": data, "inputs": inputs_digest(order), "trace_id": order.trace_id}
 
 
 async def _live(
-    runtime: Runtime, program: NodeProgram, order: ExecutionOrder, execution: Execution, effects: DoorEffects
+    runtime: Runtime,
+    program: NodeProgram,
+    order: ExecutionOrder,
+    inputs: Mapping[str, Any],
+    execution: Execution,
+    effects: DoorEffects,
 ) -> tuple[Outcome, bool]:
     """The outcome of the live path, and whether the direct path broke and Python went on."""
     try:
-        return await runtime.paths[order.live].start(program, from_json(order.inputs), execution, effects), False
+        return await runtime.paths[order.live].start(program, inputs, execution, effects), False
     except Exception as error:
         if order.live != "direct":
             raise
         runtime.broke(program, order, execution, error)
         resumed = _Resumed(effects.log.copy(), effects)
-        return await runtime.paths["python"].start(program, from_json(order.inputs), execution, resumed), True
+        return await runtime.paths["python"].start(program, inputs, execution, resumed), True
 
 
 def broken(error: Exception) -> dict[str, Any]:
@@ -108,13 +122,14 @@ def broken(error: Exception) -> dict[str, Any]:
 
 def inputs_digest(order: ExecutionOrder) -> str:
     """By which an execution is told from another with the same idempotency key."""
-    return hashlib.sha256(canonical([order.digest, order.inputs])).hexdigest()[:32]
+    inputs = [order.inputs, order.sealed] if order.sealed else order.inputs
+    return hashlib.sha256(canonical([order.digest, inputs])).hexdigest()[:32]
 
 
-def execution_of(order: ExecutionOrder, runtime: Runtime) -> Execution:
+def execution_of(order: ExecutionOrder, runtime: Runtime, ambient: Mapping[str, Any]) -> Execution:
     return Execution(
         now=datetime.fromtimestamp(order.now, UTC),
         trace_id=order.trace_id,
         predicates=runtime.predicates,
-        ambient=order.ambient,
+        ambient=ambient,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import ConfigError, ContractViolation
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.runtime.privacy import redacted_outcome
 from lyra.vesper.values.execution import new_execution
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ _programs: Final[dict[str, NodeProgram]] = {}  # by the text of the node
 
 
 def execute_once(node: Node, inputs: Mapping[str, Any], path: str) -> Outcome:
-    outcome: Outcome = importlib.import_module(_MODULES[path]).run(_program(node), inputs, new_execution())
-    return outcome
+    program = _program(node)
+    outcome: Outcome = importlib.import_module(_MODULES[path]).run(program, inputs, new_execution())
+    return outcome if outcome.error is None else redacted_outcome(program, inputs, outcome)
 
 
 def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
@@ -43,6 +45,7 @@ def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
         outcome: Outcome = run(program, given, new_execution())
         failure = outcome.error
         if failure is not None:
+            failure = redacted_outcome(program, given, outcome).error or failure
             raise ContractViolation(
                 failure.message or failure.code, kind=failure.code, expression=failure.phase, values=failure.fields
             )

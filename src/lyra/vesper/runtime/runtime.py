@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -51,16 +51,28 @@ from lyra.vesper.runtime.event_entry import EventEntry
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
+from lyra.vesper.runtime.privacy import (
+    Privacy,
+    redacted_differences,
+    redacted_fields,
+    redacted_outcome,
+    redaction_of,
+    sensitive_inputs,
+)
 from lyra.vesper.runtime.rates import over_rate
+from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.scheduled_entry import ScheduleState
 from lyra.vesper.runtime.watch import NodeWatch, watch_of
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeFailure, Outcome
+from lyra.vesper.values.redaction import Redaction
 from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
+    from lyra.vesper.effects.replay import EffectRecord
     from lyra.vesper.evidence.differential import ComparisonReport
+    from lyra.vesper.evidence.traces import StoredTrace
     from lyra.vesper.ir.program import NodeProgram
 
 __all__ = ["NodeCaller", "Runtime"]
@@ -109,6 +121,8 @@ class Runtime:
         self._stored = StoredNodes()
         self._results = open_results(results)
         self._counters = Counters()
+        self.privacy = Privacy(is_durable=self._store != "memory")
+        self._records = ExecutionRecords(self.privacy, self.write_fact)
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
         self._watches: dict[str, NodeWatch | None] = {}  # likewise
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
@@ -137,9 +151,10 @@ class Runtime:
         ambient: Mapping[str, Any] | None = None,
         once: str = "",
         caller: NodeCaller | None = None,
+        trace: bool = False,
     ) -> Outcome:
         """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution. A
-        `caller` has rights of its own in place of the runtime's."""
+        `caller` has rights of its own in place of the runtime's. With `trace`, a pure node too can be replayed."""
         program = self.program(node)
         name = mode if mode is not None else self._mode_of(program)
         settings = mode_named(name)
@@ -165,8 +180,13 @@ class Runtime:
                 ambient=ambient or {},
             )
             outcome = self._pure(program, inputs, execution, name, way, watch)
+            if trace:
+                self._records.trace_pure(program, node.document.text, inputs, execution, outcome, name)
         else:
             outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {}, once, caller)
+            trace_id = outcome.trace_id or trace_id
+        if outcome.error is not None:
+            outcome = redacted_outcome(program, inputs, outcome)
         force_setattr(outcome, "trace_id", trace_id)
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
@@ -197,8 +217,11 @@ class Runtime:
         refusal = self._refusal(program, self.grant if caller is None else caller.grant)
         if refusal is not None:
             return refusal
+        key = once or (kept.get(program.idempotency_key) if program.idempotency_key else None)
+        if key is not None and not once and program.idempotency_key in sensitive_inputs(program):
+            key = self.privacy.sealer.digest(key)
         started = SystemClock.monotonic()
-        outcome = _outcome(self._thread.call(lambda kernel: self._effectful(kernel, program, order, caller)))
+        outcome = self._thread.call(lambda kernel: self._effectful(kernel, program, order, key, caller))
         milliseconds = (SystemClock.monotonic() - started) * 1_000
         self._count(program, outcome, inputs, milliseconds, watch=self._watches[node.document.text])
         return outcome
@@ -212,11 +235,21 @@ class Runtime:
         way: Route,
         trace_id: str,
         ambient: Mapping[str, Any],
+        hidden: frozenset[str] = frozenset(),
     ) -> ExecutionOrder:
+        """The order of an execution; `inputs` are as `to_json` gives them. Of a private node they are sealed."""
+        sealed = ""
+        if self.privacy.is_private(program, hidden):
+            values = from_json(inputs)
+            sealed = self.privacy.sealer.seal([values, dict(ambient)])
+            inputs = redacted_fields(program, values, redaction_of(program, values, hidden), hidden)
+            ambient = {}
         return ExecutionOrder(
             source=node.document.text,
             digest=program.digest,
             inputs=inputs,
+            sealed=sealed,
+            hidden=sorted(hidden),
             now=SystemClock.now(),
             trace_id=trace_id,
             mode=mode,
@@ -233,6 +266,7 @@ class Runtime:
         mode: str,
         way: Route,
         watch: NodeWatch | None = None,
+        hidden: frozenset[str] = frozenset(),
     ) -> Outcome:
         """Run a node without effects, here and now."""
         path = way.live
@@ -243,24 +277,32 @@ class Runtime:
         except Exception as error:
             if path != "direct":
                 raise
-            self._diverged(program, inputs, execution, mode, [broken(error)])
+            self._diverged(program, inputs, execution, mode, [broken(error)], hidden)
             path = "python"
             outcome = self.paths[path].run(program, inputs, execution)
             milliseconds = (SystemClock.monotonic() - started) * 1_000
         else:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
             if way.compare == "now":
-                compared = self._compare(program, inputs, execution, mode, path, outcome)
+                compared = self._compare(program, inputs, execution, mode, path, outcome, hidden)
             elif way.compare == "shadow":
-                self._queue_shadow(program, inputs, execution, mode, outcome)
+                self._queue_shadow(program, inputs, execution, mode, outcome, hidden)
         self._count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
+        if program.audit:
+            self._records.audit_pure(program, inputs, outcome, mode, execution.trace_id, hidden)
         return outcome
 
+    def opened(self, order: ExecutionOrder) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The inputs and the ambient objects of an order."""
+        if not order.sealed:
+            return from_json(order.inputs), order.ambient
+        inputs, ambient = self.privacy.sealer.open(order.sealed)
+        return inputs, ambient
+
     async def _effectful(
-        self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder, caller: NodeCaller | None
-    ) -> Any:
+        self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder, key: Any, caller: NodeCaller | None = None
+    ) -> Outcome:
         """The outcome of the process that executes this order, or of an earlier one with the same key."""
-        key = order.once or (order.inputs.get(program.idempotency_key) if program.idempotency_key else None)
         called = None if caller is None else f"import-{caller.key}"
         pid = called if key is None else _pid(program, key)
         grant = self.grant if caller is None else caller.grant
@@ -271,8 +313,15 @@ class Runtime:
         result = ended.result
         if result["inputs"] != inputs_digest(order):
             message = f"{program.idempotency_key} was used before, with other inputs"
-            return self.outcome_data(_failed("invalid_input", message, phase="input"))
-        return result["outcome"]
+            return _failed("invalid_input", message, phase="input")
+        return self._outcome(result)
+
+    def _outcome(self, result: Mapping[str, Any]) -> Outcome:
+        """The outcome of a process. An execution that shares an earlier one has the trace id of that."""
+        data = result["outcome"]
+        outcome = _outcome(self.privacy.sealer.open(data) if isinstance(data, str) else data)
+        force_setattr(outcome, "trace_id", str(result.get("trace_id", "")))
+        return outcome
 
     def _refusal(self, program: NodeProgram, grant: Grant) -> Outcome | None:
         """The outcome of a node that needs a right it has not got, before its first step."""
@@ -293,6 +342,7 @@ class Runtime:
         mode: str,
         live: str,
         outcome: Outcome,
+        hidden: frozenset[str] = frozenset(),
     ) -> bool:
         """Run the other path of a node without effects; whether both agree."""
         other = "direct" if live == "python" else "python"
@@ -302,7 +352,7 @@ class Runtime:
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
             differences = [broken(error)]
         if differences:
-            self._diverged(program, inputs, execution, mode, differences)
+            self._diverged(program, inputs, execution, mode, differences, hidden)
         return not differences
 
     def compared(
@@ -310,13 +360,17 @@ class Runtime:
     ) -> None:
         """The process of a node ran both paths."""
         if differences:
-            self._diverged(program, from_json(order.inputs), execution, order.mode, differences)
+            self._diverged(program, self.opened(order)[0], execution, order.mode, differences, order.hidden)
         else:
             self._counters.compared(program.node_id, program.digest)
 
     def broke(self, program: NodeProgram, order: ExecutionOrder, execution: Execution, error: Exception) -> None:
         """The direct path of a process raised where it was live."""
-        self._diverged(program, from_json(order.inputs), execution, order.mode, [broken(error)])
+        self._diverged(program, self.opened(order)[0], execution, order.mode, [broken(error)], order.hidden)
+
+    def ended(self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]) -> None:
+        """The process of a node is about to end: write its audit row and its trace."""
+        self._records.process_ended(program, order, *self.opened(order), outcome, effects)
 
     def _diverged(
         self,
@@ -325,13 +379,15 @@ class Runtime:
         execution: Execution,
         mode: str,
         differences: list[dict[str, Any]],
+        hidden: Collection[str] = (),
     ) -> None:
+        redaction = redaction_of(program, inputs, hidden)
         row = {
             "node": program.node_id,
             "digest": program.digest,
             "mode": mode,
-            "inputs": _redacted(program, inputs),
-            "differences": [dict(difference) for difference in differences[:20]],
+            "inputs": redacted_fields(program, inputs, redaction, hidden),
+            "differences": redacted_differences(program, differences[:20], redaction),
             "reproducible": program.pure and self._happens_again(program, inputs, execution),
             "trace_id": execution.trace_id,
         }
@@ -357,8 +413,8 @@ class Runtime:
 
     def _work_off(self) -> None:
         while (work := self._shadows.get()) is not None:
-            program, inputs, execution, mode, outcome = work
-            if self._compare(program, inputs, execution, mode, "python", outcome):
+            program, inputs, execution, mode, outcome, hidden = work
+            if self._compare(program, inputs, execution, mode, "python", outcome, hidden):
                 self._counters.compared(program.node_id, program.digest)
             self._shadows.task_done()
         self._shadows.task_done()
@@ -422,7 +478,7 @@ class Runtime:
             row = {
                 **head,
                 "mode": "verify",
-                "inputs": None if shown is None else _redacted(program, shown.shrunk),
+                "inputs": None if shown is None else redacted_fields(program, shown.shrunk, Redaction(())),
                 "differences": [] if shown is None else shown.differences[:20],
                 "reproducible": True,
                 "trace_id": "",
@@ -465,11 +521,12 @@ class Runtime:
         """Write what was counted, and wait until it is durable."""
         for row in self._counters.take():
             self._write("vesper.compared", row)
+        self._records.flush()
 
     def _tell(self, kind: str, row: dict[str, Any]) -> None:
         """Write an alert, or publish a span."""
         if kind in self.state.KINDS:
-            self._write(kind, row)
+            self.write_fact(self.state, kind, row)
         else:
             self._thread.post(lambda kernel: kernel.core.publish("", kind, row))
 
@@ -563,7 +620,7 @@ class Runtime:
         self.close()
 
     def _make_kernel(self) -> Kernel:
-        seams = Seams(states=(self.state, self._machines, self._stored, self.schedule_state))
+        seams = Seams(states=(self.state, self._machines, self._stored, self.schedule_state, *self._records.states))
         kernel = Kernel(_space(self._store), programs=[node_process], seams=seams)
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel
@@ -571,7 +628,9 @@ class Runtime:
         self.world.call_node = self._call_node
         return kernel
 
-    async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str, grant: Grant) -> Any:
+    async def _call_node(
+        self, node_id: str, inputs: Mapping[str, Any], key: str, grant: Grant, hidden: frozenset[str]
+    ) -> Any:
         """Execute another node for one, in its own mode and with the caller's rights."""
         node = self.find_node(node_id)
         if node is None:
@@ -580,12 +639,13 @@ class Runtime:
         mode = self.mode(node)
         number = next(self._numbers)
         way = route(mode_named(mode), program.node_id, inputs, number)
-        order = self._order(node, program, to_json(dict(inputs)), mode, way, f"{self._trace}{number}", {})
+        order = self._order(node, program, to_json(dict(inputs)), mode, way, f"{self._trace}{number}", {}, hidden)
         if program.pure:
-            execution = execution_of(order, self)
-            outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way)
+            execution = execution_of(order, self, {})
+            outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way, None, hidden)
         else:
             outcome = self._refusal(program, grant) or await self._called(order, key, grant)
+        outcome = redacted_outcome(program, inputs, outcome, hidden)
         if outcome.error is not None:
             raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)
         return outcome.outputs
@@ -596,7 +656,35 @@ class Runtime:
         ended = await handle.wait()
         if ended.error is not None:
             raise ended.error
-        return _outcome(ended.result["outcome"])
+        return self._outcome(ended.result)
+
+    def rerun(self, trace: StoredTrace, inputs: Mapping[str, Any], path: Any) -> Outcome:
+        """Execute a stored execution again as a process of its own, on the path that is handed in."""
+        program = self.program_of_source(trace.source)
+        refusal = self._refusal(program, self.grant)
+        if refusal is not None:
+            return refusal
+        trace_id = f"{self._trace}{next(self._numbers)}"
+        order = self._order(
+            load(trace.source), program, to_json(dict(inputs)), trace.mode, Route("direct", ""), trace_id, {}
+        )
+        usual, self.paths["direct"] = self.paths["direct"], path
+        try:
+            return self._thread.call(lambda kernel: self._effectful(kernel, program, order, None))
+        finally:
+            self.paths["direct"] = usual
+
+    # ------------------------------------------------------------------ what is kept of executions
+
+    def audit(self) -> list[dict[str, Any]]:
+        """The latest audit rows, the oldest first."""
+        self.settle()
+        return self._records.audit_rows()
+
+    def traces(self) -> dict[str, StoredTrace]:
+        """The executions that can be replayed, by trace id, the oldest first."""
+        self.settle()
+        return self._records.traces()
 
 
 class _Part:
@@ -624,11 +712,6 @@ def _space(store: Any) -> Any:
 def _pid(program: NodeProgram, key: Any) -> str:
     digest = hashlib.sha256(canonical([program.node_id, to_json(key)])).hexdigest()
     return f"vesper-{program.node_id}-{digest[:24]}"
-
-
-def _redacted(program: NodeProgram, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    hidden = {entry.name for entry in program.inputs if entry.sensitive}
-    return {name: "[redacted]" if name in hidden else to_json(value) for name, value in inputs.items()}
 
 
 def _outcome(data: Mapping[str, Any]) -> Outcome:

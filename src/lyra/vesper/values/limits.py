@@ -66,3 +66,12 @@ RESULTS_MAX: Final = 10_000
 RESULT_BYTES_MAX: Final = 256 * 1024  # a larger one is not kept
 RESULTS_BYTES_MAX: Final = 64 * 1024 * 1024  # of all, in memory
 RESULTS_TIME_S: Final = 3600.0  # a result is given again for so long
+
+# ---------------------------------------------------------------- what is kept of executions
+SENSITIVE_VALUES_MAX: Final = 1_000  # values of one execution that texts are searched for; with more, all is hidden
+AUDIT_ROWS_KEPT: Final = 1_000  # in memory and in snapshots; the journal has all
+AUDIT_VALUE_CHARS_MAX: Final = 2_000  # of one input or output in an audit row
+TRACES_KEPT: Final = 200  # executions that can be replayed
+TRACE_BYTES_MAX: Final = 256 * 1024  # of one stored execution; a larger one is not stored
+TRACES_BYTES_MAX: Final = 8 * 1024 * 1024  # of all; the oldest go first
+TRACE_STEPS_MAX: Final = 10_000  # steps that a replay shows

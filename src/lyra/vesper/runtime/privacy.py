@@ -1,0 +1,121 @@
+"""What a runtime keeps secret: which values of an execution are sensitive, and the key that seals them.
+
+A node is private where an input or output of it is sensitive, or where a caller hands it a sensitive value. Its orders,
+effects and outcomes are sealed in the journal, and its errors are shown without the values. The key comes from the
+user's key file; a runtime whose store is memory has one of its own. Nodes without sensitive fields cost nothing here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lyra.core.ids import random_key
+from lyra.errors import ConfigError
+from lyra.store.signing_key import own_signer
+from lyra.vesper.effects.private_effects import PrivateEffects
+from lyra.vesper.effects.sealing import Sealer
+from lyra.vesper.values.redaction import REDACTED, Redaction
+from lyra.vesper.values.tagged import to_json
+
+if TYPE_CHECKING:
+    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["Privacy", "redacted_differences", "redacted_fields", "redacted_outcome", "redaction_of", "sensitive_inputs"]
+
+
+def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> frozenset[str]:
+    """The names of sensitive inputs; `hidden` are those that a caller declares."""
+    return frozenset(entry.name for entry in program.inputs if entry.sensitive) | frozenset(hidden)
+
+
+def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str] = ()) -> Redaction:
+    """What hides the sensitive inputs of an execution. Inputs that the node does not have are hidden with them."""
+    names = sensitive_inputs(program, hidden)
+    known = {entry.name for entry in program.inputs}
+    values = [value for name, value in inputs.items() if name in names or (names and name not in known)]
+    return Redaction(values)
+
+
+def redacted_fields(
+    program: NodeProgram, values: Mapping[str, Any], redaction: Redaction, hidden: Collection[str] = ()
+) -> dict[str, Any]:
+    """Inputs or outputs as they may be kept in plain."""
+    names = sensitive_inputs(program, hidden)
+    names |= {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
+    return {
+        redaction.text(str(name)): REDACTED if name in names else to_json(redaction.value(value))
+        for name, value in values.items()
+    }
+
+
+def redacted_differences(
+    program: NodeProgram, differences: Iterable[Mapping[str, Any]], redaction: Redaction
+) -> list[dict[str, Any]]:
+    """Differences of two paths without sensitive values; of a sensitive output only its place is kept."""
+    secret = {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
+    rows = []
+    for difference in differences:
+        row = redaction.value(dict(difference))
+        if secret & set(re.findall(r"\w+", str(difference["path"]))):
+            row |= {"python": REDACTED, "direct": REDACTED}
+        rows.append(row)
+    return rows
+
+
+def redacted_outcome(
+    program: NodeProgram, inputs: Mapping[str, Any], outcome: Outcome, hidden: Collection[str] = ()
+) -> Outcome:
+    """The outcome whose error, if there is one, tells no sensitive value."""
+    failure = outcome.error
+    if failure is None or not isinstance(inputs, Mapping):
+        return outcome
+    secret = {entry.name for entry in program.error if entry.sensitive}
+    if not sensitive_inputs(program, hidden) and not secret:
+        return outcome
+    redaction = redaction_of(program, inputs, hidden)
+    fields = {name: REDACTED if name in secret else redaction.value(value) for name, value in failure.fields.items()}
+    message = REDACTED if "message" in secret else redaction.text(failure.message)
+    shown = msgspec.structs.replace(failure, message=message, fields=fields)
+    return msgspec.structs.replace(outcome, error=shown)
+
+
+class Privacy:
+    """See the module."""
+
+    def __init__(self, *, is_durable: bool) -> None:
+        self._is_durable = is_durable
+        self._sealer: Sealer | None = None
+
+    @property
+    def sealer(self) -> Sealer:
+        if self._sealer is None:
+            signer = own_signer() if self._is_durable else None
+            if signer is None and self._is_durable:
+                raise ConfigError(
+                    "a node with sensitive values needs the user's key, and store.key cannot be made",
+                    hint="name a folder that can be written with XDG_CONFIG_HOME, or use a store in memory",
+                    key="store.key",
+                )
+            self._sealer = Sealer(random_key() if signer is None else signer.derived(b"vesper sealing"))
+        return self._sealer
+
+    def is_private(self, program: NodeProgram, hidden: Collection[str] = ()) -> bool:
+        outputs = (*program.success, *program.error)
+        return (
+            bool(hidden)
+            or any(entry.sensitive for entry in program.inputs)
+            or any(entry.sensitive for entry in outputs)
+        )
+
+    def effects(
+        self, program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str]
+    ) -> PrivateEffects | None:
+        """How the effects of an execution are kept; None where the node is not private."""
+        if not self.is_private(program, hidden):
+            return None
+        return PrivateEffects(redaction_of(program, inputs, hidden), self.sealer)

@@ -1,0 +1,223 @@
+"""What is kept of single executions: audit rows, and traces from which they can be replayed.
+
+`ExecutionRecords` holds the two durable states and writes their rows. The rows of processes are written where those
+end. Audit rows of pure nodes are gathered, by any thread, and written together, so that a small node is not held up by
+the store; those that wait are lost with a killed process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.errors import LyraError
+from lyra.vesper.effects.replay import EffectRecord
+from lyra.vesper.evidence.audit import AuditState, audit_level
+from lyra.vesper.evidence.traces import StoredTrace, TraceState
+from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redaction_of
+from lyra.vesper.values.limits import AUDIT_VALUE_CHARS_MAX, TRACE_BYTES_MAX
+from lyra.vesper.values.tagged import from_json, to_json
+
+if TYPE_CHECKING:
+    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.runtime.node_process import ExecutionOrder
+    from lyra.vesper.values.execution import Execution
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["ExecutionRecords", "audit_row", "trace_data", "trace_row"]
+
+ROWS_AT_ONCE: Final = 200  # audit rows of pure nodes that are written together
+
+
+class ExecutionRecords:
+    """See the module. `write` is given the state that a row belongs to, its kind and the row."""
+
+    def __init__(self, privacy: Privacy, write: Callable[[Any, str, dict[str, Any]], None]) -> None:
+        self._privacy = privacy
+        self._write = write
+        self._audit = AuditState()
+        self._traces = TraceState()
+        self._lock = threading.Lock()
+        self._waiting: list[dict[str, Any]] = []  # audit rows of pure nodes
+        self.states = (self._audit, self._traces)
+
+    def audit_pure(
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        outcome: Outcome,
+        mode: str,
+        trace_id: str,
+        hidden: Collection[str],
+    ) -> None:
+        row = audit_row(program, inputs, outcome, mode, trace_id, hidden)
+        if row is None:
+            return
+        with self._lock:
+            self._waiting.append(row)
+            is_full = len(self._waiting) >= ROWS_AT_ONCE
+        if is_full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the audit rows that wait."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._write(self._audit, "vesper.audited", {"rows": waiting})
+
+    def trace_pure(
+        self,
+        program: NodeProgram,
+        source: str,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        outcome: Outcome,
+        mode: str,
+    ) -> None:
+        self._store(
+            trace_row(
+                self._privacy,
+                program,
+                source,
+                inputs,
+                execution.ambient,
+                outcome,
+                now=execution.now.timestamp(),
+                mode=mode,
+                trace_id=execution.trace_id,
+            )
+        )
+
+    def process_ended(
+        self,
+        program: NodeProgram,
+        order: ExecutionOrder,
+        inputs: Mapping[str, Any],
+        ambient: Mapping[str, Any],
+        outcome: Outcome,
+        effects: Iterable[EffectRecord],
+    ) -> None:
+        row = audit_row(program, inputs, outcome, order.mode, order.trace_id, order.hidden)
+        if row is not None:
+            self._write(self._audit, "vesper.audited", {"rows": [row]})
+        self._store(
+            trace_row(
+                self._privacy,
+                program,
+                order.source,
+                inputs,
+                ambient,
+                outcome,
+                now=order.now,
+                mode=order.mode,
+                trace_id=order.trace_id,
+                effects=effects,
+                hidden=order.hidden,
+            )
+        )
+
+    def _store(self, row: dict[str, Any] | None) -> None:
+        if row is not None:
+            self._write(self._traces, "vesper.traced", row)
+
+    def audit_rows(self) -> list[dict[str, Any]]:
+        return list(self._audit.rows.values())
+
+    def traces(self) -> dict[str, StoredTrace]:
+        return dict(self._traces.traces)
+
+
+def audit_row(
+    program: NodeProgram,
+    inputs: Mapping[str, Any],
+    outcome: Outcome,
+    mode: str,
+    trace_id: str,
+    hidden: Collection[str] = (),
+) -> dict[str, Any] | None:
+    """The audit row of an execution; None where the node's level is `none`."""
+    level = audit_level(program)
+    if level == "none":
+        return None
+    failure = outcome.error
+    row: dict[str, Any] = {
+        "trace_id": trace_id,
+        "node": program.node_id,
+        "digest": program.digest,
+        "path": outcome.path,
+        "mode": mode,
+        "outcome": outcome.status,
+        "code": "" if failure is None else failure.code,
+    }
+    if level == "detailed":
+        outputs = outcome.outputs if failure is None else failure.fields
+        try:
+            redaction = redaction_of(program, inputs, hidden)
+            row["inputs"] = _cut(redacted_fields(program, inputs, redaction, hidden))
+            row["outputs"] = _cut(redacted_fields(program, outputs, redaction))
+        except (TypeError, ValueError, AttributeError, RecursionError):
+            row["inputs"] = row["outputs"] = {}  # inputs that no node takes
+    return row
+
+
+def _cut(values: dict[str, Any]) -> dict[str, Any]:
+    """The values, long ones as the beginning of their text."""
+    shown: dict[str, Any] = {}
+    for name, value in values.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        shown[name] = value if len(text) <= AUDIT_VALUE_CHARS_MAX else f"{text[:AUDIT_VALUE_CHARS_MAX]}…"
+    return shown
+
+
+def trace_row(
+    privacy: Privacy,
+    program: NodeProgram,
+    source: str,
+    inputs: Mapping[str, Any],
+    ambient: Mapping[str, Any],
+    outcome: Outcome,
+    *,
+    now: float,
+    mode: str,
+    trace_id: str,
+    effects: Iterable[EffectRecord] = (),
+    hidden: Collection[str] = (),
+) -> dict[str, Any] | None:
+    """The trace of an execution; None where it is too large to be stored, or its inputs are no data."""
+    try:
+        data: Any = [dict(inputs), dict(ambient), [list(msgspec.structs.astuple(record)) for record in effects]]
+        is_private = privacy.is_private(program, hidden)
+        kept = privacy.sealer.seal(data) if is_private else to_json(data)
+        redaction = redaction_of(program, inputs, hidden)
+        trace = StoredTrace(
+            trace_id=trace_id,
+            node=program.node_id,
+            source=source,
+            now=now,
+            mode=mode,
+            path=outcome.path,
+            status=outcome.status,
+            code="" if outcome.error is None else outcome.error.code,
+            inputs=redacted_fields(program, inputs, redaction, hidden),
+            data=kept,
+            hidden=sorted(hidden),
+        )
+        size = len(codec.encode(msgspec.to_builtins(trace)))
+    except (TypeError, ValueError, AttributeError, RecursionError, LyraError):
+        return None
+    if size > TRACE_BYTES_MAX:
+        return None
+    row: dict[str, Any] = msgspec.to_builtins(trace)
+    return {**row, "size": size}
+
+
+def trace_data(trace: StoredTrace, privacy: Privacy) -> tuple[dict[str, Any], dict[str, Any], list[EffectRecord]]:
+    """The inputs, the ambient objects and the effects of a stored execution."""
+    data = privacy.sealer.open(trace.data) if isinstance(trace.data, str) else from_json(trace.data)
+    inputs, ambient, effects = data
+    return inputs, ambient, [EffectRecord(*record) for record in effects]

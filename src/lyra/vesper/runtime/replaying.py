@@ -1,0 +1,186 @@
+"""A stored execution run again: its steps, the values before each, and what changes would come to.
+
+`NodeReplay` runs the recorded inputs on the watched direct path, at the recorded time. Effects are answered from the
+journal where the request is the recorded one. An edit gives a value to a variable or input before a step, or to a
+parameter of that step's request. A request that is not the recorded one any more, or was never made, is refused with
+`needs_live`, unless the replay is live: then it goes through the door of a runtime, under the node's rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lyra.errors import ConfigError
+from lyra.vesper.effects.replay import EffectLog, ReplayEffects
+from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.ir.program import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.reference.evaluate import StepMeter, is_true
+from lyra.vesper.runtime.recording import trace_data
+from lyra.vesper.runtime.watching import WatchedPath
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.limits import TRACE_STEPS_MAX
+from lyra.vesper.values.outcome import NodeError
+
+if TYPE_CHECKING:
+    from lyra.vesper.effects.request import Effects
+    from lyra.vesper.evidence.traces import StoredTrace
+    from lyra.vesper.runtime.runtime import Runtime
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["NodeReplay", "ReplayedStep", "trace_named"]
+
+
+class ReplayedStep(msgspec.Struct):
+    """A step of an execution, in the order of time."""
+
+    number: int
+    name: str
+    variables: dict[str, Any]  # before it
+    is_done: bool = True
+    is_skipped: bool = False
+    effects: list[str] = []  # how each request of the step was answered
+
+
+def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
+    """The stored execution; ConfigError with the nearest names where there is none."""
+    traces = runtime.traces()
+    trace = traces.get(trace_id)
+    if trace is None:
+        latest = list(traces)[-1:]
+        hint = close_to(trace_id, traces) or (f"the latest is {latest[0]}" if latest else "no execution is stored yet")
+        raise ConfigError(f"no execution {trace_id!r} is stored", hint=hint, key="TRACE")
+    return trace
+
+
+class NodeReplay:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime, trace: StoredTrace, *, is_live: bool = False) -> None:
+        self._runtime = runtime
+        self.trace = trace
+        self.program: NodeProgram = runtime.program_of_source(trace.source)
+        self.inputs, ambient, self._effects = trace_data(trace, runtime.privacy)
+        self._is_live = is_live
+        self._path = WatchedPath("direct", self._before)
+        self._execution = Execution(
+            now=datetime.fromtimestamp(trace.now, UTC),
+            trace_id=trace.trace_id,
+            predicates=runtime.predicates,
+            ambient=ambient,
+        )
+        self.edits: dict[int, dict[str, Any]] = {}  # by number of step
+        self.steps: list[ReplayedStep] = []
+        self.outcome: Outcome = self.run()
+
+    def edit(self, number: int, name: str, value: Any) -> None:
+        """Have `run` give a value to a variable, or to a parameter of the request, at a step."""
+        step = next((item for item in self.steps if item.number == number), None)
+        if step is None:
+            raise ConfigError(f"there is no step {number}", hint=f"1 to {len(self.steps)}", key="STEP")
+        acts = isinstance(self._declared(step.name), EffectStep | TransitionStep)
+        if name not in step.variables and not acts:
+            hint = close_to(name, step.variables) or f"here are {', '.join(step.variables)}"
+            raise ConfigError(f"{step.name} has no value {name!r}", hint=hint, key="NAME")
+        self.edits.setdefault(number, {})[name] = value
+
+    def run(self) -> Outcome:
+        """Run again, with the edits."""
+        self.steps = []
+        if self.program.pure:
+            self.outcome = self._path.run(self.program, self.inputs, self._execution)
+        elif self._is_live and self.edits:
+            self.outcome = self._runtime.rerun(self.trace, self.inputs, self)
+        else:
+            replay = _EditedEffects(self, None)
+            self.outcome = self._path.run(self.program, self.inputs, self._execution, replay)
+        failure = self.outcome.error
+        if self.steps and failure is not None and failure.phase not in ("input", "precondition", "postcondition"):
+            self.steps[-1].is_done = False
+        return self.outcome
+
+    async def start(
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        execution: Execution,  # noqa: ARG002 (the recorded one counts)
+        effects: Effects,
+    ) -> Outcome:
+        """Run as the direct path of a runtime: at the recorded time, with effects that may be live."""
+        self.steps = []
+        return await self._path.start(program, inputs, self._execution, _EditedEffects(self, effects))
+
+    @property
+    def recorded(self) -> ReplayEffects:
+        return ReplayEffects(EffectLog(self._effects))
+
+    def changes_of_request(self, request: EffectRequest) -> EffectRequest:
+        """The request with the edits of its step that name no variable."""
+        step = self.steps[-1]
+        edits = {key: item for key, item in self.edits.get(step.number, {}).items() if key not in step.variables}
+        payload = request.payload
+        for name, value in edits.items():
+            if name in ("timeout", "timeout_s"):
+                request = msgspec.structs.replace(request, timeout_s=float(value))
+            else:
+                payload = _with_parameter(payload, name, value)
+        return msgspec.structs.replace(request, payload=payload)
+
+    def _before(self, step: Step, variables: dict[str, Any]) -> Mapping[str, Any]:
+        number = len(self.steps) + 1
+        if number > TRACE_STEPS_MAX:
+            raise NodeError("resource_limit", f"a replay shows {TRACE_STEPS_MAX} steps")
+        changes = {name: item for name, item in self.edits.get(number, {}).items() if name in variables}
+        values = {**variables, **changes}
+        skipped = not isinstance(step, ValidateStep) and not self._is_wanted(step, values)
+        self.steps.append(ReplayedStep(number, step.name, values, is_skipped=skipped))
+        return changes
+
+    def _is_wanted(self, step: Step, values: Mapping[str, Any]) -> bool:
+        meter = StepMeter(self._execution, self.program.limits)
+        try:
+            return all(is_true(guard.expression, dict(values), meter) for guard in step.guards)
+        except (NodeError, KeyError):
+            return True
+
+    def _declared(self, name: str) -> Step:
+        from lyra.vesper.runtime.watching import steps_by_name
+
+        return steps_by_name(self.program)[name]
+
+
+def _with_parameter(payload: Any, name: str, value: Any) -> Any:
+    """The payload with another value for a parameter, wherever a request of its kind has them."""
+    for part in ("parameters", "data", "values", "headers"):
+        inner = payload.get(part)
+        if isinstance(inner, dict) and name in inner:
+            return {**payload, part: {**inner, name: value}}
+    if name in payload:
+        return {**payload, name: value}
+    known = [key for part in (payload, *payload.values()) if isinstance(part, dict) for key in part]
+    raise EffectError("unknown_parameter", f"the request has no parameter {name!r}, but {', '.join(known)}")
+
+
+class _EditedEffects:
+    """Effects that answer from the journal as far as requests are equal; other ones need a live door."""
+
+    def __init__(self, replayer: NodeReplay, live: Effects | None) -> None:
+        self._replayer = replayer
+        self._live = live
+        self._recorded = replayer.recorded
+
+    async def perform(self, request: EffectRequest) -> Any:
+        request = self._replayer.changes_of_request(request)
+        told = self._replayer.steps[-1].effects
+        if self._recorded.has(request):
+            told.append(f"{request.kind}: from the journal")
+            return await self._recorded.perform(request)
+        if self._live is None:
+            told.append(f"{request.kind}: refused, it was not recorded")
+            raise EffectError("needs_live", f"{request.step} asks for what was not recorded; say --live to perform it")
+        told.append(f"{request.kind}: performed")
+        return await self._live.perform(request)

@@ -1,0 +1,168 @@
+"""`vesper replay`: a stored execution is gone through, changed and run on, and acts outside only with --live."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import sys
+
+import pytest
+
+from tests.cli.vesper.command import VesperCommand
+from tests.cli.vesper.test_nodes import DISCOUNT
+from tests.vesper.runtime.payments import PaymentServer
+from tests.vesper.runtime.secrets import CARD, DATABASE, GRANT, HTTP
+
+GUARDED = DISCOUNT.replace(
+    "    operation: arithmetic\n", '    operation: arithmetic\n    guards: ["percent > 0"]\n'
+).replace("total: {type: decimal, scale: 2}", "total: {type: decimal, scale: 2, required: false}")
+
+
+@pytest.fixture
+def vesper(lyra, monkeypatch):
+    command = VesperCommand(lyra)
+    for name, text in (("discount", DISCOUNT), ("guarded", GUARDED), ("card", HTTP), ("kept", DATABASE)):
+        (lyra.folder / f"{name}.vsp").write_text(text, encoding="utf-8")
+
+    def run(*args, typed=""):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        return command(*args)
+
+    return run
+
+
+@pytest.fixture
+def server():
+    server = PaymentServer()
+    yield server
+    server.close()
+
+
+def trace_of(vesper, file, inputs, *args):
+    done = vesper("run", file, "--input-json", json.dumps(inputs), "--json", *args)
+    return json.loads(done.stdout)["trace_id"]
+
+
+def outside(server):
+    rights = [word for right in GRANT for word in ("--grant", right)]
+    return ["--provider", f"pay.example={server.url}", "--database", "sqlite:///cards.db", *rights]
+
+
+def test_steps_are_listed_with_their_marks(vesper):
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
+    done = vesper("replay", trace)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[0]) == (0, f"Replaying execution: {trace}")
+    assert lines[2].startswith("Timestamp: 20")
+    assert lines[3:] == ["Step 1: check_percent ✓", "Step 2: find_total ✓", "success", "  total: 8.00"]
+
+
+def test_a_failed_step_and_a_skipped_one_are_marked(vesper):
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 95})
+    assert (
+        "Step 1: check_percent ✗ (too_much)\nerror too_much: 95 percent is too much\n" in vesper("replay", trace).stdout
+    )
+    trace = trace_of(vesper, "guarded.vsp", {"price": "10.00", "percent": 0})
+    assert "Step 2: find_total –\n" in vesper("replay", trace).stdout
+
+
+def test_a_step_is_edited_and_run_on(vesper):
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
+    done = vesper("replay", trace, typed="next\nnext\nnext\nset percent=50\nrun\nshow 2\nquit\nnext\n")
+    lines = done.stdout.splitlines()
+    assert "that was the last step" in lines
+    place = lines.index("Re-executing from step 2...")
+    assert lines[place + 1 : place + 4] == ["Step 2: find_total ✓", "success", "  total: 5.00"]
+    assert "  percent: 50" in lines[place:]
+    done = vesper("replay", trace, typed="edit 1 percent=95\nrun\n")
+    assert "Step 1: check_percent ✗ (too_much)" in done.stdout
+
+
+def test_answers_are_json_on_lines(vesper):
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
+    done = vesper("replay", trace, "--json", typed="show 1\nedit 2 percent=50\nrun\nwhat\n")
+    first, shown, edited, began, second, error = map(json.loads, done.stdout.splitlines())
+    assert done.returncode == 1
+    assert [row["mark"] for row in first["steps"]] == ["✓", "✓"]
+    assert shown["variables"] == {"price": "10.00", "percent": "20"}
+    assert edited == {"message": "Step 2: percent = 50"}
+    assert began == {"message": "Re-executing from step 2..."}
+    assert second["outputs"] == {"total": "5.00"}
+    assert "no command 'what'" in error["error"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("edit 9 percent=1", "there is no step 9 (1 to 2)"),
+        ("edit x percent=1", "'x' is no number of a step"),
+        ("edit 1 percnt=1", "check_percent has no value 'percnt'"),
+        ("edit 1 percent", "'percent' is no NAME=VALUE"),
+    ],
+)
+def test_wrong_commands_are_told_and_the_replay_goes_on(vesper, typed, told):
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
+    done = vesper("replay", trace, typed=f"{typed}\nhelp\n")
+    assert done.returncode == 1
+    assert told in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("next, show")
+
+
+def test_an_unknown_trace_is_told_the_nearest(vesper):
+    assert "no execution is stored yet" in vesper("replay", "trace_x").stderr
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
+    done = vesper("replay", trace + "0")
+    assert done.returncode == 2
+    assert trace in done.stderr
+
+
+def test_effects_are_answered_from_the_journal(vesper, server):
+    """A replay performs nothing; an edit that changes a request is refused without --live and performed with it."""
+    trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    assert len(server.requests) == 1
+    done = vesper("replay", trace, typed="show 1\nedit 1 amount=7\nrun\nshow 1\n")
+    assert "http.call: from the journal" in done.stdout
+    assert "Step 1: call_server ✗" in done.stdout
+    assert "refused, it was not recorded" in done.stdout
+    assert len(server.requests) == 1
+    done = vesper("replay", trace, "--live", *outside(server), typed="edit 1 amount=7\nrun\nshow 1\n")
+    assert "http.call: performed" in done.stdout
+    assert "  total: 8" in done.stdout
+    assert [body["amount"] for _, body in server.requests] == [5, 7]
+    assert server.requests[1][1]["card"] == CARD
+    assert CARD not in done.stdout
+
+
+def test_an_edit_after_an_effect_keeps_it_replayed(vesper, server):
+    """Only what is different is live: the charge before the edited step is not made again."""
+    trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    done = vesper("replay", trace, "--live", *outside(server), typed="edit 2 amount=70\nrun\n")
+    assert "  total: 71" in done.stdout
+    assert len(server.requests) == 1
+
+
+def test_a_live_replay_needs_the_rights_of_the_node(vesper, server):
+    trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    done = vesper("replay", trace, "--live", typed="edit 1 amount=7\nrun\n")
+    assert "capability_denied" in done.stdout
+    assert len(server.requests) == 1
+
+
+def test_a_parameter_of_a_request_is_edited(vesper, server):
+    trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    done = vesper("replay", trace, "--live", *outside(server), typed="edit 1 idempotency_key=other\nrun\n")
+    assert "success" in done.stdout
+    assert server.requests[1][1]["idempotency_key"] == "other"
+    done = vesper("replay", trace, typed="edit 1 wrong=1\nrun\n")
+    assert "the request has no parameter 'wrong'" in done.stdout
+
+
+def test_a_database_node_is_replayed_without_its_database(vesper, server, lyra):
+    with sqlite3.connect(lyra.folder / "cards.db") as connection:
+        connection.execute("CREATE TABLE cards (card TEXT, amount INTEGER)")
+    trace = trace_of(vesper, "kept.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    done = vesper("replay", trace, typed="show 3\n")
+    assert done.stdout.count("✓") == 4
+    assert CARD not in done.stdout
+    assert connection.execute("SELECT count(*) FROM cards").fetchone() == (1,)
