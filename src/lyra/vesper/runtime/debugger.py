@@ -75,7 +75,7 @@ class Debugger:
 
     def start(
         self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
-    ) -> Awaitable[Outcome]:
+    ) -> Coroutine[Any, Any, Outcome]:
         return self._start(program, inputs, self._begin(program, inputs, execution), effects)
 
     async def _start(
