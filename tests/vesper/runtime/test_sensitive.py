@@ -191,7 +191,14 @@ def test_events_and_called_nodes_keep_the_value_secret(folder):
     path = f"sqlite:///{folder}/cards.db"
     with vesper.Runtime(str(folder / "lyra.db"), database=path, grant=grant, nodes=[vesper.load(CALLEE)]) as nodes:
         nodes.on_event(heard.append)
+        published = []
+
+        async def subscribe(kernel):
+            kernel.bus.subscribe("card.used", lambda message: published.append(message.payload))
+
+        nodes._thread.call(subscribe)
         outcome = nodes.execute(vesper.load(CALLER), {"card": CARD})
+        assert published == [{"card": REDACTED, "text": f"card {REDACTED}"}]
         assert outcome.status == "success", outcome
         assert {row["node"]: row.get("inputs") for row in nodes.audit()} == {
             "caller_v1": None,
@@ -241,3 +248,40 @@ def test_inputs_that_no_node_takes_are_an_error_and_nothing_more(mode):
             assert outcome.error.code == "invalid_input"
             assert CARD not in repr(outcome)
         assert CARD not in repr(nodes.audit())
+
+
+KEYED = """\
+node_id: keyed_v1
+type: function
+intent: move a card
+inputs:
+  card: {type: string, sensitive: true}
+  idempotency_key: {type: string, sensitive: true}
+outputs:
+  success: {state: string}
+state_machines:
+  card: {initial: open, states: [open, shut], transitions: [{from: open, to: shut}]}
+flow:
+  - {step: shut, operation: state_machine_transition, state_machine: card, entity: "{card}", from: open, to: shut}
+  - {step: done, operation: string_template, template: "shut", output: state}
+"""
+
+
+def test_sensitive_keys_and_entities_go_by_a_digest(tmp_path):
+    """They still tell executions and entities apart, and the same ones alike, also after a restart."""
+    node = vesper.load(KEYED)
+    store = str(tmp_path / "lyra.db")
+    other = "5500-other-card-KEY"
+    with vesper.Runtime(store) as nodes:
+        first = nodes.execute(node, {"card": CARD, "idempotency_key": f"k {CARD}"})
+        second = nodes.execute(node, {"card": other, "idempotency_key": other})
+        assert (first.status, second.status) == ("success", "success")
+        assert first.trace_id != second.trace_id
+    assert_absent(tmp_path)
+    assert other.encode() not in Path(store).read_bytes()
+    with vesper.Runtime(store) as nodes:
+        again = nodes.execute(node, {"card": CARD, "idempotency_key": f"k {CARD}"})
+        moved = nodes.execute(node, {"card": CARD, "idempotency_key": "a new one"})
+    assert again.trace_id == first.trace_id  # the same execution
+    assert moved.error.code == "invalid_transition"  # the same entity, which is shut
+    assert CARD not in repr(moved)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.clock import SystemClock
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects
 from lyra.vesper.evidence.compare import compare
@@ -59,6 +58,7 @@ class Debugger:
         self._waited_s = 0.0
         self._program: NodeProgram
         self._execution: Execution
+        self._clock: Callable[[], float]
         self._location = "entry"
         self._variables: dict[str, Any] = {}
         self.stops = 0
@@ -75,7 +75,7 @@ class Debugger:
 
     def start(
         self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
-    ) -> Awaitable[Outcome]:
+    ) -> Coroutine[Any, Any, Outcome]:
         return self._start(program, inputs, self._begin(program, inputs, execution), effects)
 
     async def _start(
@@ -93,6 +93,7 @@ class Debugger:
     def _begin(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Execution:
         self._program = program
         self._variables = dict(inputs)
+        self._clock = execution.monotonic
         self._execution = msgspec.structs.replace(execution, monotonic=lambda: execution.monotonic() - self._waited_s)
         return self._execution
 
@@ -145,9 +146,9 @@ class Debugger:
 
     def _stop(self, reason: str, *notes: str) -> None:
         self.stops += 1
-        began = SystemClock.monotonic()
+        began = self._clock()
         command = self._prompt(DebuggerStop(reason, self._location, self._variables, notes))
-        self._waited_s += SystemClock.monotonic() - began
+        self._waited_s += self._clock() - began
         self._is_stepping = command == "step"
         if command == "quit":
             raise NodeError("cancelled", "the debugger was left")
