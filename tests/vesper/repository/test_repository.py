@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +198,33 @@ def test_a_runtime_keeps_nodes_in_its_store(tmp_path: Path) -> None:
     with Runtime(store) as runtime:
         assert list(runtime.stored_nodes().nodes) == ["double_v1"]
         assert runtime.execute(load(CALLER), {"number": 4}).outputs == {"answer": 8}
+
+
+INSERT = """\
+node_id: insert_v1
+type: function
+intent: insert a row
+inputs: {n: integer}
+outputs: {success: {ok: boolean}}
+security: {capabilities_required: [database.write.rows]}
+flow:
+  - {step: write, operation: database_write, table: rows, data: {n: "{n}"}}
+  - {step: done, operation: return, return_success: {ok: true}}
+"""
+
+
+def test_a_node_that_acts_is_called_with_the_rights_of_its_caller(tmp_path: Path) -> None:
+    """It needs no right to start processes: the runtime starts it. Without the right to write it is refused."""
+    file = tmp_path / "rows.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE rows (n INTEGER)")
+    calling = (
+        caller("caller_v1", "insert").replace("reply.result", "reply.ok").replace("answer: integer", "answer: boolean")
+    )
+    calling = calling.replace("      number:", "      n:")
+    for grant, code in ((["database.write.rows"], None), ([], "capability_denied")):
+        with Runtime(database=f"sqlite:///{file}", grant=grant, nodes=[load(INSERT)]) as runtime:
+            failure = runtime.execute(load(calling), {"number": 4}).error
+        assert (None if failure is None else failure.code) == code, failure
+    with closing(sqlite3.connect(file)) as database:
+        assert database.execute("SELECT n FROM rows").fetchall() == [(4,)]

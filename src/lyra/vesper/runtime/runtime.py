@@ -32,6 +32,7 @@ from lyra.core.ids import Entropy
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError, LyraError
 from lyra.kernel import Kernel
+from lyra.kernel.base.acting import as_registered
 from lyra.kernel.seams import Seams
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
@@ -625,7 +626,7 @@ class Runtime:
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel
         self.world.machines = Machines(kernel.core, self._machines)
-        self.world.call_node = self._call_node
+        self.world.call_node = as_registered(self._call_node)  # the runtime spawns, not the node that calls
         return kernel
 
     async def _call_node(
