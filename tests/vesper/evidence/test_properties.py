@@ -104,6 +104,12 @@ testing: {property_tests: [{property: idempotency}]}
     assert "python: the second time root.at differs: timestamp_mismatch" in broken.problems
 
 
+def test_another_request_under_the_same_key_is_found():
+    text = WRITING.format(key=", idempotency_key: string")
+    broken = result(text.replace('data: {name: "{name}"}', 'data: {name: "{current_timestamp()}"}'))
+    assert "direct: keep asks for something else under the key of an earlier request" in broken.problems
+
+
 def test_the_payment_node_is_idempotent():
     payment = result(PAYMENT, 100)
     assert payment.problems == ()

@@ -130,6 +130,8 @@ class FakeRedis(socketserver.ThreadingTCPServer):
 
 
 class _Talk(socketserver.StreamRequestHandler):
+    server: FakeRedis
+
     def handle(self):
         while line := self.rfile.readline():
             words = []

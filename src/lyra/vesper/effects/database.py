@@ -16,7 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -202,13 +202,11 @@ def _plain(value: Any) -> Any:
             return bytes(value)
         case datetime():
             return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        case date() | time():
-            return value.isoformat()
         case list() | tuple():
             return [_plain(item) for item in value]
         case dict():
             return {str(key): _plain(item) for key, item in value.items()}
-    return str(value)
+    return str(value)  # days, times of day, ids
 
 
 def _failure(error: Exception) -> EffectError:
