@@ -48,6 +48,7 @@ SUBJECTS = {
     "vega_workers": "Vega's workers, and uvloop",
     "vega_vm": "Vega beside Python",
     "vega_tiers": "Vega's pure functions as generated code",
+    "vesper_contracts": "Contracts of Vesper's nodes beside decorators",
     "vesper_modes": "Nodes of Vesper in their modes",
     "vesper_python": "Vesper's generated Python",
 }

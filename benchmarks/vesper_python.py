@@ -1,12 +1,11 @@
-"""What generated Python costs: nodes beside functions written by hand with the same checks, and inline contracts.
+"""What generated Python costs: nodes beside functions written by hand with the same checks.
 
-The goal is 1.7 times the hand-written function. Contracts are compared with `icontract` and `deal` where those are
-installed: what two contracts add to a call, ours at most a fifth of theirs. Generating and compiling are not measured.
+The goal is 1.7 times the hand-written function. Generating and compiling are not measured. What contracts alone add to
+a call is measured by `vesper_contracts`.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any
@@ -190,27 +189,6 @@ def invoice_by_hand(*, items: list[dict[str, Any]], rate: Decimal) -> dict[str, 
     return {"net": net, "tax": tax, "total": total}
 
 
-# ------------------------------------------------------------ contracts by decorators
-def _plain_add(a: int, b: int) -> int:
-    return a + b
-
-
-def _with_icontract(icontract: Any) -> Callable[..., int]:
-    checked = icontract.ensure(lambda a, result: result >= a)(_plain_add)
-    decorated: Callable[..., int] = icontract.require(lambda a: a >= 0)(checked)
-    return decorated
-
-
-def _with_deal(deal: Any) -> Callable[..., int]:
-    checked = deal.ensure(lambda a, b, result: result >= a)(_plain_add)
-    decorated: Callable[..., int] = deal.pre(lambda a, b: a >= 0)(checked)
-    return decorated
-
-
-def _overhead(with_contracts: Figure, without: Figure) -> Figure:
-    return Figure(max(with_contracts.value - without.value, 0.0), "µs")
-
-
 # ------------------------------------------------------------ measuring
 def _timed(function: Callable[..., Any], words: dict[str, Any], count: int) -> Timing:
     with Stopwatch(count) as watch:
@@ -240,23 +218,4 @@ def run(size: Size) -> list[Row]:
     ):
         best = _best(size, count, dict(words), {"generated": ours, "by hand": theirs})
         rows.append(Row(what, best["generated"], "by hand", best["by hand"], goals=(ratio_at_most(1.7),)))
-    return [*rows, *_contract_rows(size, numbers)]
-
-
-def _contract_rows(size: Size, numbers: dict[str, Any]) -> list[Row]:
-    """What two contracts add to a call, beside the libraries that are installed."""
-    plain, checked = (compile_program(_add(contracts=flag)).function for flag in (False, True))
-    functions: dict[str, Callable[..., Any]] = {"plain": plain, "checked": checked, "undecorated": _plain_add}
-    for library, decorate in (("icontract", _with_icontract), ("deal", _with_deal)):
-        try:
-            functions[library] = decorate(importlib.import_module(library))
-        except ImportError:
-            continue
-    best = _best(size, size.of(100_000, 10), numbers, functions)
-    ours = _overhead(best["checked"], best["plain"])
-    libraries = [name for name in ("icontract", "deal") if name in best]
-    rows = [
-        Row("two contracts", ours, name, _overhead(best[name], best["undecorated"]), goals=(ratio_at_most(0.2),))
-        for name in libraries
-    ]
-    return rows or [Row("two contracts", ours, note="icontract and deal are not installed")]
+    return rows

@@ -7,9 +7,13 @@ import pytest
 from lyra.core.ids import seeded
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
+from lyra.vesper.evidence.differential import RunPath
 from lyra.vesper.evidence.inputs import InputGenerator
+from lyra.vesper.ir.program import AssignStep, ForEachStep
+from lyra.vesper.python.run import run as python
 from lyra.vesper.reference.run import run as reference
-from tests.vesper.building import EXECUTION
+from tests.cases import cases
+from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.random_programs import random_program
 
 CHUNKS = range(0, 200, 20)
@@ -23,12 +27,26 @@ def test_the_direct_path_agrees_with_the_reference(start: int) -> None:
         assert report.kept == (), seed
 
 
-@pytest.mark.parametrize("start", range(0, 100, 20))
-def test_programs_with_effects_agree_in_outcome_and_requests(start: int) -> None:
-    for seed in range(start, start + 20):
+@pytest.mark.parametrize("first", [reference, python], ids=["reference", "python"])
+@pytest.mark.parametrize("start", range(0, cases(1_000), 125))
+def test_programs_with_effects_agree_in_outcome_and_requests(start: int, first: RunPath) -> None:
+    """The direct path beside both others; `make cases` tries 1 000 programs."""
+    for seed in range(start, start + 125):
         program = random_program(seeded(seed), effects=True)
-        report = differential.test(program, 20, seed=seed, first=reference, second=direct, stop_after=1)
+        report = differential.test(program, 12, seed=seed, first=first, second=direct, stop_after=1)
         assert report.kept == (), seed
+
+
+def test_the_element_of_a_loop_may_be_assigned() -> None:
+    """It is the loop's own: changed inside, and gone behind it, on every path."""
+    body = (
+        AssignStep(name="next", target="i", value=arith(name("i"), "+", lit(1))),
+        AssignStep(name="add", target="sum", value=arith(name("sum"), "+", name("i"))),
+    )
+    loop = ForEachStep(name="f", collection=lit([1, 2]), variable="i", steps=body)
+    program = node(AssignStep(name="start", target="sum", value=lit(0)), loop, give(result=name("sum")))
+    outputs = [path(program, {}, EXECUTION).outputs for path in (python, direct, reference)]
+    assert outputs == [{"result": 5}] * 3
 
 
 def test_random_programs_end_in_many_ways() -> None:

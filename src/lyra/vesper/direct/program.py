@@ -250,7 +250,8 @@ class DirectProgram:
         invalid = self._bind(inputs, frame)
         if invalid is not None:
             return invalid
-        self._bind_ambient(frame, frame[EXECUTION])
+        if self._ambient:
+            self._bind_ambient(frame, frame[EXECUTION])
         refusal = self._entry_failure(frame, unverifiable)
         if refusal is not None:
             try:

@@ -20,18 +20,23 @@ from lyra.vesper.values.outcome import Outcome
 __all__ = ["compile_program", "run", "start"]
 
 _KEPT_MAX: Final = 1024
-_compiled: Final[dict[str, tuple[NodeProgram, DirectProgram]]] = {}  # by digest
+_LAYOUTS_MAX: Final = 4  # programs of one digest: they differ in the places of their steps alone
+_compiled: Final[dict[str, tuple[tuple[NodeProgram, DirectProgram], ...]]] = {}  # by digest, the newest first
 
 
 def compile_program(program: NodeProgram) -> DirectProgram:
-    """The compiled program; the same one for the same digest."""
-    kept = _compiled.get(program.digest)
-    if kept is not None and (kept[0] is program or kept[0] == program):
-        return kept[1]
+    """The compiled program; the same one for the same program."""
+    kept = _compiled.get(program.digest, ())
+    for known, compiled in kept:
+        if known is program:
+            return compiled
+    for known, compiled in kept:
+        if known == program:
+            return compiled
     compiled = DirectProgram(program)
     while len(_compiled) >= _KEPT_MAX:
         _compiled.pop(next(iter(_compiled)), None)
-    _compiled[program.digest] = program, compiled
+    _compiled[program.digest] = ((program, compiled), *kept[: _LAYOUTS_MAX - 1])
     return compiled
 
 

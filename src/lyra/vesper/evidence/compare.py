@@ -26,12 +26,19 @@ Rows = list[dict[str, Any]]
 
 def compare(python: Outcome, direct: Outcome) -> Rows:
     """The differences of two outcomes; an empty list if there are none."""
-    if (
-        python.status == direct.status == "success"
-        and python.unverifiable == direct.unverifiable
-        and same(python.outputs, direct.outputs)
-    ):
-        return []
+    if python.status == direct.status and python.unverifiable == direct.unverifiable:
+        first, second = python.error, direct.error
+        if first is None or second is None:
+            if first is second and same(python.outputs, direct.outputs):
+                return []
+        elif (
+            first.code == second.code
+            and first.phase == second.phase
+            and (first.message == second.message or first.code in _OWN_CODES)
+            and same(first.fields, second.fields)
+            and same(python.outputs, direct.outputs)
+        ):
+            return []
     rows: Rows = []
     if python.status != direct.status:
         _add(rows, "root.status", "error_mismatch", _ending(python), _ending(direct))
@@ -65,6 +72,8 @@ def same(first: Any, second: Any) -> bool:
     kind = type(first)
     if kind is not type(second):
         return False
+    if not first and kind is dict:
+        return not second
     if kind in _PLAIN:
         return bool(first == second)
     if kind is Decimal:

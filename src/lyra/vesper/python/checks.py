@@ -51,7 +51,7 @@ class Checks:
         test = writer.condition(check.expression)
         self.uses_run |= writer.uses_run
         if not writer.may_raise:
-            return [*statements, if_(negated(test), failure)]
+            return [*statements, _for_every(test, failure) or if_(negated(test), failure)]
         holds = self.module.names.fresh("holds")
         handlers = []
         if is_contract and writer.uses_host:
@@ -70,3 +70,15 @@ class Checks:
     def broken(self, code: str, text: str, phase: str) -> ast.stmt:
         arguments = (ast.Constant(part) for part in (code, text, phase))
         return raise_(call(self.module.runtime("broken"), *arguments))
+
+
+def _for_every(test: ast.expr, failure: Sequence[ast.stmt]) -> ast.stmt | None:
+    """A loop in place of `all(…)`, which would make a generator; None for another test. The name of the element is no
+    other's, and the failure ends the function."""
+    match test:
+        case ast.Call(
+            func=ast.Name("all"), args=[ast.GeneratorExp(elt=body, generators=[ast.comprehension(ifs=[]) as loop])]
+        ):
+            if isinstance(failure[-1], ast.Raise):
+                return ast.For(loop.target, loop.iter, [if_(negated(body), failure)], [])
+    return None

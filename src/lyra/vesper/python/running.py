@@ -319,6 +319,24 @@ class NodeRun:
 
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run all of them; the first error in their order is raised when all have ended."""
+        results = await self._ended(coroutines)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    async def first_answer(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> dict[str, Any] | None:
+        """Run all of them; when all have ended, the first in their order that has an answer or an error ends the
+        node."""
+        for result in await self._ended(coroutines):
+            if isinstance(result, BaseException):
+                raise result
+            if result is not None:
+                answer: dict[str, Any] = result
+                return answer
+        return None
+
+    async def _ended(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         at_once = getattr(self._effects, "together", None)
         results: list[Any] = []
         if at_once is not None:
@@ -327,11 +345,8 @@ class NodeRun:
             for coroutine in coroutines:
                 try:
                     results.append(await coroutine)
-                except Exception as error:  # noqa: BLE001 - raised below, when all have ended
+                except Exception as error:  # noqa: BLE001 - raised by the callers, when all have ended
                     results.append(error)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
         return results
 
     # ------------------------------------------------------------ compensation

@@ -369,10 +369,10 @@ class StepWriter:
 
     # ------------------------------------------------------------ steps at once
     def _parallel(self, step: ParallelStep) -> list[ast.stmt]:
-        """The steps as tasks that run at once. Where one of them can end the node, and where none acts outside, they
-        run one after the other in written order."""
+        """The steps as tasks that run at once, all to their end; then the first in written order that has ended the
+        node counts. Where none acts outside, they run one after the other."""
         has_return = any(isinstance(part, ReturnStep) for part in parts(step.steps))
-        if not acts_outside(step) or has_return:
+        if not acts_outside(step) or (has_return and self._in_compensation):
             return self.inside(self.scope, step.steps) or [ast.Pass()]
         statements: list[ast.stmt] = []
         tasks: list[ast.expr] = []
@@ -381,8 +381,17 @@ class StepWriter:
             body = self.step(inner)
             written = [self.scope.python[variable] for variable in assigned((inner,))]
             shared: list[ast.stmt] = [ast.Nonlocal(sorted(written))] if written else []
-            statements.append(new_function(function, [], [*shared, *body], ast.Constant(None), is_async=True))
+            result: ast.expr = ast.Constant(None)
+            if any(isinstance(part, ReturnStep) for part in parts(inner)):
+                result = ast.BinOp(self.module.dict_type(), ast.BitOr(), result)
+                body = body if never_ends(body) else [*body, ast.Return(ast.Constant(None))]
+            statements.append(new_function(function, [], [*shared, *body], result, is_async=True))
             tasks.append(call(name(function)))
+        if has_return:
+            ended = self.module.names.fresh("ended")
+            first = ast.Await(self.run_method("first_answer", ast.List(tasks, ast.Load())))
+            is_over = ast.Compare(name(ended), [ast.IsNot()], [ast.Constant(None)])
+            return [*statements, assign(ended, first), if_(is_over, [ast.Return(name(ended))])]
         together = self.run_method("together", ast.List(tasks, ast.Load()))
         return [*statements, ast.Expr(ast.Await(together))]
 
