@@ -19,8 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
-.PHONY: help run test check versions lint style types tests cases sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers nodes soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

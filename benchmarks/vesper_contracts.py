@@ -23,7 +23,7 @@ Check = Callable[..., bool]
 
 
 class Shape(NamedTuple):
-    """`requires` and `ensures` are the contracts as conditions of Python: of the inputs, and of these and the result."""
+    """`requires` and `ensures` are the contracts as Python: of the inputs, and of these and the result."""
 
     what: str
     node: str

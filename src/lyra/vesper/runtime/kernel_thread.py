@@ -63,6 +63,19 @@ class KernelThread:
         assert loop is not None
         loop.call_soon_threadsafe(work, kernel)
 
+    def write(self, state: Any, kind: str, row: dict[str, Any]) -> None:
+        """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
+        kernel = self.kernel
+        if kernel.core.thread == threading.get_ident():
+            kernel.core.fact(state, "", kind, row)
+            return
+
+        async def write(kernel: Kernel) -> None:
+            kernel.core.fact(state, "", kind, row)
+            await kernel.durable()
+
+        self.call(write)
+
     def close(self) -> None:
         """Close the kernel, and wait until it is; twice is harmless."""
         with self._lock:

@@ -23,6 +23,7 @@ from lyra.vesper.effects.execution_time import ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome_data import outcome_data
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
@@ -90,7 +91,7 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
             ]
         runtime.compared(program, order, execution, differences)
     runtime.ended(program, order, outcome, effects.log.records)
-    data: Any = runtime.outcome_data(outcome)
+    data: Any = outcome_data(outcome)
     if private is not None:
         data = private.sealer.seal(data)
     return {"outcome": data, "inputs": inputs_digest(order), "trace_id": order.trace_id}

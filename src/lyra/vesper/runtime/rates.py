@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vesper.check.watching import rate_of
-from lyra.vesper.values.outcome import NodeFailure, Outcome
+from lyra.vesper.values.outcome_data import failed
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.vesper.nodes.model import Node, NodeRates
+    from lyra.vesper.values.outcome import Outcome
 
 __all__ = ["over_rate"]
 
@@ -54,5 +55,4 @@ def _user(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
 
 def _refused(node: Node, rate: str, seconds: float) -> Outcome:
     message = f"{node.node_id} may be executed {rate}; try again in {seconds:.0f} s"
-    fields = {"error_code": "rate_limited", "message": message}
-    return Outcome("error", error=NodeFailure("rate_limited", message, "limit", fields))
+    return failed("rate_limited", message, phase="limit")

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import queue
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import force_setattr
 
@@ -39,22 +36,20 @@ from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.machines import Machines, MachineState
 from lyra.vesper.effects.performers import NodeWorld
 from lyra.vesper.effects.request import EffectError
-from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, route
+from lyra.vesper.evidence.modes import Route, mode_named, route
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.repository.additions import is_new
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.repository.stored import StoredNodes
-from lyra.vesper.runtime.counters import Counters
+from lyra.vesper.runtime.comparisons import Comparisons
 from lyra.vesper.runtime.event_entry import EventEntry
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
 from lyra.vesper.runtime.privacy import (
     Privacy,
-    redacted_differences,
     redacted_fields,
     redacted_outcome,
     redaction_of,
@@ -66,8 +61,8 @@ from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.scheduled_entry import ScheduleState
 from lyra.vesper.runtime.watch import NodeWatch, watch_of
 from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import NodeFailure, Outcome
-from lyra.vesper.values.redaction import Redaction
+from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.values.outcome_data import failed, outcome_from
 from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
@@ -77,10 +72,6 @@ if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
 
 __all__ = ["NodeCaller", "Runtime"]
-
-COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
-SHADOWS_MAX: Final = 1_000  # executions that wait to be compared; more are not compared
-_DEMOTING: Final = ("canary_direct", "dual_verify", "direct_only")
 
 
 class NodeCaller(NamedTuple):
@@ -121,9 +112,7 @@ class Runtime:
         self._machines = MachineState()
         self._stored = StoredNodes()
         self._results = open_results(results)
-        self._counters = Counters()
         self.privacy = Privacy(is_durable=self._store != "memory")
-        self._records = ExecutionRecords(self.privacy, self.write_fact)
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
         self._watches: dict[str, NodeWatch | None] = {}  # likewise
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
@@ -132,8 +121,8 @@ class Runtime:
         self._thread = KernelThread(self._make_kernel)
         self.events = EventEntry(self, self._thread)
         self.schedule_state = ScheduleState()
-        self._shadows: queue.Queue[tuple[Any, ...] | None] = queue.Queue(SHADOWS_MAX)
-        self._shadow_thread: threading.Thread | None = None
+        self._records = ExecutionRecords(self.privacy, self._thread.write)
+        self._comparisons = Comparisons(self.paths, self.state, self._thread)
         if self._store != "memory":
             self.start()
 
@@ -157,7 +146,7 @@ class Runtime:
         """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution. A
         `caller` has rights of its own in place of the runtime's. With `trace`, a pure node too can be replayed."""
         program = self.program(node)
-        name = mode if mode is not None else self._mode_of(program)
+        name = mode if mode is not None else self._comparisons.mode(program)
         settings = mode_named(name)
         number = next(self._numbers)
         result_key = self._results.key(program, inputs, ambient or {}) if program.idempotent else ""
@@ -212,7 +201,7 @@ class Runtime:
             kept = to_json(dict(inputs))
             codec.encode(kept)
         except (TypeError, ValueError, LyraError) as error:
-            return _failed("invalid_input", str(error), phase="input")
+            return failed("invalid_input", str(error), phase="input")
         order = self._order(node, program, kept, mode, way, trace_id, ambient)
         order.once = once
         refusal = self._refusal(program, self.grant if caller is None else caller.grant)
@@ -224,7 +213,7 @@ class Runtime:
         started = SystemClock.monotonic()
         outcome = self._thread.call(lambda kernel: self._effectful(kernel, program, order, key, caller))
         milliseconds = (SystemClock.monotonic() - started) * 1_000
-        self._count(program, outcome, inputs, milliseconds, watch=self._watches[node.document.text])
+        self._comparisons.count(program, outcome, inputs, milliseconds, watch=self._watches[node.document.text])
         return outcome
 
     def _order(
@@ -278,17 +267,17 @@ class Runtime:
         except Exception as error:
             if path != "direct":
                 raise
-            self._diverged(program, inputs, execution, mode, [broken(error)], hidden)
+            self._comparisons.diverged(program, inputs, execution, mode, [broken(error)], hidden)
             path = "python"
             outcome = self.paths[path].run(program, inputs, execution)
             milliseconds = (SystemClock.monotonic() - started) * 1_000
         else:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
             if way.compare == "now":
-                compared = self._compare(program, inputs, execution, mode, path, outcome, hidden)
+                compared = self._comparisons.agree(program, inputs, execution, mode, path, outcome, hidden)
             elif way.compare == "shadow":
-                self._queue_shadow(program, inputs, execution, mode, outcome, hidden)
-        self._count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
+                self._comparisons.shadows.add(program, inputs, execution, mode, outcome, hidden)
+        self._comparisons.count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
         if program.audit:
             self._records.audit_pure(program, inputs, outcome, mode, execution.trace_id, hidden)
         return outcome
@@ -314,13 +303,13 @@ class Runtime:
         result = ended.result
         if result["inputs"] != inputs_digest(order):
             message = f"{program.idempotency_key} was used before, with other inputs"
-            return _failed("invalid_input", message, phase="input")
+            return failed("invalid_input", message, phase="input")
         return self._outcome(result)
 
     def _outcome(self, result: Mapping[str, Any]) -> Outcome:
         """The outcome of a process. An execution that shares an earlier one has the trace id of that."""
         data = result["outcome"]
-        outcome = _outcome(self.privacy.sealer.open(data) if isinstance(data, str) else data)
+        outcome = outcome_from(self.privacy.sealer.open(data) if isinstance(data, str) else data)
         force_setattr(outcome, "trace_id", str(result.get("trace_id", "")))
         return outcome
 
@@ -330,222 +319,78 @@ class Runtime:
             try:
                 grant.check(Capability.parse(text))
             except (CapabilityDenied, ConfigError) as error:
-                return _failed("capability_denied", f"{program.node_id} needs {text}: {error.message}")
+                return failed("capability_denied", f"{program.node_id} needs {text}: {error.message}")
         return None
 
-    # ------------------------------------------------------------------ comparing
-
-    def _compare(
-        self,
-        program: NodeProgram,
-        inputs: Mapping[str, Any],
-        execution: Execution,
-        mode: str,
-        live: str,
-        outcome: Outcome,
-        hidden: frozenset[str] = frozenset(),
-    ) -> bool:
-        """Run the other path of a node without effects; whether both agree."""
-        other = "direct" if live == "python" else "python"
-        try:
-            second = self.paths[other].run(program, inputs, execution)
-            differences = compare(outcome, second) if live == "python" else compare(second, outcome)
-        except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
-            differences = [broken(error)]
-        if differences:
-            self._diverged(program, inputs, execution, mode, differences, hidden)
-        return not differences
+    # ------------------------------------------------------------------ processes of nodes
 
     def compared(
         self, program: NodeProgram, order: ExecutionOrder, execution: Execution, differences: list[dict[str, Any]]
     ) -> None:
         """The process of a node ran both paths."""
         if differences:
-            self._diverged(program, self.opened(order)[0], execution, order.mode, differences, order.hidden)
+            inputs = self.opened(order)[0]
+            self._comparisons.diverged(program, inputs, execution, order.mode, differences, order.hidden)
         else:
-            self._counters.compared(program.node_id, program.digest)
+            self._comparisons.agreed(program)
 
     def broke(self, program: NodeProgram, order: ExecutionOrder, execution: Execution, error: Exception) -> None:
         """The direct path of a process raised where it was live."""
-        self._diverged(program, self.opened(order)[0], execution, order.mode, [broken(error)], order.hidden)
+        inputs = self.opened(order)[0]
+        self._comparisons.diverged(program, inputs, execution, order.mode, [broken(error)], order.hidden)
 
     def ended(self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]) -> None:
         """The process of a node is about to end: write its audit row and its trace."""
         self._records.process_ended(program, order, *self.opened(order), outcome, effects)
 
-    def _diverged(
-        self,
-        program: NodeProgram,
-        inputs: Mapping[str, Any],
-        execution: Execution,
-        mode: str,
-        differences: list[dict[str, Any]],
-        hidden: Collection[str] = (),
-    ) -> None:
-        redaction = redaction_of(program, inputs, hidden)
-        row = {
-            "node": program.node_id,
-            "digest": program.digest,
-            "mode": mode,
-            "inputs": redacted_fields(program, inputs, redaction, hidden),
-            "differences": redacted_differences(program, differences[:20], redaction),
-            "reproducible": program.pure and self._happens_again(program, inputs, execution),
-            "trace_id": execution.trace_id,
-        }
-        self._write("vesper.diverged", row)
-        if mode in _DEMOTING:
-            self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
-
-    def _happens_again(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> bool:
-        try:
-            first = self.paths["python"].run(program, inputs, execution)
-            second = self.paths["direct"].run(program, inputs, execution)
-        except Exception:  # noqa: BLE001 - it breaks again
-            return True
-        return bool(compare(first, second))
-
-    def _queue_shadow(self, *work: Any) -> None:
-        """Have an execution compared by the worker; where too many wait, it is not."""
-        if self._shadow_thread is None:
-            self._shadow_thread = threading.Thread(target=self._work_off, name="lyra-vesper-shadow", daemon=True)
-            self._shadow_thread.start()
-        with suppress(queue.Full):
-            self._shadows.put_nowait(work)
-
-    def _work_off(self) -> None:
-        while (work := self._shadows.get()) is not None:
-            program, inputs, execution, mode, outcome, hidden = work
-            if self._compare(program, inputs, execution, mode, "python", outcome, hidden):
-                self._counters.compared(program.node_id, program.digest)
-            self._shadows.task_done()
-        self._shadows.task_done()
+    # ------------------------------------------------------------------ evidence and modes
 
     def settle(self) -> None:
         """Wait until every shadow execution is compared and counted."""
-        self._shadows.join()
+        self._comparisons.shadows.settle()
         self._flush()
 
-    # ------------------------------------------------------------------ evidence and modes
+    def _flush(self) -> None:
+        self._comparisons.flush()
+        self._records.flush()
 
     def evidence(self, node: Node) -> NodeEvidence:
         """What is known about a node as it is now."""
         self.settle()
-        program = self.program(node)
-        return self.state.by_digest.get(program.digest) or NodeEvidence(program.node_id, program.digest)
+        return self._comparisons.evidence(self.program(node))
 
     def confidence(self, node: Node) -> float:
         evidence = self.evidence(node)
         return lower_bound(evidence.compared, evidence.divergences)
 
     def mode(self, node: Node) -> str:
-        return self._mode_of(self.program(node))
-
-    def _mode_of(self, program: NodeProgram) -> str:
-        evidence = self.state.by_digest.get(program.digest)
-        return "python_only" if evidence is None else evidence.mode
+        return self._comparisons.mode(self.program(node))
 
     def set_mode(self, node: Node, mode: str, *, force: bool = False) -> None:
         """Change the mode of a node; a promotion needs the evidence for it, unless it is forced."""
-        mode_named(mode)
-        program = self.program(node)
-        evidence = self.evidence(node)
-        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
-        enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
-        if not enough and not force:
-            raise ConfigError(
-                f"the evidence for {program.node_id} allows {best}, not {mode}: {_lack(evidence, mode)}",
-                hint="compare more (`vesper verify`), or say --force",
-                key="mode",
-            )
-        self._change_mode(program, mode, why="set by hand", forced=not enough)
+        self.settle()
+        self._comparisons.set_mode(self.program(node), mode, force=force)
 
     def promote(self, node: Node) -> str:
-        """Move a node to the highest mode that its evidence allows; gives the mode. It never skips a mode."""
-        program, evidence = self.program(node), self.evidence(node)
-        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
-        here = ORDER.index(evidence.mode)
-        if ORDER.index(best) > here:
-            self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
+        """Move a node one mode up, if its evidence allows that; gives the mode it has then."""
+        self.settle()
+        self._comparisons.promote(self.program(node))
         return self.mode(node)
 
     def add_report(self, node: Node, report: ComparisonReport) -> None:
-        """Take what a differential test came to as evidence. What it found can be reproduced."""
-        program = self.program(node)
-        head = {"node": program.node_id, "digest": program.digest}
-        clean = report.compared - report.divergences
-        self._write("vesper.compared", {**head, "compared": clean, "errors": 0, "executions": {}})
-        for number in range(report.divergences):
-            shown = report.kept[number] if number < len(report.kept) else None
-            row = {
-                **head,
-                "mode": "verify",
-                "inputs": None if shown is None else redacted_fields(program, shown.shrunk, Redaction(())),
-                "differences": [] if shown is None else shown.differences[:20],
-                "reproducible": True,
-                "trace_id": "",
-            }
-            self._write("vesper.diverged", row)
-
-    def _change_mode(self, program: NodeProgram, mode: str, *, why: str, forced: bool) -> None:
-        row = {"node": program.node_id, "digest": program.digest, "to": mode, "why": why, "forced": forced}
-        self._write("vesper.mode", row)
-
-    # ------------------------------------------------------------------ rows
-
-    def _count(
-        self,
-        program: NodeProgram,
-        outcome: Outcome,
-        inputs: Mapping[str, Any],
-        milliseconds: float,
-        *,
-        compared: bool = False,
-        watch: NodeWatch | None = None,
-    ) -> None:
-        waiting = self._counters.executed(
-            program.node_id,
-            program.digest,
-            outcome.path,
-            milliseconds,
-            compared=compared,
-            code="" if outcome.error is None else outcome.error.code,
-            count=None if watch is None else partial(watch.count, outcome, inputs, milliseconds),
-        )
-        if waiting >= COUNTED_AT_ONCE:
-            for row in self._counters.take(program.digest):
-                self._thread.post(partial(self._write_count, row))
-
-    def _write_count(self, row: dict[str, Any], kernel: Kernel) -> None:
-        kernel.core.fact(self.state, "", "vesper.compared", row)
-
-    def _flush(self) -> None:
-        """Write what was counted, and wait until it is durable."""
-        for row in self._counters.take():
-            self._write("vesper.compared", row)
-        self._records.flush()
+        """Take what a differential test came to as evidence."""
+        self._comparisons.add_report(self.program(node), report)
 
     def _tell(self, kind: str, row: dict[str, Any]) -> None:
         """Write an alert, or publish a span."""
         if kind in self.state.KINDS:
-            self.write_fact(self.state, kind, row)
+            self._thread.write(self.state, kind, row)
         else:
             self._thread.post(lambda kernel: kernel.core.publish("", kind, row))
 
-    def _write(self, kind: str, row: dict[str, Any]) -> None:
-        self.write_fact(self.state, kind, row)
-
     def write_fact(self, state: Any, kind: str, row: dict[str, Any]) -> None:
-        """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
-        kernel = self._thread.kernel
-        if kernel.core.thread == threading.get_ident():
-            kernel.core.fact(state, "", kind, row)
-            return
-
-        async def write(kernel: Kernel) -> None:
-            kernel.core.fact(state, "", kind, row)
-            await kernel.durable()
-
-        self._thread.call(write)
+        """Write a fact and wait until it is durable."""
+        self._thread.write(state, kind, row)
 
     # ------------------------------------------------------------------ parts
 
@@ -577,20 +422,8 @@ class Runtime:
         """Keep a node in the store; whether it was not there yet. Refused as a repository refuses it."""
         if not is_new(node, self.stored_nodes()):
             return False
-        self.write_fact(self._stored, "vesper.added", {"node": node.node_id, "text": node.document.text})
+        self._thread.write(self._stored, "vesper.added", {"node": node.node_id, "text": node.document.text})
         return True
-
-    def outcome_data(self, outcome: Outcome) -> dict[str, Any]:
-        """The outcome as plain data that a journal keeps; `_outcome` reads it."""
-        failure = outcome.error
-        told = None if failure is None else [failure.code, failure.message, failure.phase, to_json(failure.fields)]
-        return {
-            "status": outcome.status,
-            "outputs": to_json(outcome.outputs),
-            "error": told,
-            "path": outcome.path,
-            "unverifiable": list(outcome.unverifiable),
-        }
 
     def on_event(self, listener: Callable[[Any], Any], kinds: Iterable[str] | None = None) -> None:
         """Be called, on the kernel's thread, with the Events of this runtime: modes, divergences, transitions."""
@@ -603,10 +436,7 @@ class Runtime:
 
     def close(self) -> None:
         """Compare what waits, write what was counted, close the kernel and the database."""
-        if self._shadow_thread is not None:
-            self._shadows.put(None)
-            self._shadow_thread.join()
-            self._shadow_thread = None
+        self._comparisons.shadows.close()
         if self._thread.is_running:
             self._flush()
         self._thread.close()
@@ -713,20 +543,3 @@ def _space(store: Any) -> Any:
 def _pid(program: NodeProgram, key: Any) -> str:
     digest = hashlib.sha256(canonical([program.node_id, to_json(key)])).hexdigest()
     return f"vesper-{program.node_id}-{digest[:24]}"
-
-
-def _outcome(data: Mapping[str, Any]) -> Outcome:
-    told = data["error"]
-    failure = None if told is None else NodeFailure(told[0], told[1], told[2], from_json(told[3]))
-    return Outcome(data["status"], from_json(data["outputs"]), failure, data["path"], tuple(data["unverifiable"]))
-
-
-def _failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
-    return Outcome("error", error=NodeFailure(code, message, phase, {"error_code": code, "message": message}))
-
-
-def _lack(evidence: NodeEvidence, mode: str) -> str:
-    if evidence.blocked:
-        return "a divergence could be reproduced"
-    confidence = lower_bound(evidence.compared, evidence.divergences)
-    return f"confidence {confidence:.5f} after {evidence.compared} compared runs, {GATES.get(mode, 0.0)} are needed"

@@ -1,0 +1,220 @@
+"""What a runtime learns about its nodes: executions counted, paths compared, divergences, modes.
+
+`Comparisons` runs the other path of a node without effects, writes what differs, without sensitive values, and leads a
+node whose direct path was trusted back to shadow_direct at once. It counts what agrees; the counts are written in
+batches. A mode is changed by hand, as far as the evidence allows it, or one step up by `promote`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.errors import ConfigError
+from lyra.vesper.evidence.compare import compare
+from lyra.vesper.evidence.confidence import lower_bound
+from lyra.vesper.evidence.modes import GATES, ORDER, allowed, mode_named
+from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
+from lyra.vesper.runtime.counters import Counters
+from lyra.vesper.runtime.node_process import broken
+from lyra.vesper.runtime.privacy import redacted_differences, redacted_fields, redaction_of
+from lyra.vesper.runtime.shadows import ShadowQueue
+from lyra.vesper.values.redaction import Redaction
+
+if TYPE_CHECKING:
+    from lyra.kernel import Kernel
+    from lyra.vesper.evidence.differential import ComparisonReport
+    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.runtime.kernel_thread import KernelThread
+    from lyra.vesper.runtime.paths import ExecutionPath
+    from lyra.vesper.runtime.watch import NodeWatch
+    from lyra.vesper.values.execution import Execution
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["Comparisons"]
+
+COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
+DIFFERENCES_KEPT: Final = 20  # of one divergence
+_DEMOTING: Final = ("canary_direct", "dual_verify", "direct_only")
+
+
+class Comparisons:
+    """See the module."""
+
+    def __init__(self, paths: Mapping[str, ExecutionPath], state: EvidenceState, thread: KernelThread) -> None:
+        self._paths = paths
+        self._state = state
+        self._thread = thread
+        self._counters = Counters()
+        self.shadows = ShadowQueue(self._compare_shadow)
+
+    # ------------------------------------------------------------------ comparing
+    def agree(
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        mode: str,
+        live: str,
+        outcome: Outcome,
+        hidden: Collection[str] = (),
+    ) -> bool:
+        """Run the other path of a node without effects; whether both agree."""
+        other = "direct" if live == "python" else "python"
+        try:
+            second = self._paths[other].run(program, inputs, execution)
+            differences = compare(outcome, second) if live == "python" else compare(second, outcome)
+        except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
+            differences = [broken(error)]
+        if differences:
+            self.diverged(program, inputs, execution, mode, differences, hidden)
+        return not differences
+
+    def _compare_shadow(
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        mode: str,
+        outcome: Outcome,
+        hidden: Collection[str],
+    ) -> None:
+        if self.agree(program, inputs, execution, mode, "python", outcome, hidden):
+            self.agreed(program)
+
+    def agreed(self, program: NodeProgram) -> None:
+        """Count a comparison without a difference."""
+        self._counters.compared(program.node_id, program.digest)
+
+    def diverged(
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        mode: str,
+        differences: list[dict[str, Any]],
+        hidden: Collection[str] = (),
+    ) -> None:
+        """Write what differs; in a mode that relies on the direct path, go back."""
+        redaction = redaction_of(program, inputs, hidden)
+        row = {
+            "node": program.node_id,
+            "digest": program.digest,
+            "mode": mode,
+            "inputs": redacted_fields(program, inputs, redaction, hidden),
+            "differences": redacted_differences(program, differences[:DIFFERENCES_KEPT], redaction),
+            "reproducible": program.pure and self._happens_again(program, inputs, execution),
+            "trace_id": execution.trace_id,
+        }
+        self._write("vesper.diverged", row)
+        if mode in _DEMOTING:
+            self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
+
+    def _happens_again(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> bool:
+        try:
+            first = self._paths["python"].run(program, inputs, execution)
+            second = self._paths["direct"].run(program, inputs, execution)
+        except Exception:  # noqa: BLE001 - it breaks again
+            return True
+        return bool(compare(first, second))
+
+    def add_report(self, program: NodeProgram, report: ComparisonReport) -> None:
+        """Take what a differential test came to as evidence. What it found can be reproduced."""
+        head = {"node": program.node_id, "digest": program.digest}
+        clean = report.compared - report.divergences
+        self._write("vesper.compared", {**head, "compared": clean, "errors": 0, "executions": {}})
+        for number in range(report.divergences):
+            shown = report.kept[number] if number < len(report.kept) else None
+            row = {
+                **head,
+                "mode": "verify",
+                "inputs": None if shown is None else redacted_fields(program, shown.shrunk, Redaction(())),
+                "differences": [] if shown is None else shown.differences[:DIFFERENCES_KEPT],
+                "reproducible": True,
+                "trace_id": "",
+            }
+            self._write("vesper.diverged", row)
+
+    # ------------------------------------------------------------------ counting
+    def count(
+        self,
+        program: NodeProgram,
+        outcome: Outcome,
+        inputs: Mapping[str, Any],
+        milliseconds: float,
+        *,
+        compared: bool = False,
+        watch: NodeWatch | None = None,
+    ) -> None:
+        """Count an execution that has ended."""
+        waiting = self._counters.executed(
+            program.node_id,
+            program.digest,
+            outcome.path,
+            milliseconds,
+            compared=compared,
+            code="" if outcome.error is None else outcome.error.code,
+            count=None if watch is None else partial(watch.count, outcome, inputs, milliseconds),
+        )
+        if waiting >= COUNTED_AT_ONCE:
+            for row in self._counters.take(program.digest):
+                self._thread.post(partial(self._write_count, row))
+
+    def _write_count(self, row: dict[str, Any], kernel: Kernel) -> None:
+        kernel.core.fact(self._state, "", "vesper.compared", row)
+
+    def flush(self) -> None:
+        """Write what was counted, and wait until it is durable."""
+        for row in self._counters.take():
+            self._write("vesper.compared", row)
+
+    # ------------------------------------------------------------------ modes
+    def evidence(self, program: NodeProgram) -> NodeEvidence:
+        return self._state.by_digest.get(program.digest) or NodeEvidence(program.node_id, program.digest)
+
+    def mode(self, program: NodeProgram) -> str:
+        evidence = self._state.by_digest.get(program.digest)
+        return "python_only" if evidence is None else evidence.mode
+
+    def set_mode(self, program: NodeProgram, mode: str, *, force: bool) -> None:
+        """Change the mode of a node; a promotion needs the evidence for it, unless it is forced."""
+        mode_named(mode)
+        evidence = self.evidence(program)
+        best = _best(evidence)
+        enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
+        if not enough and not force:
+            raise ConfigError(
+                f"the evidence for {program.node_id} allows {best}, not {mode}: {_lack(evidence, mode)}",
+                hint="compare more (`vesper verify`), or say --force",
+                key="mode",
+            )
+        self._change_mode(program, mode, why="set by hand", forced=not enough)
+
+    def promote(self, program: NodeProgram) -> None:
+        """Move a node one mode up, if its evidence allows that."""
+        evidence = self.evidence(program)
+        here = ORDER.index(evidence.mode)
+        if ORDER.index(_best(evidence)) > here:
+            self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
+
+    def _change_mode(self, program: NodeProgram, mode: str, *, why: str, forced: bool) -> None:
+        row = {"node": program.node_id, "digest": program.digest, "to": mode, "why": why, "forced": forced}
+        self._write("vesper.mode", row)
+
+    def _write(self, kind: str, row: dict[str, Any]) -> None:
+        self._thread.write(self._state, kind, row)
+
+
+def _best(evidence: NodeEvidence) -> str:
+    return allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
+
+
+def _lack(evidence: NodeEvidence, mode: str) -> str:
+    if evidence.blocked:
+        return "a divergence could be reproduced"
+    counted, divergences, since = evidence.compared, evidence.divergences, ""
+    if divergences and lower_bound(evidence.clean, 0) < lower_bound(counted, divergences):
+        counted, divergences, since = evidence.clean, 0, " since the last divergence"
+    confidence = lower_bound(counted, divergences)
+    return f"confidence {confidence:.5f} after {counted} compared runs{since}, {GATES.get(mode, 0.0)} are needed"
