@@ -70,7 +70,8 @@ class _PropertyRun:
         self._text = text
         self._program = _judging(node, index, declared) if text else program_of(node)
         self._given = [dict(case.inputs) for case in node.testing.test_cases]
-        self._context = executions(self._program, seed)[0]
+        self._contexts = executions(self._program, seed)
+        self._context, self._world_seed = self._contexts[0], seed
 
     def result(self, count: int) -> PropertyResult:
         judge = self._judges().get(self._kind)
@@ -78,7 +79,9 @@ class _PropertyRun:
             hint = f"known are {', '.join(PROPERTIES)}, or an `invariant:`"
             return PropertyResult(self.name, 0, 0, (f"there is no property {self.name!r}: {hint}",))
         checked = accepted = 0
-        for walk in self._walks(count):
+        for number, walk in enumerate(self._walks(count)):
+            self._context = self._contexts[number % len(self._contexts)]
+            self._world_seed = self._seed + number
             checked += 1
             problems = self._problems(judge, walk)
             if problems:
@@ -138,7 +141,7 @@ class _PropertyRun:
             return f"{type(error).__name__}: {error}"
 
     def _world(self) -> RememberingWorld:
-        return RememberingWorld(self._program, self._seed)
+        return RememberingWorld(self._program, self._world_seed)
 
     def _outcome(
         self,

@@ -24,6 +24,7 @@ __all__ = ["RememberingWorld"]
 
 _READING_METHODS: Final = ("GET", "HEAD")
 _FAILING_SHARE: Final = 0.1
+_EMPTY_SHARE: Final = 0.5  # of queries that have no rows
 
 
 class RememberingWorld:
@@ -59,6 +60,8 @@ class RememberingWorld:
         rng = seeded(int(asked, 16) ^ self._seed)
         if rng.random() < _FAILING_SHARE:
             return None, EffectError("timeout", "simulated")
+        if request.kind == "db.query" and rng.random() < _EMPTY_SHARE:
+            return [], None
         return self._draw(rng), None
 
     def _move(self, request: EffectRequest) -> tuple[Any, EffectError | None]:
