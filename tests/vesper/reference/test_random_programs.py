@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from lyra.core.ids import seeded
+from lyra.vesper.direct.run import compile_program as compile_direct
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.differential import RunPath
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.ir.program import AssignStep, ForEachStep
+from lyra.vesper.python.run import compile_program as compile_python
 from lyra.vesper.python.run import run as python
 from lyra.vesper.reference.run import run as reference
 from tests.cases import cases
@@ -60,3 +63,13 @@ def test_random_programs_end_in_many_ways() -> None:
             endings[ending] = endings.get(ending, 0) + 1
     assert endings["success"] > 600
     assert len(endings) >= 10
+
+
+def test_two_layouts_of_one_node_are_compiled_once_each() -> None:
+    """They have one digest and unequal places; neither drives the other out."""
+    first = random_program(seeded(1))
+    moved = tuple(msgspec.structs.replace(step, place=(9, 9)) for step in first.steps)
+    second = msgspec.structs.replace(first, steps=moved)
+    for compiled in (compile_python, compile_direct):
+        kept = compiled(first), compiled(second)
+        assert (compiled(first), compiled(second)) == kept
