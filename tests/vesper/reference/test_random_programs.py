@@ -19,8 +19,8 @@ from tests.cases import cases
 from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.random_programs import random_program
 
-# Python answers with `refused`, the direct path and the reference with `invariant_failed`; the cause is not known yet. The
-# list is exact: a seed whose paths agree must leave it.
+# Python answers with `refused`, the direct path and the reference with `invariant_failed`; the cause is not known yet.
+# The list is exact: a seed whose paths agree must leave it.
 KNOWN_DIVERGENT = {(420, python)}
 
 CHUNKS = range(0, 200, 20)
