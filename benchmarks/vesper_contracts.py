@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, interleave, ratio_at_most
@@ -23,7 +24,11 @@ Check = Callable[..., bool]
 
 
 class Shape(NamedTuple):
+<<<<<<< HEAD
     """`requires` and `ensures` are the contracts as Python: of the inputs, and of these and the result."""
+=======
+    """`requires` and `ensures` are the contracts in Python: conditions of the inputs, and of these and the result."""
+>>>>>>> ves-h3
 
     what: str
     node: str
@@ -31,7 +36,7 @@ class Shape(NamedTuple):
     requires: Sequence[Check]
     ensures: Sequence[Check]
     words: dict[str, Any]
-    count: int
+    calls: int
 
 
 def _add(a: int, b: int) -> int:
@@ -155,9 +160,9 @@ def _rows(size: Size, shape: Shape) -> list[Row]:
         result = function(**shape.words)
         expected = shape.function(**shape.words)
         assert result in (expected, {"result": expected}), name
-    count = size.of(shape.count, 10)
+    count = size.of(shape.calls, 10)
     best = interleave(
-        {name: lambda function=function: _timed(function, shape.words, count) for name, function in functions.items()},
+        {name: partial(_timed, function, shape.words, count) for name, function in functions.items()},
         size.repeats,
     )
     ours = _overhead(best["checked"], best["plain"])

@@ -347,6 +347,9 @@ class _Walk:
                 raise AssertionError(step)
 
     async def parallel(self, step: flow.ParallelStep, local: dict[str, Any]) -> None:
+        if not any(isinstance(part, flow.EffectStep | flow.TransitionStep) for part in _parts(step)):
+            await self.steps(step.steps, local)  # nothing takes time: one after the other, to the first that fails
+            return
         first: Exception | None = None
         for part in step.steps:
             try:

@@ -16,10 +16,10 @@ from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.modes import GATES, ORDER, allowed, mode_named
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
+from lyra.vesper.runtime.comparison_queue import ComparisonQueue
 from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.node_process import broken
 from lyra.vesper.runtime.privacy import redacted_differences, redacted_fields, redaction_of
-from lyra.vesper.runtime.shadows import ShadowQueue
 from lyra.vesper.values.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Comparisons:
         self._state = state
         self._thread = thread
         self._counters = Counters()
-        self.shadows = ShadowQueue(self._compare_shadow)
+        self.waiting = ComparisonQueue(self._compare_later)
 
     # ------------------------------------------------------------------ comparing
     def agree(
@@ -71,7 +71,7 @@ class Comparisons:
             self.diverged(program, inputs, execution, mode, differences, hidden)
         return not differences
 
-    def _compare_shadow(
+    def _compare_later(
         self,
         program: NodeProgram,
         inputs: Mapping[str, Any],

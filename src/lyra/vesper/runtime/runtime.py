@@ -276,7 +276,7 @@ class Runtime:
             if way.compare == "now":
                 compared = self._comparisons.agree(program, inputs, execution, mode, path, outcome, hidden)
             elif way.compare == "shadow":
-                self._comparisons.shadows.add(program, inputs, execution, mode, outcome, hidden)
+                self._comparisons.waiting.add(program, inputs, execution, mode, outcome, hidden)
         self._comparisons.count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
         if program.audit:
             self._records.audit_pure(program, inputs, outcome, mode, execution.trace_id, hidden)
@@ -347,7 +347,7 @@ class Runtime:
 
     def settle(self) -> None:
         """Wait until every shadow execution is compared and counted."""
-        self._comparisons.shadows.settle()
+        self._comparisons.waiting.settle()
         self._flush()
 
     def _flush(self) -> None:
@@ -436,7 +436,7 @@ class Runtime:
 
     def close(self) -> None:
         """Compare what waits, write what was counted, close the kernel and the database."""
-        self._comparisons.shadows.close()
+        self._comparisons.waiting.close()
         if self._thread.is_running:
             self._flush()
         self._thread.close()

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["ShadowQueue"]
+__all__ = ["ComparisonQueue"]
 
-SHADOWS_MAX: Final = 1_000
+WAITING_MAX: Final = 1_000
 
 
-class ShadowQueue:
+class ComparisonQueue:
     """See the module: `compare` is called with what was added."""
 
     def __init__(self, compare: Callable[..., object]) -> None:
         self._compare = compare
-        self._waiting: queue.Queue[tuple[Any, ...] | None] = queue.Queue(SHADOWS_MAX)
+        self._waiting: queue.Queue[tuple[Any, ...] | None] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
 
     def add(self, *work: Any) -> None:
