@@ -24,11 +24,7 @@ Check = Callable[..., bool]
 
 
 class Shape(NamedTuple):
-<<<<<<< HEAD
     """`requires` and `ensures` are the contracts as Python: of the inputs, and of these and the result."""
-=======
-    """`requires` and `ensures` are the contracts in Python: conditions of the inputs, and of these and the result."""
->>>>>>> ves-h3
 
     what: str
     node: str

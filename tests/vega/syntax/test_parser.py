@@ -380,7 +380,7 @@ def test_random_programs_parse_and_use_every_node():
         programs = Programs.seeded(seed)
         text, _ = programs.spaced(programs.program(8))
         seen |= {type(node).__name__ for node in every_node(parse(text).statements)}
-    abstract = {"Node", "Expression", "Statement", "Pattern", "Declaration", "Module"}
+    abstract = {"SyntaxNode", "Expression", "Statement", "Pattern", "Declaration", "Module"}
     assert seen == set(ast.__all__) - abstract
 
 

@@ -153,13 +153,9 @@ def test_a_break_under_the_same_major_version_is_refused(tmp_path: Path) -> None
 
 def call(runtime: Runtime, node_id: str) -> Any:
     """What a step that calls a node is answered with."""
-<<<<<<< HEAD
     return runtime._thread.call(
         lambda kernel: runtime._call_node(node_id, {"number": 4}, "key", runtime.grant, frozenset())
     )
-=======
-    return runtime._thread.call(lambda kernel: runtime._call_node(node_id, {"number": 4}, "key", runtime.grant))
->>>>>>> ves-h3
 
 
 def test_a_call_finds_the_nodes_around_a_file(tmp_path: Path) -> None:

@@ -31,11 +31,7 @@ STEP_TEXTS: Final = {
     "operation": "what the step does",
     "description": "a sentence for people",
     "parameters": "settings of the operation, or values by names of your choice",
-<<<<<<< HEAD
     "guards": "conditions; unless all are true a step is skipped, a validation fails, a transition is invalid",
-=======
-    "guards": "conditions; unless all are true the step is skipped, a validation fails, a transition is invalid",
->>>>>>> ves-h3
     "on_success": "`extract`: variables out of the answer",
     "on_error": "rules about errors of this step, tried in order",
     "on_failure": "what a validation that fails answers",
