@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
+from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request
 from tests.vesper.runtime.secrets import CARD, PURE
 
 ORDER = """\
@@ -166,3 +167,35 @@ def test_sensitive_values_are_not_shown(vesper, path):
     )  # fmt: skip
     assert "card: [redacted]" in done.stdout
     assert CARD not in done.stdout + done.stderr
+
+
+def test_a_node_with_effects_is_given_what_it_needs(vesper, lyra, tmp_path):
+    """Inputs by name, rights, a database, providers; each is missed where it is left out."""
+    server = PaymentServer()
+    node = NODE.read_text(encoding="utf-8").replace(", guard: order_not_locked", "")
+    (lyra.folder / "payment.vsp").write_text(node, encoding="utf-8")
+    inputs = [word for name, value in request(7).items() for word in ("--input", f"{name}={value}")]
+    database = ["--database", make_database(tmp_path / "orders.db")]
+    provider = ["--provider", f"stripe={server.url}"]
+    rights = [word for right in GRANT for word in ("--grant", right)]
+    try:
+        assert (
+            "capability_denied"
+            in vesper("debug", "payment.vsp", *inputs, *database, *provider, typed="continue\n").stdout
+        )
+        assert vesper("debug", "payment.vsp", *inputs, *provider, *rights, typed="continue\n").returncode == 1
+        assert server.requests == []
+        fresh = ["--set", "kernel.store=fresh.db"]
+        assert vesper("debug", "payment.vsp", *inputs, *database, *rights, *fresh, typed="continue\n").returncode == 1
+        words = [*inputs, *database, *provider, *rights, "--set", "kernel.store=last.db"]
+        done = vesper("debug", "payment.vsp", *words, typed="continue\n")
+        assert (done.returncode, len(server.requests)) == (0, 1), done.stdout + done.stderr
+    finally:
+        server.close()
+
+
+def test_inputs_by_name(vesper):
+    for flag in ("-i", "--input"):
+        done = vesper("debug", "discount.vsp", flag, "price=99.90", flag, "percent=10", typed="continue\n")
+        assert (done.returncode, "total: 89.91" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert vesper("debug", "discount.vsp").returncode == 1  # without inputs

@@ -72,6 +72,16 @@ def test_audit_rows_are_events(tmp_path):
         assert len(heard) == 1
 
 
+def test_a_stored_execution_is_told_as_an_event(tmp_path):
+    heard = []
+    with vesper.Runtime(str(tmp_path / "lyra.db")) as nodes:
+        nodes.on_event(heard.append, ["vesper.traced"])
+        nodes.execute(vesper.load(level(PURE, "basic")), {"a": 1, "pin": "x"})
+        outcome = nodes.execute(vesper.load(level(PURE, "basic")), {"a": 1, "pin": "x"}, trace=True)
+        nodes.settle()
+    assert [event.data["trace_id"] for event in heard] == [outcome.trace_id]
+
+
 def test_an_unknown_level_is_an_error():
     issues = [issue for issue in check_text(level(PURE, "much")) if issue.severity == "error"]
     assert [(issue.code, issue.path) for issue in issues] == [("unknown_word", "security.audit_level")]

@@ -233,13 +233,16 @@ def test_a_job_runs_once_for_each_tick_also_after_a_restart(tmp_path):
     notes = []
     store = str(tmp_path / "lyra.db")
     node = vesper.load(NOTED.format(type="scheduled_job", entry='schedule: "every 5m"'))
+    ticks = []
     with noting(notes, store) as runtime:
+        runtime.on_event(ticks.append, ["vesper.ticked"])
         jobs = ScheduledEntry(runtime, [node], now=NOON)
         assert jobs.next_tick(NOON) == datetime(2026, 3, 2, 12, 5, tzinfo=UTC)
         assert jobs.run_due(NOON) == []
         (run,) = jobs.run_due(NOON + timedelta(minutes=5))
         assert (run[0], run[1], run[2].status) == ("note_v1", datetime(2026, 3, 2, 12, 5, tzinfo=UTC), "success")
         assert jobs.run_due(NOON + timedelta(minutes=6)) == []
+    assert {event.data["node"] for event in ticks} == {"note_v1"}
     with noting(notes, store) as runtime:
         jobs = ScheduledEntry(runtime, [node], now=NOON + timedelta(days=1))
         assert jobs.run_due(NOON + timedelta(minutes=6)) == []
