@@ -150,7 +150,7 @@ class Runtime:
         settings = mode_named(name)
         number = next(self._numbers)
         result_key = self._results.key(program, inputs, ambient or {}) if program.idempotent else ""
-        kept = self._results.find(result_key) if result_key else None
+        kept = self._results.find(result_key, program) if result_key else None
         grant = self.grant if caller is None else caller.grant
         if kept is not None and self._refusal(program, grant) is None:
             force_setattr(kept, "trace_id", f"{self._trace}{number}")

@@ -66,6 +66,8 @@ RESULTS_MAX: Final = 10_000
 RESULT_BYTES_MAX: Final = 256 * 1024  # a larger one is not kept
 RESULTS_BYTES_MAX: Final = 64 * 1024 * 1024  # of all, in memory
 RESULTS_TIME_S: Final = 3600.0  # a result is given again for so long
+REDIS_TIMEOUT_S: Final = 1.0  # one exchange with Redis, however slowly its bytes arrive
+REDIS_PAUSE_S: Final = 5.0  # after a failure, before Redis is asked again
 
 # ---------------------------------------------------------------- what is kept of executions
 SENSITIVE_VALUES_MAX: Final = 1_000  # values of one execution that texts are searched for; with more, all is hidden
