@@ -57,6 +57,8 @@ VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
 PATTERN_INSTRUCTIONS_MAX: Final = PATTERN_SIZE_MAX  # of a regular expression
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
 
+DRAWN_TEXT_CHARS_MAX: Final = 4_096  # of a text that tests draw for a pattern
+
 # ---------------------------------------------------------------- entry points
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024  # of a request to an http_handler
 HTTP_QUERY_FIELDS_MAX: Final = 256
