@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.rights.capability import Grant
 from lyra.errors import LyraError
 from lyra.vesper.effects.database import Database
+from lyra.vesper.effects.denied import check_address
 from lyra.vesper.effects.http import call_api
 from lyra.vesper.effects.request import EffectError, EffectRequest
 
@@ -94,7 +95,8 @@ async def _update(world: NodeWorld, request: EffectRequest, grant: Grant, key: s
     return await asyncio.to_thread(_database(world).update, payload["table"], payload["where"], payload["set"], key)
 
 
-async def _http(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _http(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
+    check_address(grant, world.providers.get(str(request.payload.get("provider") or ""), ""))
     return await call_api(request.payload, world.providers, key=key, timeout_s=request.timeout_s)
 
 

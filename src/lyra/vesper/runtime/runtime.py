@@ -33,6 +33,7 @@ from lyra.kernel.base.acting import as_registered
 from lyra.kernel.seams import Seams
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
+from lyra.vesper.effects.denied import without_denied
 from lyra.vesper.effects.machines import Machines, MachineState
 from lyra.vesper.effects.performers import NodeWorld
 from lyra.vesper.effects.request import EffectError
@@ -296,7 +297,7 @@ class Runtime:
         called = None if caller is None else f"import-{caller.key}"
         pid = called if key is None else _pid(program, key)
         grant = self.grant if caller is None else caller.grant
-        handle = kernel.spawn(node_process, order, pid=pid, grant=grant)
+        handle = kernel.spawn(node_process, order, pid=pid, grant=without_denied(grant, program.denied))
         ended = await handle.wait()
         if ended.error is not None:
             raise ended.error
@@ -475,7 +476,9 @@ class Runtime:
             execution = execution_of(order, self, {})
             outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way, None, hidden)
         else:
-            outcome = self._refusal(program, grant) or await self._called(order, key, grant)
+            outcome = self._refusal(program, grant) or await self._called(
+                order, key, without_denied(grant, program.denied)
+            )
         outcome = redacted_outcome(program, inputs, outcome, hidden)
         if outcome.error is not None:
             raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)

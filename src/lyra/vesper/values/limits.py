@@ -57,6 +57,7 @@ VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
 PATTERN_INSTRUCTIONS_MAX: Final = PATTERN_SIZE_MAX  # of a regular expression
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
 
+SAMPLES_MAX: Final = 10_000_000  # inputs of one differential test
 DRAWN_TEXT_CHARS_MAX: Final = 4_096  # of a text that tests draw for a pattern
 
 # ---------------------------------------------------------------- entry points
