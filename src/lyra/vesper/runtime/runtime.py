@@ -98,6 +98,7 @@ class Runtime:
         predicates: Mapping[str, Callable[..., Any]] | None = None,
         nodes: Iterable[Node] | Repository = (),
         results: str | ResultStore = "memory",
+        handlers: Iterable[Node] = (),
     ) -> None:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
@@ -124,6 +125,9 @@ class Runtime:
         self.schedule_state = ScheduleState()
         self._records = ExecutionRecords(self.privacy, self._thread.write)
         self._comparisons = Comparisons(self.paths, self.state, self._thread)
+        self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions go on
+        for node in self._handlers:
+            self.program(node)  # a node with mistakes handles nothing
         if self._store != "memory":
             self.start()
 
@@ -458,6 +462,7 @@ class Runtime:
         self.world.kernel = kernel
         self.world.machines = Machines(kernel.core, self._machines)
         self.world.call_node = as_registered(self._call_node)  # the runtime spawns, not the node that calls
+        self.events.add_first(kernel, self._handlers)
         return kernel
 
     async def _call_node(
