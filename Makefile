@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua nodes
+.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node lua nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,7 +29,7 @@ run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, 
 
 test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
 # Exit code 5 of pytest: no timed test among those asked for.
-test: style postgres erlang bubblewrap ripgrep node ## Run every check and every test; ends with what was skipped, and why
+test: style postgres redis erlang bubblewrap ripgrep node ## Run every check and every test; ends with what was skipped, and why
 	@rm -f $(VENV)/.skips
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed" || failed=1; \
@@ -146,6 +146,10 @@ clean: ## Remove everything that make made
 # The tests of the PostgreSQL store start a server of their own; where none can be installed they are skipped.
 postgres:
 	@.ci/postgres
+
+# Kept results of Vesper's nodes are tested with a Redis of their own; where none can be installed they are skipped.
+redis:
+	@.ci/redis
 
 # Supervisors are compared with Erlang's own; where it cannot be installed those tests are skipped.
 erlang:

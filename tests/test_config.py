@@ -19,6 +19,7 @@ from lyra.config import (
     Config,
     KernelConfig,
     SettingOrigin,
+    VesperConfig,
 )
 from lyra.core.budgets.money import Money
 from lyra.core.rights.capability import Grant
@@ -65,6 +66,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"agent.{name}" for name in AgentCommandConfig.__struct_fields__}
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
+    fields |= {f"vesper.{name}" for name in VesperConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
 
 
@@ -95,6 +97,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "agent.model": ('"sim/echo"', "sim/echo", lambda c: c.agent.model, "sim/echo"),
     "audit.file": ('"/var/log/x"', "/var/log/x", lambda c: c.audit.file, "/var/log/x"),
     "audit.level": ('"detailed"', "detailed", lambda c: c.audit.level, "detailed"),
+    "vesper.results": ('"redis://h:1/2"', "redis://h:1/2", lambda c: c.vesper.results.reveal(), "redis://h:1/2"),
 }
 
 
@@ -136,6 +139,7 @@ def test_the_defaults_are_the_table(place):
         "grant": {"allow": ["*"], "deny": []},
         "agent": {"model": None},
         "audit": {"file": None, "level": "basic"},
+        "vesper": {"results": "memory"},
         "providers": {},
         "prices": {},
         "limits": {},
@@ -390,6 +394,21 @@ def test_a_project_may_not_send_the_journal_away(place):
     assert "hunter2" not in str(error)
     (place.project / "lyra.toml").unlink()
     assert place.user(text).load().kernel.store.reveal().endswith("/db")
+
+
+def test_a_project_may_not_choose_who_gives_results(place):
+    """Kept results come back from a server: the user names it, and its password is shown nowhere."""
+    address = "redis://:hunter2@evil.example/1"
+    for text in (address, "env:RESULTS"):
+        error = place.repo(f'vesper.results = "{text}"').fail(RESULTS=address)
+        assert error.place == "lyra.toml:1"
+        assert "hunter2" not in error.render()
+    assert place.repo('vesper.results = "memory"').load().vesper.results.reveal() == "memory"
+    config = place.load(LYRA_VESPER_RESULTS=address)
+    assert config.vesper.results.reveal() == address
+    assert "hunter2" not in f"{config.rows()} {config.to_data()} {config.vesper!r}"
+    for wrong in ("http://:hunter2@h", "hunter2"):
+        assert "hunter2" not in place.fail(LYRA_VESPER_RESULTS=wrong).render()
 
 
 # ---------------------------------------------------------------- the store's place

@@ -20,7 +20,16 @@ from lyra._old_paths import renamed
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, SettingKey
 from lyra.config.origin import SettingOrigin
-from lyra.config.settings import AgentCommandConfig, AuditConfig, BudgetConfig, Config, KernelConfig, SettingRow, nested
+from lyra.config.settings import (
+    AgentCommandConfig,
+    AuditConfig,
+    BudgetConfig,
+    Config,
+    KernelConfig,
+    SettingRow,
+    VesperConfig,
+    nested,
+)
 from lyra.config.sources import ALSO_MAX
 from lyra.config.tables import TABLES, Column, SettingTable, TableCell
 
@@ -41,6 +50,7 @@ __all__ = [
     "SettingRow",
     "SettingTable",
     "TableCell",
+    "VesperConfig",
     "nested",
 ]
 

@@ -26,7 +26,7 @@ class SettingKey(NamedTuple):
     """
 
     name: str
-    type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file"]
+    type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results"]
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -194,6 +194,16 @@ _TABLE: Final = (
         ),
         words=("detailed", "basic", "none"),
         narrows=True,
+    ),
+    SettingKey(
+        "vesper.results",
+        type="results",
+        default="memory",
+        sentence=(
+            "Where commands keep the results of nodes with `idempotent: true`: `memory`, "
+            "`redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `env:NAME` for a variable that holds one of these. "
+            "A project's file can name `memory` alone."
+        ),
     ),
 )
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}

@@ -29,7 +29,16 @@ from lyra.core.secrets.secret import Secret
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 
-__all__ = ["AgentCommandConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "SettingRow", "nested"]
+__all__ = [
+    "AgentCommandConfig",
+    "AuditConfig",
+    "BudgetConfig",
+    "Config",
+    "KernelConfig",
+    "SettingRow",
+    "VesperConfig",
+    "nested",
+]
 
 
 class SettingRow(NamedTuple):
@@ -67,6 +76,10 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     on_exceed: str
 
 
+class VesperConfig(msgspec.Struct, frozen=True, kw_only=True):
+    results: Secret
+
+
 class Config:
     """Every setting in force: `config.kernel.lease_s`, `config.budget.usd`, and `config.grant`, a Grant.
 
@@ -95,6 +108,7 @@ class Config:
         "project_trusted",
         "providers",
         "trust",
+        "vesper",
     )
 
     def __init__(
@@ -104,6 +118,7 @@ class Config:
         self.agent = AgentCommandConfig(**_section(values, "agent"))
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
+        self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant
         self.demanded: dict[str, Any] = {}  # minimum demands of project and machine, which bind the user too
         self.files: list[tuple[Kind, str]] = []

@@ -60,6 +60,21 @@ def _read_store(key: SettingKey, value: Any, source: SettingSource) -> Secret:
     return Secret(path, label=mask_url(path))
 
 
+def _read_results(key: SettingKey, value: Any, source: SettingSource) -> Secret:
+    if not isinstance(value, str) or not (value == "memory" or value.startswith("redis://") or is_reference(value)):
+        raise ConfigError(
+            f"{key.name} is `memory` or an address of Redis, not {shape(value)}",
+            hint="such as 'redis://localhost:6379/0'",
+        )
+    if source.kind == "project" and value != "memory":
+        # Results come back from there: a repository must not choose who gives them.
+        raise ConfigError(
+            f"a project's file may not name a server for results: {key.name}",
+            hint=f"put it in your own file, or set {key.variable}",
+        )
+    return Secret.parse(value, env=source.env, label=mask_url(value))
+
+
 def _check_inside(key: SettingKey, value: str, path: str, source: SettingSource) -> None:
     """Refuse a place outside the project: a repository must not have something written elsewhere."""
     if not is_inside(path, source.base):
@@ -143,6 +158,7 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "rules": _read_rules,
     "model": _read_model,
     "file": _read_file,
+    "results": _read_results,
 }
 
 

@@ -30,6 +30,27 @@ def test_verify_gathers_evidence_that_stays(vesper):
     assert "confidence 0.98929" in vesper("confidence", "discount_v1").stdout
 
 
+@pytest.mark.parametrize(
+    ("declared", "options", "compared"),
+    [
+        ("", (), 1_000),
+        ("{sample_size: 70}", (), 70),
+        ("{sample_size: 70}", ("-n", "30"), 30),
+        ("{enabled: true}", (), 1_000),
+        ("{enabled: false, sample_size: 70}", (), 0),
+        ("{enabled: false}", ("-n", "30"), 30),
+    ],
+)
+def test_a_node_says_how_many_inputs_are_compared(vesper, lyra, declared, options, compared):
+    text = DISCOUNT + f"  differential_tests: {declared}\n"
+    (lyra.folder / "discount.vsp").write_text(text, encoding="utf-8")
+    done = vesper("verify", "discount.vsp", *options, "--json")
+    assert (done.returncode, told(done)["compared_now"]) == (0, compared)
+    assert told(vesper("confidence", "discount.vsp", "--json"))["compared"] == compared
+    shown = vesper("verify", "discount.vsp", *options).stdout
+    assert ("nothing is compared without -n" in shown) is (compared == 0)
+
+
 def test_a_mode_needs_evidence_or_force(vesper):
     done = vesper("mode", "discount.vsp", "canary_direct")
     assert done.returncode == 2

@@ -225,6 +225,22 @@ def test_property_tests_print_the_inputs_that_break_them(vesper):
     assert vesper("test").returncode == 2
 
 
+def test_a_property_that_no_accepted_input_was_tried_with_is_not_shown(vesper):
+    """The node refuses everything: a property that holds for refusals alone is no pass."""
+    refuses = DISCOUNT.partition("\ntesting:")[0].replace('"percent <= 90"', '"percent < 0"')
+    tests = "\ntesting: {property_tests: [{property: idempotency}]}\n"
+    (vesper.folder / "discount.vsp").write_text(refuses + tests, encoding="utf-8")
+    done = vesper("test")
+    assert done.returncode == 1
+    assert "not shown  discount.vsp: idempotency\n    200 inputs, 0 of them accepted\n    it refused" in done.stdout
+    assert done.stdout.endswith("0 passed, 0 failed, 1 not shown\n")
+    data = vesper("test", "--json")
+    assert data.returncode == 1
+    assert (told(data)["passed"], told(data)["failed"], told(data)["not_shown"]) == (0, 0, 1)
+    (row,) = told(data)["tests"]
+    assert (row["passed"], row["property"]["shown"], row["property"]["accepted"]) == (False, False, 0)
+
+
 def test_test_cases_of_a_node_with_effects_are_given_what_it_needs(vesper, tmp_path):
     case = """
 testing:

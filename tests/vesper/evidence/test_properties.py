@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from lyra import vesper
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence.properties import check_properties
+from lyra.vesper.nodes.model import PropertyTest
 from lyra.vesper.python.run import run as python
 from tests.vesper.runtime.payments import NODE as PAYMENT
 
@@ -199,3 +203,86 @@ def test_an_unknown_property_is_told(name):
         TOTAL.replace("property: never_negative", f"property: {name}").replace(', invariant: "success => fee >= 0"', "")
     )
     assert bool(told.problems) is (name == "fast")
+
+
+FILES = [*(Path(__file__).parents[3] / "examples/nodes").glob("*.vsp"), *PAYMENT.parent.glob("*.vsp")]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("with_cases", [True, False])
+def test_some_inputs_of_every_example_are_accepted(file, with_cases):
+    """Also without the inputs of their test cases."""
+    node = vesper.load(file)
+    cases = node.testing.test_cases if with_cases else ()
+    testing = msgspec.structs.replace(
+        node.testing, property_tests=(PropertyTest(property="idempotency"),), test_cases=cases
+    )
+    for seed in range(2):
+        (only,) = check_properties(msgspec.structs.replace(node, testing=testing), 200, seed)
+        assert only.problems == ()
+        assert only.is_shown
+        assert only.accepted >= 10
+
+
+def test_a_bug_that_only_accepted_payments_have_is_found():
+    """The card is charged by a path that answers with another amount: refused requests do not show it."""
+
+    def wrong(program, inputs, execution, effects=None):
+        outcome = direct(program, inputs, execution, effects)
+        if outcome.error is not None or outcome.outputs["status"] != "completed":
+            return outcome
+        return msgspec.structs.replace(outcome, outputs={**outcome.outputs, "amount_charged": Decimal("0.01")})
+
+    broken = result(PAYMENT.read_text(encoding="utf-8"), direct=wrong)
+    assert any("amount_charged" in problem for problem in broken.problems)
+
+
+CODE = (
+    HEAD
+    + """\
+inputs:
+  code: {type: string, constraints: [{pattern: "^(AB|CD)-[0-9]{4}[^0-9]$"}]}
+  amount: {type: integer, constraints: [{min: 90001}, {max: 90009}]}
+outputs: {success: {kept: string}}
+flow:
+  - {step: keep, operation: string_template, template: "{code}", output: kept}
+testing:
+  test_cases: [{name: usual, inputs: {code: AB-1234x, amount: 90005}}]
+  property_tests: [{property: kept, invariant: "success => kept == code"}]
+"""
+)
+
+
+def wrong_for_one_beginning(program, inputs, execution, effects=None):
+    outcome = direct(program, inputs, execution, effects)
+    if outcome.error is None and outcome.outputs["kept"].startswith("CD"):
+        return msgspec.structs.replace(outcome, outputs={"kept": "x"})
+    return outcome
+
+
+@pytest.mark.parametrize("cases", ["kept", "left out"])
+def test_texts_that_match_a_pattern_are_tried(cases):
+    """Neither chance nor the test case gives a text with the other beginning."""
+    text = CODE if cases == "kept" else CODE.replace("  test_cases: [{name: usual, inputs", "  # [{name: usual, inputs")
+    assert result(text).problems == ()
+    assert result(text).accepted > 100
+    assert any("the paths differ" in problem for problem in result(text, direct=wrong_for_one_beginning).problems)
+
+
+def test_the_inputs_of_test_cases_are_changed_one_at_a_time():
+    """The two inputs fit together, which only the test case knows."""
+    text = """\
+inputs: {first: string, second: string, size: integer}
+outputs: {success: {length: integer}}
+contracts: {preconditions: ["starts_with(second, first + '/' + first + '/9f8a')"]}
+flow:
+  - {step: count, operation: arithmetic, expression: "len(second) + size", output: length}
+testing:
+  test_cases: [{name: usual, inputs: {first: Zurich, second: Zurich/Zurich/9f8a, size: 5}}]
+  property_tests: [{property: limited, invariant: "success => length < 1000"}]
+"""
+    broken = result(HEAD + text)
+    assert "python: does not hold: success => length < 1000" in broken.problems
+    assert broken.inputs[0]["first"] == "Zurich"
+    without = result(HEAD + text.replace("  test_cases: [{name", "  # [{name"))
+    assert (without.problems, without.is_shown) == ((), False)

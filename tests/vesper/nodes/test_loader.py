@@ -49,7 +49,7 @@ def test_everything_of_a_file_is_in_the_node() -> None:
     assert node.observability.tracing == NodeTracing(enabled=True, sample_rate=Decimal("0.1"))
     assert node.testing.test_cases[0].inputs["amount"] == Decimal("100000.00")
     assert node.testing.property_tests[0].property == "idempotency"
-    assert node.testing.differential_tests["sample_size"] == 10000
+    assert node.testing.differential_tests.sample_size == 10000
     assert node.documentation == {"examples": []}
     machine = node.state_machines[0]
     assert (machine.initial, len(machine.moves)) == ("pending", 4)

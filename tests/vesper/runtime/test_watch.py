@@ -115,15 +115,22 @@ observability:
     assert [alert["condition"] for alert in kept] == ["executions >= 4 AND error_rate > 0.4"] * 2
 
 
-@pytest.mark.parametrize("bound", ["max_latency_ms", "p99_latency_ms"])
-def test_a_latency_above_the_declared_one_is_an_alert(bound: str) -> None:
+@pytest.mark.parametrize(
+    ("bound", "figure", "severity"),
+    [
+        ("max_latency_ms", "max_latency_ms", "warning"),
+        ("p99_latency_ms", "p99_latency_ms", "warning"),
+        ("expected_latency_ms", "p50_latency_ms", "info"),
+    ],
+)
+def test_a_latency_above_the_declared_one_is_an_alert(bound: str, figure: str, severity: str) -> None:
     with Runtime() as runtime:
         events = events_of(runtime, "vesper.alert")
         runtime.execute(node_with(f"\nperformance: {{{bound}: 60000}}\n"), {"number": 1})
         assert events == []
         runtime.execute(node_with(f"\nperformance: {{{bound}: 0}}\n"), {"number": 1})
         runtime.settle()
-    assert [event.data["condition"] for event in events] == [f"{bound} > 0"]
+    assert [(event.data["condition"], event.data["severity"]) for event in events] == [(f"{figure} > 0", severity)]
 
 
 def test_spans_are_sampled() -> None:

@@ -182,7 +182,8 @@ def _sections(schema: dict[str, Any], table: Table) -> Iterator[str]:
 def _keys(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     """The keys of a mapping and of the mappings inside it."""
     for key, inner in schema.get("properties", {}).items():
-        yield f"`{prefix}{key}`", _form(inner)
+        meaning = f"; {inner['description']}" if "description" in inner else ""
+        yield f"`{prefix}{key}`", f"{_form(inner)}{meaning}"
         yield from _keys(inner, f"{prefix}{key}.")
     for name, mark in (("items", "[]"), ("additionalProperties", "NAME")):
         inner = schema.get(name)

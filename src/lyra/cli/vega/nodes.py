@@ -67,7 +67,10 @@ def node_host(invocation: Invocation, program: Program, space: Space | None = No
 
     target = invocation.config.store_target()
     nodes = ImportableNodes(
-        "memory" if space is None else store, modes_of=target.removeprefix("sqlite://"), **invocation.node_options
+        "memory" if space is None else store,
+        modes_of=target.removeprefix("sqlite://"),
+        results=invocation.config.vesper.results.reveal(),
+        **invocation.node_options,
     )
     try:
         yield nodes

@@ -11,12 +11,15 @@ from lyra.cli.render import document, moment, printable, table
 from lyra.cli.vesper.node_files import node_named, say_problems
 from lyra.cli.vesper.setup import runtime_of, store_of
 from lyra.errors import SourceError
+from lyra.vesper.values.limits import SAMPLES_MAX
 
 if TYPE_CHECKING:
     from lyra.vesper.evidence.state import NodeEvidence
     from lyra.vesper.nodes import Node
 
 __all__ = ["confidence", "mode", "status", "verify"]
+
+SAMPLES_DEFAULT = 1_000
 
 
 def _node(ctx: click.Context, name: str) -> Node:
@@ -119,19 +122,32 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
 
 @click.command(cls=CliCommand, name="verify")
 @click.argument("node")
-@click.option("-n", "--num-tests", "count", type=click.IntRange(1, 10_000_000), default=1_000, show_default=True)
+@click.option(
+    "-n",
+    "--num-tests",
+    "count",
+    type=click.IntRange(1, SAMPLES_MAX),
+    help=f"Inputs to compare; without it, as many as the node's differential_tests say, else {SAMPLES_DEFAULT}.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the random inputs.")
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, /, *, node: str, count: int, seed: int, as_json: bool) -> None:
-    """Compare both paths of NODE on COUNT generated inputs, and keep what comes of it as evidence."""
+def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as_json: bool) -> None:
+    """Compare both paths of NODE on generated inputs, and keep what comes of it as evidence.
+
+    A node whose differential_tests are not enabled is compared only with -n.
+    """
     from lyra.vesper.evidence.differential import test
     from lyra.vesper.values.json_shape import json_shape
 
     loaded = _node(ctx, node)
+    declared = loaded.testing.differential_tests
+    if count is None and not declared.enabled:
+        _say_disabled(loaded.node_id, as_json=as_json)
+        return
     with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
         program = runtime.program(loaded)
-        report = test(program, count, seed)
+        report = test(program, count or declared.sample_size or SAMPLES_DEFAULT, seed)
         runtime.add_report(loaded, report)
         data = _data(runtime.evidence(loaded))
     told = {
@@ -151,3 +167,10 @@ def verify(ctx: click.Context, /, *, node: str, count: int, seed: int, as_json: 
                 click.echo(printable(f"    {difference}"))
         click.echo(f"confidence {data['confidence']:.5f} after {data['compared']} comparisons")
     ctx.exit(1 if report.divergences else 0)
+
+
+def _say_disabled(node_id: str, *, as_json: bool) -> None:
+    if as_json:
+        document({"node": node_id, "compared_now": 0, "enabled": False})
+    else:
+        click.echo(printable(f"{node_id}: its differential_tests are not enabled; nothing is compared without -n"))

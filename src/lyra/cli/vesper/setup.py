@@ -58,7 +58,14 @@ def runtime_of(
         if not equals or not name or "://" not in url:
             raise ConfigError(f"{pair!r} is no NAME=URL", key="--provider")
         addresses[name] = url
-    return Runtime(store_of(invocation), database=database, providers=addresses, grant=list(grants) or None, **more)
+    return Runtime(
+        store_of(invocation),
+        database=database,
+        providers=addresses,
+        grant=list(grants) or None,
+        results=invocation.config.vesper.results.reveal(),
+        **more,
+    )
 
 
 def stored_nodes(invocation: Invocation) -> Repository:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -23,6 +24,7 @@ __all__ = ["test"]
 
 
 PROPERTY_INPUTS = 200
+NOT_SHOWN_HINT = "it refused them all, which shows nothing: add a test case with inputs that it accepts, or raise -n"
 
 
 class CaseRun(NamedTuple):
@@ -33,8 +35,17 @@ class CaseRun(NamedTuple):
     problems: list[str]
     tried: dict[str, Any] | None = None
 
+    @property
+    def is_shown(self) -> bool:
+        """False for a property that no accepted input was tried with."""
+        return self.tried is None or bool(self.tried["shown"])
+
+    @property
+    def ending(self) -> str:
+        return "FAILED" if self.problems else "passed" if self.is_shown else "not shown"
+
     def to_data(self) -> dict[str, Any]:
-        row = {"file": self.file, "name": self.name, "passed": not self.problems, "problems": self.problems}
+        row = {"file": self.file, "name": self.name, "passed": self.ending == "passed", "problems": self.problems}
         return row if self.tried is None else {**row, "property": self.tried}
 
 
@@ -79,17 +90,18 @@ def test(
             except SourceError as error:
                 wrong += 1
                 say_problems(error)
-    failed = sum(bool(ran.problems) for ran in done)
+    endings = Counter(ran.ending for ran in done)
+    passed, failed, unshown = endings["passed"], endings["FAILED"], endings["not shown"]
     if as_json:
         rows = [ran.to_data() for ran in done]
-        document({"passed": len(done) - failed, "failed": failed, "tests": rows})
+        document({"passed": passed, "failed": failed, "not_shown": unshown, "tests": rows})
     else:
         for ran in done:
-            click.echo(printable(f"{'FAILED' if ran.problems else 'passed'}  {ran.file}: {ran.name}"))
+            click.echo(printable(f"{ran.ending}  {ran.file}: {ran.name}"))
             for line in (*ran.problems, *_tried(ran)):
                 click.echo(printable(f"    {line}"))
-        click.echo(f"{len(done) - failed} passed, {failed} failed")
-    ctx.exit(2 if wrong else 1 if failed else 0)
+        click.echo(f"{passed} passed, {failed} failed" + (f", {unshown} not shown" if unshown else ""))
+    ctx.exit(2 if wrong else 1 if failed or unshown else 0)
 
 
 def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
@@ -110,7 +122,8 @@ def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
 
     for result in check_properties(node, number):
         inputs = None if result.inputs is None else [to_json(shown) for shown in result.inputs]
-        tried = {"checked": result.checked, "accepted": result.accepted, "inputs": inputs}
+        counts = {"checked": result.checked, "accepted": result.accepted, "shown": result.is_shown}
+        tried = {**counts, "inputs": inputs}
         yield CaseRun(file, result.name, list(result.problems), tried)
 
 
@@ -122,7 +135,8 @@ def _tried(ran: CaseRun) -> list[str]:
         return []
     if ran.tried["inputs"] is not None:
         return [f"with {json.dumps(inputs, ensure_ascii=False)}" for inputs in ran.tried["inputs"]]
-    return [f"{ran.tried['checked']} inputs, {ran.tried['accepted']} of them accepted"]
+    counts = f"{ran.tried['checked']} inputs, {ran.tried['accepted']} of them accepted"
+    return [counts] if ran.is_shown else [counts, NOT_SHOWN_HINT]
 
 
 def _differences(outcomes: dict[str, Any]) -> list[str]:

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["DANGEROUS", "covering", "matches", "overlap"]
+from lyra.core.rights.capability import Capability
+from lyra.errors import ConfigError
+
+__all__ = ["DANGEROUS", "covering", "denied_capability", "matches", "overlap"]
 
 DANGEROUS: Final = ("filesystem.write", "exec.shell_command", "network.raw_socket")
 _HTTP: Final = "network.http_client"
@@ -50,3 +53,13 @@ def covering(capability: str, declared: Iterable[str]) -> str | None:
 def overlap(required: str, denied: str) -> bool:
     """Whether a denied capability covers a required one or a part of it."""
     return matches(denied, required) or matches(required, denied)
+
+
+def denied_capability(text: str) -> Capability | None:
+    """The capability that a denial means; `network` means all of `network.*`. None where it means none."""
+    for spelling in (text, f"{text}.*"):
+        try:
+            return Capability.parse(spelling)
+        except ConfigError:
+            continue
+    return None

@@ -27,6 +27,7 @@ __all__ = ["ACTIONS", "ErrorRules"]
 
 ACTIONS: Final = ("retry", "backoff", "map_to", "return_error", "compensate", "circuit_breaker")
 _BACKOFFS: Final = ("exponential", "linear", "constant")
+_FOR_PEOPLE: Final = ("notify", "log_level")
 _KEYS: Final = frozenset(
     {
         "action",
@@ -109,6 +110,9 @@ class ErrorRules:
             if key not in _KEYS:
                 hint = close_to(key, _KEYS)
                 self.state.warn("unknown_key", f"`{key}` is not known here and has no effect", (*path, key), hint=hint)
+            elif key in _FOR_PEOPLE:
+                message = f"`{key}` has no effect: `observability` has alerts and log records"
+                self.state.info("no_effect", message, (*path, key))
         answer = self._answer(error, entry, path, scope)
         action = self._action(entry, path, compensation, answer)
         if action is None:

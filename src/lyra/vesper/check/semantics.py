@@ -17,6 +17,7 @@ from lyra.vesper.check.kinds import misfit
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import always_returns
+from lyra.vesper.check.unenforced import UNENFORCED_RULES
 from lyra.vesper.check.watching import WATCHING_RULES
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.tokens import KEYWORDS
@@ -245,5 +246,6 @@ RULES: Final[tuple[Rule, ...]] = (
     entries,
     judge_contracts,
     *WATCHING_RULES,
+    *UNENFORCED_RULES,
     advice,
 )

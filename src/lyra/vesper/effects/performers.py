@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.rights.capability import Grant
 from lyra.errors import LyraError
 from lyra.vesper.effects.database import Database
+from lyra.vesper.effects.denied import check_address
 from lyra.vesper.effects.http import call_api
 from lyra.vesper.effects.request import EffectError, EffectRequest
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.vesper.effects.machines import Machines
 
-__all__ = ["IDEMPOTENT", "NodeWorld", "perform"]
+__all__ = ["IDEMPOTENT", "PUBLISHED_KEY", "NodeWorld", "perform"]
 
 # Kinds that may be repeated after a crash: reading, and changes that are made once for their key.
 IDEMPOTENT: Final = frozenset(
@@ -30,6 +32,7 @@ IDEMPOTENT: Final = frozenset(
 )
 _READS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 Custom = Callable[..., Any]
+PUBLISHED_KEY: Final[ContextVar[str]] = ContextVar("vesper_published_key", default="")
 
 
 class NodeWorld:
@@ -94,13 +97,19 @@ async def _update(world: NodeWorld, request: EffectRequest, grant: Grant, key: s
     return await asyncio.to_thread(_database(world).update, payload["table"], payload["where"], payload["set"], key)
 
 
-async def _http(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _http(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
+    check_address(grant, world.providers.get(str(request.payload.get("provider") or ""), ""))
     return await call_api(request.payload, world.providers, key=key, timeout_s=request.timeout_s)
 
 
 async def _publish(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    """Publish an event; while its handlers run, the key of the act tells whether it was published before."""
     payload = request.payload
-    await world.kernel.bus.publish(str(payload["event_type"]), payload.get("data"))
+    token = PUBLISHED_KEY.set(key)
+    try:
+        await world.kernel.bus.publish(str(payload["event_type"]), payload.get("data"))
+    finally:
+        PUBLISHED_KEY.reset(token)
 
 
 async def _subscribe(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:

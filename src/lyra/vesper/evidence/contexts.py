@@ -21,7 +21,7 @@ from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.types import ANY
 
-__all__ = ["SimulatedEffects", "executions", "simulator"]
+__all__ = ["SimulatedEffects", "executions", "open_execution", "simulator"]
 
 _NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
 _ERRORS: Final = ("timeout", "overloaded", "invalid_transition", "declined")
@@ -40,6 +40,17 @@ def executions(program: NodeProgram, seed: int, count: int = 8) -> list[Executio
         predicates = {name: _predicate(f"{seed}/{number}/{name}") for name in hosts}
         contexts.append(Execution(now=_NOW, trace_id=f"t{seed}-{number}", predicates=predicates, ambient=ambient))
     return [*contexts, Execution(now=_NOW, trace_id=f"t{seed}-bare")]
+
+
+def open_execution(program: NodeProgram, seed: int) -> Execution:
+    """A context that stands in no node's way: predicates hold, and contracts about ambient objects are unverifiable."""
+    hosts = {part.name for part in parts_of(program) if isinstance(part, ir.Host)}
+    predicates: dict[str, Callable[..., bool]] = dict.fromkeys(hosts, _holds)
+    return Execution(now=_NOW, trace_id=f"t{seed}-open", predicates=predicates)
+
+
+def _holds(*_: Any) -> bool:
+    return True
 
 
 def _ambient_fields(program: NodeProgram) -> dict[str, list[str]]:

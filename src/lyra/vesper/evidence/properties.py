@@ -6,13 +6,16 @@
 `state_machine_correctness`: executions one after the other, in one world, ask only for declared transitions between
 declared states. A test with an `invariant` (or `verify`) is an expression over inputs and outputs that holds at the end
 of every execution; `invariants` without one are those of the contracts. Each path has a simulated world of its own, and
-outcomes of both are compared. Inputs that break a property are made as small as they can be.
+outcomes of both are compared. Inputs are those of the test cases, some near them, some that are likely to be accepted,
+and random ones. Inputs that break a property are made as small as they can be. A property that no accepted input was
+tried with is not shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from typing import Any, Final
 
 import msgspec
@@ -20,10 +23,11 @@ import msgspec
 from lyra.core.ids import seeded
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.contexts import executions
+from lyra.vesper.evidence.contexts import executions, open_execution
 from lyra.vesper.evidence.differential import RunPath, default_paths
 from lyra.vesper.evidence.inputs import InputGenerator
-from lyra.vesper.evidence.property_world import RememberingWorld
+from lyra.vesper.evidence.likely_inputs import LikelyInputs
+from lyra.vesper.evidence.property_world import RememberingWorld, ResponseForms
 from lyra.vesper.evidence.shrinking import shrink
 from lyra.vesper.ir.program import NodeProgram, ReturnStep
 from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
@@ -49,6 +53,11 @@ class PropertyResult(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     inputs: tuple[dict[str, Any], ...] | None = None
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether the node succeeded with at least one of the inputs: refusals alone show nothing."""
+        return self.accepted > 0 or bool(self.problems)
+
 
 def check_properties(
     node: Node, count: int, seed: int = 0, *, python: RunPath | None = None, direct: RunPath | None = None
@@ -69,8 +78,9 @@ class _PropertyRun:
         self._kind = "expression" if text else _kind(declared.property)
         self._text = text
         self._program = _judging(node, index, declared) if text else program_of(node)
+        self._responses = ResponseForms(self._program)
         self._given = [dict(case.inputs) for case in node.testing.test_cases]
-        self._contexts = executions(self._program, seed)
+        self._contexts = [open_execution(self._program, seed), *executions(self._program, seed)]
         self._context, self._world_seed = self._contexts[0], seed
 
     def result(self, count: int) -> PropertyResult:
@@ -80,7 +90,7 @@ class _PropertyRun:
             return PropertyResult(self.name, 0, 0, (f"there is no property {self.name!r}: {hint}",))
         checked = accepted = 0
         for number, walk in enumerate(self._walks(count)):
-            self._context = self._contexts[number % len(self._contexts)]
+            self._context = self._contexts[0 if number % 2 else number // 2 % len(self._contexts)]
             self._world_seed = self._seed + number
             checked += 1
             problems = self._problems(judge, walk)
@@ -103,17 +113,22 @@ class _PropertyRun:
     def _walks(self, count: int) -> Iterator[list[dict[str, Any]]]:
         """Inputs of executions; several for a state machine, from a few different ones."""
         rng = seeded(self._seed)
-        generator = InputGenerator(self._program, self._seed)
-        inputs = [*self._given, *generator.batch(count)]
-        for number in range(count):
-            chosen = inputs[number % len(inputs)]
-            if self._given and number >= len(self._given) and rng.random() < 0.5:
-                chosen = _mixed(rng.choice(self._given), chosen, rng)
+        inputs = self._inputs(count, rng)
+        for chosen in inputs:
             if self._kind != "state_machine_correctness":
                 yield [chosen]
                 continue
             pool = [chosen, *(rng.choice(inputs) for _ in range(2))]
             yield [rng.choice(pool) for _ in range(rng.randrange(1, WALK_MAX))]
+
+    def _inputs(self, count: int, rng: Random) -> list[dict[str, Any]]:
+        """Those of the test cases, then in turn some near them, some that are likely to be accepted, and any."""
+        likely = LikelyInputs(self._program, self._given, rng)
+        drawn = InputGenerator(self._program, self._seed).batch(count)
+        inputs = list(self._given)
+        for number, row in enumerate(drawn):
+            inputs.append((likely.near_case(), likely.row(), row)[number % 3])
+        return inputs[:count]
 
     def _shrunk(self, judge: Judge, walk: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The inputs up to the first that fail, alone where they fail alone; the last as small as they can be."""
@@ -141,7 +156,7 @@ class _PropertyRun:
             return f"{type(error).__name__}: {error}"
 
     def _world(self) -> RememberingWorld:
-        return RememberingWorld(self._program, self._world_seed)
+        return RememberingWorld(self._responses, self._world_seed)
 
     def _outcome(
         self,
@@ -224,12 +239,3 @@ def _judging(node: Node, index: int, declared: PropertyTest) -> NodeProgram:
     text = ContractText(getattr(declared, key), ("testing", "property_tests", index, key))
     contracts = msgspec.structs.replace(node.contracts, postconditions=(text,))
     return program_of(msgspec.structs.replace(node, contracts=contracts))
-
-
-def _mixed(case: dict[str, Any], drawn: dict[str, Any], rng: Any) -> dict[str, Any]:
-    """The inputs of a test case with one of them drawn anew."""
-    names = [name for name in drawn if name in case]
-    if not names:
-        return dict(case)
-    name = rng.choice(names)
-    return {**case, name: drawn[name]}

@@ -8,6 +8,7 @@ another request under a key that was used before.
 
 from __future__ import annotations
 
+from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from typing import Any, Final
 
 import msgspec
@@ -15,25 +16,55 @@ import msgspec
 from lyra.core.ids import seeded
 from lyra.vesper.effects.replay import request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.evidence.boundaries import Boundaries
-from lyra.vesper.evidence.inputs import drawer
-from lyra.vesper.ir.program import NodeProgram
-from lyra.vesper.values.types import ANY
+from lyra.vesper.evidence.boundaries import Boundaries, parts_of
+from lyra.vesper.evidence.inputs import Draw, drawer
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import EffectStep, NodeProgram
+from lyra.vesper.values.types import ANY, STRING
 
-__all__ = ["RememberingWorld"]
+__all__ = ["RememberingWorld", "ResponseForms"]
 
 _READING_METHODS: Final = ("GET", "HEAD")
 _FAILING_SHARE: Final = 0.1
 _EMPTY_SHARE: Final = 0.5  # of queries that have no rows
+_ODD_SHARE: Final = 0.15  # of responses that are anything
+_TEXT_SHARE: Final = 0.7  # of fields that hold a text
+
+
+class ResponseForms:
+    """What acts of a program answer with, made once for all its worlds."""
+
+    def __init__(self, program: NodeProgram) -> None:
+        boundaries = Boundaries(program)
+        self._draw = drawer(ANY, boundaries)
+        self._draw_text = drawer(STRING, boundaries)
+        steps = [part for part in parts_of(program) if isinstance(part, EffectStep)]
+        self._draws = {step.name: drawer(step.output_type, boundaries) for step in steps if step.output_type != ANY}
+        self._fields = sorted({part.name for part in parts_of(program) if isinstance(part, ir.FieldOf)})
+        self.machines = {machine.name: machine for machine in program.machines}
+
+    def response(self, request: EffectRequest, rng: Random) -> Any:
+        """Now and then anything; else of the form that such an act has, with the fields that the program reads."""
+        if rng.random() < _ODD_SHARE:
+            return self._draw(rng)
+        if request.kind in ("db.write", "db.update"):
+            return {"rows": 1}
+        if request.kind == "db.query":
+            return [self._record(rng) for _ in range(rng.randrange(1, 3))]
+        draw: Draw = self._draws.get(request.step, self._record)
+        return draw(rng)
+
+    def _record(self, rng: Random) -> dict[str, Any]:
+        return {name: (self._draw_text if rng.random() < _TEXT_SHARE else self._draw)(rng) for name in self._fields}
 
 
 class RememberingWorld:
     """Shared by the executions of one property test on one path."""
 
-    def __init__(self, program: NodeProgram, seed: int) -> None:
-        self._draw = drawer(ANY, Boundaries(program))
+    def __init__(self, responses: ResponseForms, seed: int) -> None:
+        self._responses = responses
         self._seed = seed
-        self._machines = {machine.name: machine for machine in program.machines}
+        self._machines = responses.machines
         self._by_key: dict[str, tuple[str, Any, EffectError | None]] = {}
         self.states: dict[tuple[str, str], str] = {}
         self.changes: list[str] = []  # acts that changed something, in their order
@@ -62,7 +93,7 @@ class RememberingWorld:
             return None, EffectError("timeout", "simulated")
         if request.kind == "db.query" and rng.random() < _EMPTY_SHARE:
             return [], None
-        return self._draw(rng), None
+        return self._responses.response(request, rng), None
 
     def _move(self, request: EffectRequest) -> tuple[Any, EffectError | None]:
         payload = request.payload

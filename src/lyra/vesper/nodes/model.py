@@ -20,6 +20,7 @@ __all__ = [
     "ChangelogEntry",
     "ContractText",
     "Contracts",
+    "DifferentialTests",
     "ErrorHandling",
     "FieldDeclaration",
     "MachineDeclaration",
@@ -202,7 +203,7 @@ class Observability(msgspec.Struct, frozen=True):
 class PropertyTest(msgspec.Struct, frozen=True):
     property: str = ""
     description: str = ""
-    strategy: str = "hypothesis"
+    strategy: str = ""  # for other tools
     invariant: str = ""
     verify: str = ""
 
@@ -219,10 +220,17 @@ class TestCase(msgspec.Struct, frozen=True):
     steps: tuple[Any, ...] = ()
 
 
+class DifferentialTests(msgspec.Struct, frozen=True):
+    """What `vesper verify` does for a node where no number of inputs is asked for."""
+
+    enabled: bool = True
+    sample_size: int | None = None
+
+
 class Testing(msgspec.Struct, frozen=True):
     property_tests: tuple[PropertyTest, ...] = ()
     test_cases: tuple[TestCase, ...] = ()
-    differential_tests: dict[str, Any] = {}
+    differential_tests: DifferentialTests = DifferentialTests()
 
 
 class MoveDeclaration(msgspec.Struct, frozen=True):

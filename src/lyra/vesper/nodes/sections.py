@@ -14,6 +14,7 @@ from lyra.vesper.nodes.model import (
     ContractText,
     DeclaredAlert,
     DeclaredMetric,
+    DifferentialTests,
     ErrorHandling,
     FieldDeclaration,
     MachineDeclaration,
@@ -118,7 +119,10 @@ class Sections:
 
     def testing(self, value: Any, path: Path) -> Testing:
         reader = self.reader
-        property_table = dict.fromkeys(("property", "description", "strategy", "invariant", "verify"), reader.text)
+        property_table = {
+            **dict.fromkeys(("property", "description", "invariant", "verify"), reader.text),
+            "strategy": reader.choice("hypothesis", "quickcheck"),
+        }
         case_table = {
             "name": reader.text,
             "description": reader.text,
@@ -129,7 +133,9 @@ class Sections:
         table = {
             "property_tests": self._list_of(PropertyTest, property_table),
             "test_cases": self._list_of(TestCase, case_table),
-            "differential_tests": reader.mapping,
+            "differential_tests": self._part(
+                DifferentialTests, {"enabled": reader.flag, "sample_size": reader.integer}
+            ),
         }
         return Testing(**reader.section(value, path, table))
 

@@ -3,20 +3,24 @@
 A node of the type `event_handler` names its events in its metadata; a step `event_subscribe` names an event and the
 node that handles it. Either is subscribed once when its node is loaded, however often it is loaded or executed. The
 handler's inputs are the values of the event's data by name; the whole event is the ambient object `event`. The
-publisher waits until handlers have run; a handler that fails is told as an error of the bus, not to the publisher. An
-event may come twice after a crash: a handler that must act once has an `idempotency_key`.
+publisher waits until handlers have run; a handler that fails is told as an error of the bus, not to the publisher.
+
+The bus keeps nothing. An event whose publication a crash interrupted is published again by the node that goes on; a
+handler that has begun goes on by itself, and is not executed a second time for the same publication. Handlers that are
+handed to the runtime (`Runtime(handlers=…)`) are subscribed before that; those that are added later may miss it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.rights.capability import Capability
 from lyra.errors import EffectFailed
 from lyra.vesper.check.walk import parts_of
+from lyra.vesper.effects.performers import PUBLISHED_KEY
 from lyra.vesper.ir.expressions import Constant, MapOf
 from lyra.vesper.ir.program import EffectStep
 from lyra.vesper.values.json_shape import json_shape
@@ -56,6 +60,12 @@ class EventEntry:
         if events:
             self._thread.call(subscribe)
 
+    def add_first(self, kernel: Kernel, handlers: Iterable[Node]) -> None:
+        """Subscribe event_handlers to a kernel that has not started: before interrupted executions go on."""
+        for node in handlers:
+            for event in node.metadata.events if node.kind == "event_handler" else ():
+                self._subscribe(kernel, event, node.node_id, node)
+
     def loaded(self, program: NodeProgram) -> None:
         """Make the subscriptions of a node's `event_subscribe` steps, before its first execution."""
         for event, handler in _steps(program):
@@ -71,19 +81,22 @@ class EventEntry:
         self._subscribed.add((event, handler))
 
         async def handle(message: BusMessage) -> None:
-            await asyncio.to_thread(self._handle, handler, node, message)
+            await asyncio.to_thread(self._handle, handler, node, message, PUBLISHED_KEY.get())
 
         kernel.bus.subscribe(event, handle)
 
-    def _handle(self, handler: str, node: Node | None, message: BusMessage) -> None:
+    def _handle(self, handler: str, node: Node | None, message: BusMessage, published: str) -> None:
         subject = node or self._runtime.find_node(handler)
         if subject is None:
             raise EffectFailed(f"{message.type}: no node {handler!r} is known", kind="unknown_node")
         data = message.payload if isinstance(message.payload, Mapping) else {}
-        names = {entry.name for entry in self._runtime.program(subject).inputs}
+        program = self._runtime.program(subject)
+        names = {entry.name for entry in program.inputs}
         inputs = {name: value for name, value in data.items() if name in names}
         ambient = {"event": {"type": message.type, "data": json_shape(dict(data))}}
-        failure = self._runtime.execute(subject, inputs, ambient=ambient).error
+        has_own_key = inputs.get(program.idempotency_key) is not None
+        once = f"event-{published}" if published and not has_own_key else ""
+        failure = self._runtime.execute(subject, inputs, ambient=ambient, once=once).error
         if failure is not None:
             raise EffectFailed(f"{handler}: {failure.message or failure.code}", kind=failure.code)
 

@@ -33,6 +33,7 @@ from lyra.kernel.base.acting import as_registered
 from lyra.kernel.seams import Seams
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
+from lyra.vesper.effects.denied import without_denied
 from lyra.vesper.effects.machines import Machines, MachineState
 from lyra.vesper.effects.performers import NodeWorld
 from lyra.vesper.effects.request import EffectError
@@ -97,6 +98,7 @@ class Runtime:
         predicates: Mapping[str, Callable[..., Any]] | None = None,
         nodes: Iterable[Node] | Repository = (),
         results: str | ResultStore = "memory",
+        handlers: Iterable[Node] = (),
     ) -> None:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
@@ -123,6 +125,9 @@ class Runtime:
         self.schedule_state = ScheduleState()
         self._records = ExecutionRecords(self.privacy, self._thread.write)
         self._comparisons = Comparisons(self.paths, self.state, self._thread)
+        self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions go on
+        for node in self._handlers:
+            self.program(node)  # a node with mistakes handles nothing
         if self._store != "memory":
             self.start()
 
@@ -150,7 +155,7 @@ class Runtime:
         settings = mode_named(name)
         number = next(self._numbers)
         result_key = self._results.key(program, inputs, ambient or {}) if program.idempotent else ""
-        kept = self._results.find(result_key) if result_key else None
+        kept = self._results.find(result_key, program) if result_key else None
         grant = self.grant if caller is None else caller.grant
         if kept is not None and self._refusal(program, grant) is None:
             force_setattr(kept, "trace_id", f"{self._trace}{number}")
@@ -296,7 +301,7 @@ class Runtime:
         called = None if caller is None else f"import-{caller.key}"
         pid = called if key is None else _pid(program, key)
         grant = self.grant if caller is None else caller.grant
-        handle = kernel.spawn(node_process, order, pid=pid, grant=grant)
+        handle = kernel.spawn(node_process, order, pid=pid, grant=without_denied(grant, program.denied))
         ended = await handle.wait()
         if ended.error is not None:
             raise ended.error
@@ -457,6 +462,7 @@ class Runtime:
         self.world.kernel = kernel
         self.world.machines = Machines(kernel.core, self._machines)
         self.world.call_node = as_registered(self._call_node)  # the runtime spawns, not the node that calls
+        self.events.add_first(kernel, self._handlers)
         return kernel
 
     async def _call_node(
@@ -475,7 +481,9 @@ class Runtime:
             execution = execution_of(order, self, {})
             outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way, None, hidden)
         else:
-            outcome = self._refusal(program, grant) or await self._called(order, key, grant)
+            outcome = self._refusal(program, grant) or await self._called(
+                order, key, without_denied(grant, program.denied)
+            )
         outcome = redacted_outcome(program, inputs, outcome, hidden)
         if outcome.error is not None:
             raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)

@@ -1,8 +1,8 @@
 """What a node's `observability` asks for, done after each of its executions: metrics, alerts, spans, log records.
 
 A node that asks for nothing has no watch and pays nothing. Metrics are counted with the executions and written in the
-same rows. An alert is a fact when its condition becomes true, once until it was false again. `performance` makes two
-alerts by itself: a 99th percentile and a longest time above what it says. A span is an Event of its own kind, of as
+same rows. An alert is a fact when its condition becomes true, once until it was false again. `performance` makes alerts
+by itself: a median, a 99th percentile and a longest time above what it says. A span is an Event of its own kind, of as
 many executions as the sample rate says.
 """
 
@@ -34,6 +34,12 @@ SAMPLE_RATE_DEFAULT: Final = Decimal("0.1")
 LABEL_CHARS_MAX: Final = 100
 SERIES_MAX: Final = 1_000  # of one metric between two rows; further labels are counted as `other`
 _log: Final = logging.getLogger("lyra.vesper")
+# By the key of `performance`: the figure that it bounds, and the severity of the alert.
+_BOUNDS: Final = {
+    "expected_latency_ms": ("p50_latency_ms", "info"),
+    "p99_latency_ms": ("p99_latency_ms", "warning"),
+    "max_latency_ms": ("max_latency_ms", "warning"),
+}
 
 Tell = Callable[[str, dict[str, Any]], None]
 Series = dict[str, dict[str, Any]]  # by the name of a metric: type, buckets, and values by the labels as JSON
@@ -43,8 +49,8 @@ def watch_of(node: Node, program: NodeProgram) -> NodeWatch | None:
     """The watch of a node; None where it asks for nothing."""
     wishes, numbers = node.observability, node.performance
     asks = wishes.metrics or wishes.alerts or wishes.tracing.enabled or wishes.logging.level != "none"
-    bounds = numbers.p99_latency_ms is not None or numbers.max_latency_ms is not None
-    return NodeWatch(node, program) if asks or bounds else None
+    is_bounded = any(getattr(numbers, name) is not None for name in _BOUNDS)
+    return NodeWatch(node, program) if asks or is_bounded else None
 
 
 class NodeWatch:
@@ -172,9 +178,9 @@ def _alerts_of(node: Node) -> list[tuple[TypedExpression | tuple[str, Decimal], 
     for alert, condition in zip(node.observability.alerts, alert_conditions(node), strict=True):
         head = {"condition": alert.condition, "severity": alert.severity, "notify": list(alert.notify)}
         alerts.append((condition, head))
-    for name in ("p99_latency_ms", "max_latency_ms"):
+    for name, (figure, severity) in _BOUNDS.items():
         bound = getattr(node.performance, name)
         if bound is not None:
-            head = {"condition": f"{name} > {bound}", "severity": "warning", "notify": []}
-            alerts.append(((name, Decimal(bound)), head))
+            head = {"condition": f"{figure} > {bound}", "severity": severity, "notify": []}
+            alerts.append(((figure, Decimal(bound)), head))
     return alerts

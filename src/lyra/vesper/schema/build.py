@@ -18,7 +18,7 @@ from lyra.vesper.check.transforms import TRANSFORMS
 from lyra.vesper.nodes.loader import NODE_KEYS
 from lyra.vesper.nodes.operations import OPERATIONS, STEP_KEYS, Operation
 from lyra.vesper.schema.recorder import TEXT, TEXTS, Schema, or_null, section_shapes
-from lyra.vesper.schema.texts import SECTION_TEXTS, STEP_TEXTS
+from lyra.vesper.schema.texts import KEY_TEXTS, SECTION_TEXTS, STEP_TEXTS
 from lyra.vesper.values.limits import NAME_CHARS_MAX
 
 __all__ = ["json_schema", "schema_text"]
@@ -69,7 +69,10 @@ _SETTINGS: Final[dict[str, Schema]] = {
 def json_schema() -> Schema:
     """The schema."""
     shapes = section_shapes()
-    properties = {key: {"description": SECTION_TEXTS[key], **schema} for key, schema in _sections(shapes).items()}
+    sections = copy.deepcopy(_sections(shapes))
+    for name, text in KEY_TEXTS.items():
+        _describe(sections, name, text)
+    properties = {key: {"description": SECTION_TEXTS[key], **schema} for key, schema in sections.items()}
     return copy.deepcopy(
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -109,6 +112,16 @@ def _sections(shapes: dict[str, Schema]) -> dict[str, Schema]:
         "security": or_null(_with(shapes["security"], {"sensitive_data": _flag_or_texts()})),
         "documentation": {"type": ["object", "null"]},
     }
+
+
+def _describe(sections: dict[str, Schema], name: str, text: str) -> None:
+    """Add the text of a key such as `testing.test_cases[].steps` to its schema."""
+    section, *keys = name.split(".")
+    schema = sections[section]
+    for key in keys:
+        schema = schema["properties"][key.removesuffix("[]")]
+        schema = schema["items"] if key.endswith("[]") else schema
+    schema["description"] = text
 
 
 def _flag_or_texts() -> Schema:

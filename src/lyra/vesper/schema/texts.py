@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["SECTION_TEXTS", "STEP_TEXTS"]
+__all__ = ["KEY_TEXTS", "SECTION_TEXTS", "STEP_TEXTS"]
 
 SECTION_TEXTS: Final = {
     "node_id": "the id with its version, such as payment_handler_v1 or payment_handler_v1.2.0",
@@ -40,4 +40,26 @@ STEP_TEXTS: Final = {
     "timeout": "a duration such as 30s",
     "retry_policy": "how often, and after which pauses, the step is tried again",
     "output": "the variable that holds the result",
+}
+
+_FOR_PEOPLE: Final = "for people, not interpreted"
+# What follows from keys inside sections, where their names do not tell.
+KEY_TEXTS: Final = {
+    "metadata.author": _FOR_PEOPLE,
+    "metadata.created": _FOR_PEOPLE,
+    "metadata.tags": _FOR_PEOPLE,
+    "metadata.changelog": _FOR_PEOPLE,
+    "performance.expected_latency_ms": "an alert (info) where the median of the last 100 executions is above it",
+    "performance.p99_latency_ms": "an alert where the 99th percentile of the last 100 executions is above it",
+    "performance.max_latency_ms": "an alert where one of the last 100 executions took longer",
+    "performance.cpu_limit_cores": "limits nothing: an execution has one thread",
+    "performance.timeout_seconds": "the execution takes no longer",
+    "performance.memory_limit_mb": "no value and no response is larger",
+    "security.capabilities_required": "an execution without them is refused before its first step",
+    "security.denied_capabilities": "refused also where it is granted, to the node and to the nodes that it calls",
+    "security.compliance": _FOR_PEOPLE,
+    "testing.property_tests[].strategy": "for other tools, not interpreted",
+    "testing.test_cases[].steps": _FOR_PEOPLE,
+    "testing.differential_tests.enabled": "false: `vesper verify` compares nothing unless it is given -n",
+    "testing.differential_tests.sample_size": "inputs that `vesper verify` compares without -n",
 }

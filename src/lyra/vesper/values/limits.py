@@ -57,6 +57,9 @@ VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
 PATTERN_INSTRUCTIONS_MAX: Final = PATTERN_SIZE_MAX  # of a regular expression
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
 
+SAMPLES_MAX: Final = 10_000_000  # inputs of one differential test
+DRAWN_TEXT_CHARS_MAX: Final = 4_096  # of a text that tests draw for a pattern
+
 # ---------------------------------------------------------------- entry points
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024  # of a request to an http_handler
 HTTP_QUERY_FIELDS_MAX: Final = 256
@@ -66,6 +69,8 @@ RESULTS_MAX: Final = 10_000
 RESULT_BYTES_MAX: Final = 256 * 1024  # a larger one is not kept
 RESULTS_BYTES_MAX: Final = 64 * 1024 * 1024  # of all, in memory
 RESULTS_TIME_S: Final = 3600.0  # a result is given again for so long
+REDIS_TIMEOUT_S: Final = 1.0  # one exchange with Redis, however slowly its bytes arrive
+REDIS_PAUSE_S: Final = 5.0  # after a failure, before Redis is asked again
 
 # ---------------------------------------------------------------- what is kept of executions
 SENSITIVE_VALUES_MAX: Final = 1_000  # values of one execution that texts are searched for; with more, all is hidden
