@@ -152,6 +152,10 @@ class Scope:
         known = {**self.names, **dict(zip(names, slots, strict=True))}
         return Scope(self._slots, known, self.guarded, in_compensation=self.in_compensation), slots
 
+    def with_slot(self, name: str, slot: int) -> Scope:
+        """A scope in which the name stands for a slot that is there already."""
+        return Scope(self._slots, {**self.names, name: slot}, self.guarded, in_compensation=self.in_compensation)
+
     def of_compensation(self) -> Scope:
         """This scope, for steps that take something back."""
         return Scope(self._slots, self.names, self.guarded, in_compensation=True)

@@ -59,8 +59,8 @@ COMPILERS.update(FUNCTIONS)
 PATH: Final = "direct"
 
 
-def _invalid(message: str) -> NodeError:
-    return NodeError("invalid_input", message, phase="input")
+def _invalid(message: str) -> NodeFailure:
+    return NodeFailure("invalid_input", message, "input")
 
 
 def _is_mapping(value: object) -> bool:
@@ -70,7 +70,7 @@ def _is_mapping(value: object) -> bool:
 class _InputReader:
     """Binds one input: its slot, its coercion and what stands for it when it is absent."""
 
-    __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot", "value_slot")
+    __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot")
 
     def __init__(self, declared: NodeInput, scope: Scope) -> None:
         self.name = declared.name
@@ -82,7 +82,7 @@ class _InputReader:
         self.absent: Any = MISSING if declared.required else None
         if declared.default is not msgspec.UNSET and declared.default is not None:
             self.absent = self.read(declared.default)
-        inner, (self.value_slot,) = scope.bind("value")
+        inner = scope.with_slot("value", self.slot)
         self.holds = all_hold(declared.constraints, inner) if declared.constraints else None
 
 
@@ -99,7 +99,10 @@ class DirectProgram:
         entry = Scope(slots, {**ambient, **inputs}, frozenset(ambient.values()))
         self._inputs = [_InputReader(declared, entry) for declared in program.inputs]
         self._reads = [(item.name, item.slot, item.read, item.absent) for item in self._inputs]
-        self._has_constraints = any(item.holds is not None for item in self._inputs)
+        self._known = frozenset(item.name for item in self._inputs)
+        self._constraints = [
+            (item.name, item.slot, item.holds, item.null_is_absent) for item in self._inputs if item.holds is not None
+        ]
         flow = self._flow_scope(slots, entry, inputs)
         self._preconditions = compile_contracts(program.preconditions, entry, undefined=frozenset())
         self._compile_olds(slots, entry)
@@ -145,7 +148,12 @@ class DirectProgram:
         successes, errors = [o.name for o in program.success], [o.name for o in program.error]
         fields = slots.for_names(dict.fromkeys([*successes, *errors]))
         fallbacks = {name: entry.names.get(name) for name in fields}
-        self._fields = [(name, slot, fallbacks[name], name in successes) for name, slot in fields.items()]
+        contracts = (*program.postconditions, *program.invariants)
+        used = frozenset[str]().union(*(names_in(contract.expression) for contract in contracts))
+        self._names_error = "error" in used
+        self._fields = [
+            (name, slot, fallbacks[name], name in successes) for name, slot in fields.items() if name in used
+        ]
         results = slots.for_names(["success", "error"])
         self._result_slots = results["success"], results["error"]
         self._code_field = code_field(program)
@@ -164,8 +172,8 @@ class DirectProgram:
             for names in (later, fields)
         )
         self._has_end = bool(program.postconditions or program.invariants)
-        contracts = program.preconditions or program.invariants or self._has_constraints
-        self._has_entry = bool(contracts or program.olds or program.ambient)
+        has_checks = bool(program.preconditions or program.invariants or self._constraints)
+        self._has_entry = has_checks or bool(program.olds or program.ambient)
 
     def _compile_invariants(self, scope: Scope, inputs: frozenset[str]) -> Judge:
         known = inputs | frozenset(self.program.ambient)
@@ -190,7 +198,7 @@ class DirectProgram:
     def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> NodeFailure | None:
         """Coerce the inputs into their slots; the failure if they are not valid."""
         if not (type(inputs) is dict or _is_mapping(inputs)):
-            return failure_of(_invalid("inputs are a map of names"))
+            return _invalid("inputs are a map of names")
         given = 0
         for name, slot, read, absent in self._reads:
             if name in inputs:
@@ -198,15 +206,14 @@ class DirectProgram:
                 try:
                     frame[slot] = read(inputs[name])
                 except Misfit as misfit:
-                    return failure_of(_invalid(f"{name}: {misfit}"))
+                    return _invalid(f"{name}: {misfit}")
             elif absent is MISSING:
-                return failure_of(_invalid(f"the input {name} is missing"))
+                return _invalid(f"the input {name} is missing")
             else:
                 frame[slot] = absent
         if given != len(inputs):
-            known = {item.name for item in self._inputs}
-            unknown = next(name for name in inputs if name not in known)
-            return failure_of(_invalid(f"no input is named {unknown!r}"))
+            unknown = next(name for name in inputs if name not in self._known)
+            return _invalid(f"no input is named {unknown!r}")
         for source, target in self._copies:
             frame[target] = frame[source]
         return None
@@ -222,28 +229,20 @@ class DirectProgram:
             except Misfit as misfit:
                 frame[slot] = NodeError("type_error", f"{name}: {misfit}")
 
-    def _entry_failure(self, frame: Frame, unverifiable: list[str]) -> NodeError | None:
+    def _entry_failure(self, frame: Frame, unverifiable: list[str]) -> NodeFailure | None:
         """Why the inputs are refused, if they are."""
-        if self._has_constraints:
-            for item in self._inputs:
-                if item.holds is not None and not self._meets(item, frame):
-                    return _invalid(f"{item.name} breaks a constraint")
+        for name, slot, holds, null_is_absent in self._constraints:
+            try:
+                if (null_is_absent and frame[slot] is None) or holds(frame):
+                    continue
+            except NodeError:
+                pass
+            return _invalid(f"{name} breaks a constraint")
         text = self._preconditions(frame, unverifiable)
         if text is not None:
-            return NodeError("precondition_failed", f"does not hold: {text}", phase="precondition")
+            return NodeFailure("precondition_failed", f"does not hold: {text}", "precondition")
         text = self._invariants(frame, unverifiable)
-        return None if text is None else invariant_failed(text)
-
-    @staticmethod
-    def _meets(item: _InputReader, frame: Frame) -> bool:
-        assert item.holds is not None
-        value = frame[item.value_slot] = frame[item.slot]
-        if value is None and item.null_is_absent:
-            return True
-        try:
-            return item.holds(frame)
-        except NodeError:
-            return False
+        return None if text is None else failure_of(invariant_failed(text))
 
     def _enter(self, inputs: Mapping[str, Any], frame: Frame, unverifiable: list[str]) -> Answer | None:
         """The answer of an execution that ends before its first step; else `old` is kept and None is given."""
@@ -258,7 +257,7 @@ class DirectProgram:
                 answer = self._leading(frame)
             except NodeError as error:
                 answer = self._handle(error, frame)
-            return failure_of(refusal) if answer is None else answer
+            return refusal if answer is None else answer
         for slot, evaluate in self._olds:
             try:
                 frame[slot] = _snapshot(evaluate(frame))
@@ -302,8 +301,9 @@ class DirectProgram:
                 frame[slot] = None
         success, error = self._result_slots
         frame[success] = failure is None
-        message = None if failure is None else declared_message(failure)
-        frame[error] = error_object(None if failure is None else failure.code, message)
+        if self._names_error:
+            message = None if failure is None else declared_message(failure)
+            frame[error] = error_object(None if failure is None else failure.code, message)
         text = self._postconditions(frame, unverifiable)
         if text is not None:
             return NodeFailure("postcondition_failed", f"does not hold: {text}", "postcondition")
@@ -323,7 +323,10 @@ class DirectProgram:
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
         """The outcome of a pure program."""
-        frame = self._frame(execution)
+        frame = self._template.copy()
+        frame[EXECUTION] = execution
+        if self._needs_meter:
+            frame[METER] = Meter(self.program.limits, execution)
         unverifiable: list[str] = []
         answer: Answer | None
         try:
@@ -344,7 +347,7 @@ class DirectProgram:
             answer = NodeFailure("resource_limit", "a value is nested too deeply or too large")
         if type(answer) is dict:
             return Outcome("success", answer, None, PATH, tuple(unverifiable))
-        return self._outcome(answer, unverifiable)
+        return Outcome("error", {}, answer, PATH, tuple(unverifiable))  # type: ignore[arg-type] # a failure
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
         """The outcome of a program with effects."""
