@@ -74,12 +74,18 @@ def compile_success(
 def success_of_variables(program: NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
     """The answer of a flow that ends without a return: variables named like success fields."""
     outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
-    slots = [(output.name, None if output.name in ambient else scope.slot(output.name)) for output in outputs]
-    collect = collect_success(outputs)
+    slots = {output.name: None if output.name in ambient else scope.slot(output.name) for output in outputs}
+    declared = [(output.name, slots[output.name], output_writer(output), output.required) for output in outputs]
 
     def gather(frame: Frame) -> dict[str, Any]:
-        values = ((name, MISSING if slot is None else frame[slot]) for name, slot in slots)
-        return collect({name: value for name, value in values if value is not MISSING})
+        values = []
+        for name, slot, write, required in declared:
+            value = MISSING if slot is None else frame[slot]
+            if value is not MISSING:
+                values.append((name, write, value))
+            elif required:
+                raise incomplete(name)
+        return {name: written(name, write, value) for name, write, value in values}
 
     return gather
 

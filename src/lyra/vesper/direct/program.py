@@ -286,12 +286,12 @@ class DirectProgram:
 
     def _judged(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
         """The answer, or the failure of a postcondition or invariant about it."""
-        failure = answer if isinstance(answer, NodeFailure) else None
         values: dict[str, Any]
         if isinstance(answer, NodeFailure):
+            failure: NodeFailure | None = answer
             values = {self._code_field: answer.code, "message": declared_message(answer), **answer.fields}
         else:
-            values = answer
+            failure, values = None, answer
         for name, slot, fallback, is_success_field in self._fields:
             if name in values:
                 frame[slot] = values[name]
@@ -307,6 +307,8 @@ class DirectProgram:
         text = self._postconditions(frame, unverifiable)
         if text is not None:
             return NodeFailure("postcondition_failed", f"does not hold: {text}", "postcondition")
+        if not self.program.invariants:
+            return answer
         for name, slot, fallback in self._current:
             if name not in values:
                 frame[slot] = frame[fallback]

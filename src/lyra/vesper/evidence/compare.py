@@ -74,8 +74,8 @@ def same(first: Any, second: Any) -> bool:
     if kind is not type(second):
         return False
     if kind is dict:
-        if len(first) != len(second):
-            return False
+        if not first or len(first) != len(second):
+            return not first and not second
         for name, value in first.items():
             other = second.get(name, _ABSENT)
             if type(value) in _PLAIN:
