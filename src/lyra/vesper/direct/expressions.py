@@ -94,7 +94,12 @@ def field_of(value: Any, name: str) -> Any:
 
 def _field(expression: ir.FieldOf, scope: Scope) -> Evaluate:
     target, name = compile_expression(expression.target, scope), expression.name
-    return lambda frame: field_of(target(frame), name)
+
+    def read(frame: Frame) -> Any:
+        value = target(frame)
+        return value.get(name) if type(value) is dict else field_of(value, name)
+
+    return read
 
 
 def _project(expression: ir.Projection, scope: Scope) -> Evaluate:
@@ -106,7 +111,7 @@ def _project(expression: ir.Projection, scope: Scope) -> Evaluate:
             return None
         if type(value) is not list:
             raise NodeError("type_error", f"{kind_of(value)} is not an array")
-        return [field_of(item, name) for item in value]
+        return [item.get(name) if type(item) is dict else field_of(item, name) for item in value]
 
     return project
 
@@ -172,7 +177,9 @@ def text_of(value: Any) -> str:
 
 def _text(expression: ir.TemplateText, scope: Scope) -> Evaluate:
     text_max = scope.text_max
-    parts = [(part, None) if isinstance(part, str) else ("", compile_expression(part, scope)) for part in expression.parts]
+    parts = [
+        (part, None) if isinstance(part, str) else ("", compile_expression(part, scope)) for part in expression.parts
+    ]
 
     def join(frame: Frame) -> str:
         texts = [text if evaluate is None else text_of(evaluate(frame)) for text, evaluate in parts]
@@ -311,7 +318,8 @@ def _compare(expression: ir.Compare, scope: Scope) -> Evaluate:
 
     def compare(frame: Frame) -> bool:
         first, second = left(frame), right(frame)
-        if (type(first) is int and type(second) is int) or ordered_pair(first, second):
+        kind = type(first)
+        if (kind is type(second) and (kind is int or kind is Decimal)) or ordered_pair(first, second):
             return order(first, second)
         return False
 
