@@ -290,8 +290,6 @@ def _enum(values: tuple[str, ...]) -> Coerce:
     allowed = frozenset(values)
 
     def fit(value: Any) -> str:
-        if type(value) is str and value in allowed:
-            return value
         if isinstance(value, str) and value in allowed:
             return str(value)
         raise Misfit(f"{kind_of(value)} is not one of {', '.join(values)}")

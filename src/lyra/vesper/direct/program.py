@@ -12,8 +12,6 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final
 
-import msgspec
-
 from lyra.vesper.direct.answers import (
     Answer,
     code_field,
@@ -27,7 +25,7 @@ from lyra.vesper.direct.answers import (
     success_of_variables,
 )
 from lyra.vesper.direct.coercion import Misfit, reader
-from lyra.vesper.direct.contracts import Judge, all_hold, compile_contracts
+from lyra.vesper.direct.contracts import Judge, compile_contracts
 from lyra.vesper.direct.effect_steps import EffectRun, compile_async_rule, compile_async_steps, invariant_failed
 from lyra.vesper.direct.expressions import COMPILERS, compile_expression, old_name
 from lyra.vesper.direct.frames import (
@@ -43,14 +41,15 @@ from lyra.vesper.direct.frames import (
     StepWatch,
 )
 from lyra.vesper.direct.functions import FUNCTIONS
+from lyra.vesper.direct.inputs import InputReader, snapshot
 from lyra.vesper.direct.steps import compile_steps
 from lyra.vesper.direct.transforms import TRANSFORMS
 from lyra.vesper.direct.walk import assigned_names, names_in, needs_meter
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import ErrorRule, NodeInput, NodeProgram, ReturnStep, Step, ValidateStep
+from lyra.vesper.ir.program import ErrorRule, NodeProgram, ReturnStep, Step, ValidateStep
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
-from lyra.vesper.values.types import ANY, Nullable
+from lyra.vesper.values.types import ANY
 
 __all__ = ["DirectProgram"]
 
@@ -67,25 +66,6 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-class _InputReader:
-    """Binds one input: its slot, its coercion and what stands for it when it is absent."""
-
-    __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot")
-
-    def __init__(self, declared: NodeInput, scope: Scope) -> None:
-        self.name = declared.name
-        self.slot = scope.names[declared.name]
-        absent_is_null = not declared.required and declared.default in (msgspec.UNSET, None)
-        kind = Nullable(declared.type) if absent_is_null else declared.type
-        self.read = reader(kind)
-        self.null_is_absent = isinstance(kind, Nullable)
-        self.absent: Any = MISSING if declared.required else None
-        if declared.default is not msgspec.UNSET and declared.default is not None:
-            self.absent = self.read(declared.default)
-        inner = scope.with_slot("value", self.slot)
-        self.holds = all_hold(declared.constraints, inner) if declared.constraints else None
-
-
 class DirectProgram:
     """See the module. Instances hold no state of an execution and may be used by several threads."""
 
@@ -97,7 +77,7 @@ class DirectProgram:
         self._needs_meter = needs_meter(program)
         self._ambient = list(ambient.items())
         entry = Scope(slots, {**ambient, **inputs}, frozenset(ambient.values()))
-        self._inputs = [_InputReader(declared, entry) for declared in program.inputs]
+        self._inputs = [InputReader(declared, entry) for declared in program.inputs]
         self._reads = [(item.name, item.slot, item.read, item.absent) for item in self._inputs]
         self._known = frozenset(item.name for item in self._inputs)
         self._constraints = [
@@ -260,7 +240,7 @@ class DirectProgram:
             return refusal if answer is None else answer
         for slot, evaluate in self._olds:
             try:
-                frame[slot] = _snapshot(evaluate(frame))
+                frame[slot] = snapshot(evaluate(frame))
             except NodeError as error:
                 frame[slot] = error
         return None
@@ -349,7 +329,7 @@ class DirectProgram:
             answer = NodeFailure("resource_limit", "a value is nested too deeply or too large")
         if type(answer) is dict:
             return Outcome("success", answer, None, PATH, tuple(unverifiable))
-        return Outcome("error", {}, answer, PATH, tuple(unverifiable))  # type: ignore[arg-type] # a failure
+        return self._outcome(answer, unverifiable)
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
         """The outcome of a program with effects."""
@@ -398,12 +378,3 @@ class DirectProgram:
 
 def _compensations(program: NodeProgram) -> tuple[Step, ...]:
     return tuple(step for rule in program.rules for step in rule.compensation)
-
-
-def _snapshot(value: Any) -> Any:
-    """A copy that later changes of an ambient object do not reach."""
-    if isinstance(value, list):
-        return [_snapshot(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _snapshot(item) for key, item in value.items()}
-    return value
