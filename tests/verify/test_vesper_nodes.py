@@ -27,12 +27,12 @@ def test_both_paths_agree_on_generated_inputs(name: str) -> None:
 
 def test_a_divergence_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong direct path is seen by the long run, with its first divergence."""
-    paths = differential._default_paths()
+    paths = differential.default_paths()
 
     def wrong(program, inputs, execution, effects=None):
         outcome = direct(program, inputs, execution, effects)
         return outcome if outcome.error is None else type(outcome)("success", {})
 
-    monkeypatch.setattr(differential, "_default_paths", lambda: (paths[0], wrong))
+    monkeypatch.setattr(differential, "default_paths", lambda: (paths[0], wrong))
     rows = vesper_nodes.run(200, 0)
     assert any(row.divergences and row.first for row in rows)

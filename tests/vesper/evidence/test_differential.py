@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -54,6 +55,17 @@ def test_divergences_are_counted_and_the_first_are_shrunk() -> None:
     assert {divergence.shrunk["a"] for divergence in report.kept} == {700}
     assert {divergence.shrunk["b"] for divergence in report.kept} == {0}
     assert report.kept[0].differences[0]["kind"] == "numeric_mismatch"
+
+
+def test_contexts_take_turns() -> None:
+    """A path that is wrong in the second of two contexts differs for every other input."""
+    second = msgspec.structs.replace(EXECUTION, trace_id="second")
+
+    def wrong(program: NodeProgram, inputs: Any, execution: Any, effects: Any = None) -> Outcome:
+        return Outcome("success") if execution is second else direct(program, inputs, execution)
+
+    pair = differential.PathPair(ADD, direct, wrong)
+    assert list(pair.differing([{"a": 1, "b": 2}] * 5, [EXECUTION, second])) == [1, 3]
 
 
 def test_a_path_that_raises_differs() -> None:

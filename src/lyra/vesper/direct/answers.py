@@ -48,13 +48,14 @@ def collect_success(
     outputs: tuple[NodeOutput, ...],
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Gives the function that checks and coerces the fields of a success."""
-    declared = [(output.name, output_writer(output), output.required) for output in outputs]
+    declared = [(output.name, output_writer(output)) for output in outputs]
+    required = [output.name for output in outputs if output.required]
 
     def collect(values: dict[str, Any]) -> dict[str, Any]:
-        for name, _, required in declared:
-            if required and name not in values:
+        for name in required:
+            if name not in values:
                 raise incomplete(name)
-        return {name: written(name, write, values[name]) for name, write, _ in declared if name in values}
+        return {name: written(name, write, values[name]) for name, write in declared if name in values}
 
     return collect
 
@@ -73,12 +74,18 @@ def compile_success(
 def success_of_variables(program: NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
     """The answer of a flow that ends without a return: variables named like success fields."""
     outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
-    slots = [(output.name, None if output.name in ambient else scope.slot(output.name)) for output in outputs]
-    collect = collect_success(outputs)
+    slots = {output.name: None if output.name in ambient else scope.slot(output.name) for output in outputs}
+    declared = [(output.name, slots[output.name], output_writer(output), output.required) for output in outputs]
 
     def gather(frame: Frame) -> dict[str, Any]:
-        values = ((name, MISSING if slot is None else frame[slot]) for name, slot in slots)
-        return collect({name: value for name, value in values if value is not MISSING})
+        values = []
+        for name, slot, write, required in declared:
+            value = MISSING if slot is None else frame[slot]
+            if value is not MISSING:
+                values.append((name, write, value))
+            elif required:
+                raise incomplete(name)
+        return {name: written(name, write, value) for name, write, value in values}
 
     return gather
 
@@ -93,6 +100,7 @@ def compile_failure(value: ErrorAnswer, program: NodeProgram, scope: Scope) -> C
     code = compile_expression(value.code, scope)
     writers = {output.name: writer(Nullable(output.type)) for output in program.error}
     fields: list[tuple[str, Evaluate]] = [(name, compile_expression(part, scope)) for name, part in value.fields]
+    declared = [(name, writers.get(name)) for name in dict(value.fields)]
     code_name = code_field(program)
 
     def fail(frame: Frame) -> NodeFailure:
@@ -101,8 +109,8 @@ def compile_failure(value: ErrorAnswer, program: NodeProgram, scope: Scope) -> C
             raise NodeError("type_error", "an error code is a string")
         values = {name: evaluate(frame) for name, evaluate in fields}
         result = {code_name: text} if code_name else {}
-        for name, field in values.items():
-            result[name] = written(name, writers[name], field) if name in writers else field
+        for name, write in declared:
+            result[name] = values[name] if write is None else written(name, write, values[name])
         return NodeFailure(text, text_of(values.get("message")), "flow", result)
 
     return fail

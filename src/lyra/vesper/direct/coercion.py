@@ -120,14 +120,14 @@ def _number_of_text(text: str) -> Decimal:
 
 def _decimal(value: Any) -> Decimal:
     kind = type(value)
-    if kind is Decimal:
+    if kind is str:
+        number = _number_of_text(value)
+    elif kind is Decimal:
         number = value
     elif kind is int:
         if value.bit_length() > 4 * DECIMAL_DIGITS_MAX:
             raise Misfit("the number has too many digits")
         number = Decimal(value)
-    elif kind is str:
-        number = _number_of_text(value)
     elif kind is float:
         number = Decimal(repr(value))
     else:
@@ -141,13 +141,17 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _at_scale(scale: int, coerce: Coerce) -> Coerce:
-    unit = Decimal((0, (1,), -scale))
+    """Decimals with so many digits after the point. One that fits needs no other check: `coerce` accepts it, too."""
+    unit, zero = Decimal((0, (1,), -scale)), Decimal((0, (0,), -scale))
+    quantize = EXACT.quantize
 
     def fit(value: Any) -> Decimal:
-        number: Decimal = coerce(value)
+        number: Decimal = value if type(value) is Decimal and value.is_finite() else coerce(value)
         try:
-            return number.quantize(unit, context=EXACT)
+            return quantize(number, unit) or zero
         except DecimalException:
+            if number is value:
+                coerce(value)
             raise Misfit(f"the number does not fit {scale} digits after the point") from None
 
     return fit
@@ -225,7 +229,14 @@ def _map(key: Coerce, item: Coerce) -> Coerce:
     def fit(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _misfit(value, "a map")
-        return {key(_string(name)): _inside(str(name), item, element) for name, element in value.items()}
+        result: dict[str, Any] = {}
+        for name, element in value.items():
+            text = key(_string(name))
+            try:
+                result[text] = item(element)
+            except Misfit as misfit:
+                raise Misfit(f"{name}: {misfit}") from None
+        return result
 
     return fit
 
@@ -237,7 +248,8 @@ def is_optional(field: RecordField) -> bool:
 
 def _record(record: RecordType, build: Callable[[ValueType], Coerce]) -> Coerce:
     coercions = [
-        (field, _or_null(build(field.type)) if is_optional(field) else build(field.type)) for field in record.fields
+        (field.name, _or_null(build(field.type)) if is_optional(field) else build(field.type), _when_absent(field))
+        for field in record.fields
     ]
     names = {field.name for field in record.fields}
 
@@ -248,18 +260,26 @@ def _record(record: RecordType, build: Callable[[ValueType], Coerce]) -> Coerce:
             unknown = sorted(str(name) for name in value.keys() - names)
             raise Misfit(f"no field {unknown[0]!r} in {describe(record)}")
         result: dict[str, Any] = {}
-        for field, coerce in coercions:
-            if field.name in value:
-                result[field.name] = _inside(field.name, coerce, value[field.name])
-            elif field.default is not msgspec.UNSET:
-                result[field.name] = field.default
-            elif field.required and not isinstance(field.type, Nullable):
-                raise Misfit(f"the field {field.name!r} is missing")
+        for name, coerce, absent in coercions:
+            if name in value:
+                try:
+                    result[name] = coerce(value[name])
+                except Misfit as misfit:
+                    raise Misfit(f"{name}: {misfit}") from None
+            elif absent is msgspec.UNSET:
+                raise Misfit(f"the field {name!r} is missing")
             else:
-                result[field.name] = None
+                result[name] = absent
         return result
 
     return fit
+
+
+def _when_absent(field: RecordField) -> Any:
+    """What stands for a field that a record lacks; UNSET: it may not lack it."""
+    if field.default is not msgspec.UNSET or (field.required and not isinstance(field.type, Nullable)):
+        return field.default
+    return None
 
 
 def _or_null(coerce: Coerce) -> Coerce:
@@ -321,8 +341,10 @@ def _build(
 
 
 def _computed_decimal(value: Any) -> Decimal:
-    if type(value) is Decimal or type(value) is int:
-        return checked_decimal(Decimal(value))
+    if type(value) is Decimal:
+        return checked_decimal(value)
+    if type(value) is int:
+        return Decimal(value)
     raise _misfit(value, "a decimal")
 
 

@@ -41,6 +41,10 @@ def compile_contracts(
     """Judges the contracts in order. A contract with one of the undefined names is passed over while that has no
     value; unless `always`, one that also names `success` or `error` is not."""
     judges = [_judge(contract, scope, undefined, always=always) for contract in contracts]
+    if not judges:
+        return lambda frame, unverifiable: None  # noqa: ARG005 (one signature)
+    if len(judges) == 1:
+        return judges[0]
 
     def first_failure(frame: Frame, unverifiable: list[str]) -> str | None:
         for judge in judges:

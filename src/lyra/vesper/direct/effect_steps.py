@@ -228,7 +228,7 @@ async def _result(part: RunAsync, frame: Frame) -> Any:
 def compile_async_rule(rule: ErrorRule, program: NodeProgram, scope: Scope) -> ObeyRule:
     """Runs the compensations that the rule asks for, and gives its answer, if it has one."""
     inner, slot = rule_scope(scope)
-    compensation = compile_async_steps(rule.compensation, program, inner)
+    compensation = compile_async_steps(rule.compensation, program, inner.of_compensation())
     answer = compile_failure(rule.answer, program, inner) if rule.answer is not None else None
 
     async def obey(frame: Frame, error: NodeError) -> Answer | None:
@@ -275,7 +275,7 @@ def _effect(step: EffectStep, program: NodeProgram, scope: Scope) -> RunAsync:
     inner, slots = _response_scope(step, scope)
     extracts = [(scope.names[name], compile_expression(value, inner)) for name, value in step.extract]
     compensations = [
-        compile_async_steps(rule.compensation, program, rule_scope(scope)[0])
+        compile_async_steps(rule.compensation, program, rule_scope(scope)[0].of_compensation())
         for rule in step.rules
         if rule.action == "compensate" and rule.compensation
     ]
@@ -300,7 +300,8 @@ def _effect(step: EffectStep, program: NodeProgram, scope: Scope) -> RunAsync:
         if answer is not None:
             return answer
         # The act is complete and its compensation registered: its own rules do not apply to a broken invariant.
-        frame[EFFECTS].check_invariants(frame)
+        if not scope.in_compensation:
+            frame[EFFECTS].check_invariants(frame)
         is_empty = frame[slots[0]] is None or frame[slots[0]] == []
         return await (none if is_empty else some)(frame)
 
@@ -344,7 +345,8 @@ def _transition(step: TransitionStep, program: NodeProgram, scope: Scope) -> Run
         frame[METER].check_time()
         if step.output:
             frame[scope.names[step.output]] = _read(step, read, response)
-        state.check_invariants(frame)
+        if not scope.in_compensation:
+            state.check_invariants(frame)
 
     return run
 

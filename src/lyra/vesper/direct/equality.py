@@ -14,12 +14,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from lyra.vesper.direct.numbers import is_number, kind_of
+from lyra.vesper.direct.numbers import kind_of
 from lyra.vesper.values.outcome import NodeError
 
 __all__ = ["ORDERS", "contains", "equal", "group_key", "in_order", "least", "ordered_pair"]
 
-_NUMBERS: Final = (int, Decimal)
+_NUMBERS: Final = frozenset({int, Decimal})
+_ATOMS: Final = frozenset({int, Decimal, str, bool, bytes, type(None)})
 ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -30,8 +31,10 @@ ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 def equal(left: Any, right: Any) -> bool:
     left_type, right_type = type(left), type(right)
+    if left_type is right_type and left_type in _ATOMS:
+        return bool(left == right)
     if left_type is not right_type:
-        if is_number(left) and is_number(right):
+        if left_type in _NUMBERS and right_type in _NUMBERS:
             return bool(left == right)
         return isinstance(left, datetime) and isinstance(right, datetime) and left == right
     if left_type is list:
@@ -61,11 +64,12 @@ def group_key(value: Any) -> Any:
 
 def ordered_pair(left: Any, right: Any) -> bool:
     """Whether the two have an order; false with a null, a type error where they never have one."""
+    left_type, right_type = type(left), type(right)
+    if left_type in _NUMBERS and right_type in _NUMBERS:
+        return True
     if left is None or right is None:
         return False
-    if type(left) is type(right) and (type(left) in _NUMBERS or type(left) is str):
-        return True
-    if is_number(left) and is_number(right):
+    if left_type is str and right_type is str:
         return True
     if isinstance(left, datetime) and isinstance(right, datetime):
         return True

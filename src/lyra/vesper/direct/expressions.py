@@ -94,7 +94,12 @@ def field_of(value: Any, name: str) -> Any:
 
 def _field(expression: ir.FieldOf, scope: Scope) -> Evaluate:
     target, name = compile_expression(expression.target, scope), expression.name
-    return lambda frame: field_of(target(frame), name)
+
+    def read(frame: Frame) -> Any:
+        value = target(frame)
+        return value.get(name) if type(value) is dict else field_of(value, name)
+
+    return read
 
 
 def _project(expression: ir.Projection, scope: Scope) -> Evaluate:
@@ -106,7 +111,7 @@ def _project(expression: ir.Projection, scope: Scope) -> Evaluate:
             return None
         if type(value) is not list:
             raise NodeError("type_error", f"{kind_of(value)} is not an array")
-        return [field_of(item, name) for item in value]
+        return [item.get(name) if type(item) is dict else field_of(item, name) for item in value]
 
     return project
 
@@ -152,6 +157,10 @@ def _map(expression: ir.MapOf, scope: Scope) -> Evaluate:
 
 def text_of(value: Any) -> str:
     """A value as a template shows it."""
+    if type(value) is str:
+        return value
+    if type(value) is int:
+        return str(value)
     match value:
         case str():
             return value
@@ -168,12 +177,12 @@ def text_of(value: Any) -> str:
 
 def _text(expression: ir.TemplateText, scope: Scope) -> Evaluate:
     text_max = scope.text_max
-    parts: list[str | Evaluate] = [
-        part if isinstance(part, str) else compile_expression(part, scope) for part in expression.parts
+    parts = [
+        (part, None) if isinstance(part, str) else ("", compile_expression(part, scope)) for part in expression.parts
     ]
 
     def join(frame: Frame) -> str:
-        texts = [part if isinstance(part, str) else text_of(part(frame)) for part in parts]
+        texts = [text if evaluate is None else text_of(evaluate(frame)) for text, evaluate in parts]
         if sum(map(len, texts)) > text_max:
             raise NodeError("resource_limit", "the text is too long")
         return "".join(texts)
@@ -271,6 +280,9 @@ def _arithmetic(expression: ir.Arithmetic, scope: Scope) -> Evaluate:
     if expression.operator == "+":
         return _add(left, right, scope.text_max)
     operation = OPERATIONS[expression.operator]
+    if slots[0] is not None:
+        slot = slots[0]
+        return lambda frame: operation(frame[slot], right(frame))
     return lambda frame: operation(left(frame), right(frame))
 
 
@@ -292,18 +304,22 @@ def _compare(expression: ir.Compare, scope: Scope) -> Evaluate:
     order = ORDERS[expression.operator]
     slot, bound = _plain_slot(expression.left, scope), _integer_constant(expression.right)
     if slot is not None and bound is not None:
+        decimal_bound = Decimal(bound)
 
         def compare_with_bound(frame: Frame) -> bool:
             first = frame[slot]
-            if type(first) is int or ordered_pair(first, bound):
+            if type(first) is int:
                 return order(first, bound)
-            return False
+            if type(first) is Decimal:
+                return order(first, decimal_bound)
+            return order(first, bound) if ordered_pair(first, bound) else False
 
         return compare_with_bound
 
     def compare(frame: Frame) -> bool:
         first, second = left(frame), right(frame)
-        if (type(first) is int and type(second) is int) or ordered_pair(first, second):
+        kind = type(first)
+        if (kind is type(second) and (kind is int or kind is Decimal)) or ordered_pair(first, second):
             return order(first, second)
         return False
 

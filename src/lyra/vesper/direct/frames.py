@@ -104,12 +104,20 @@ class Slots:
 class Scope:
     """Names that an expression may use, with their slots."""
 
-    __slots__ = ("_slots", "guarded", "names")
+    __slots__ = ("_slots", "guarded", "in_compensation", "names")
 
-    def __init__(self, slots: Slots, names: Mapping[str, int], guarded: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        names: Mapping[str, int],
+        guarded: frozenset[int] = frozenset(),
+        *,
+        in_compensation: bool = False,
+    ) -> None:
         self._slots = slots
         self.names = dict(names)
         self.guarded = guarded  # slots that may hold MISSING
+        self.in_compensation = in_compensation  # whether the steps compiled here take something back
 
     @property
     def watch(self) -> StepWatch | None:
@@ -141,4 +149,13 @@ class Scope:
     def bind(self, *names: str) -> tuple[Scope, tuple[int, ...]]:
         """A scope in which these names have new slots, which always hold a value when they are read."""
         slots = tuple(self._slots.new() for _ in names)
-        return Scope(self._slots, {**self.names, **dict(zip(names, slots, strict=True))}, self.guarded), slots
+        known = {**self.names, **dict(zip(names, slots, strict=True))}
+        return Scope(self._slots, known, self.guarded, in_compensation=self.in_compensation), slots
+
+    def with_slot(self, name: str, slot: int) -> Scope:
+        """A scope in which the name stands for a slot that is there already."""
+        return Scope(self._slots, {**self.names, name: slot}, self.guarded, in_compensation=self.in_compensation)
+
+    def of_compensation(self) -> Scope:
+        """This scope, for steps that take something back."""
+        return Scope(self._slots, self.names, self.guarded, in_compensation=True)

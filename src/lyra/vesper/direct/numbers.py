@@ -87,8 +87,11 @@ _KINDS: Final = {
 }
 
 
+_NUMBERS: Final = frozenset({int, Decimal})
+
+
 def is_number(value: Any) -> bool:
-    return type(value) is int or type(value) is Decimal
+    return type(value) in _NUMBERS
 
 
 def _decimals(operator: str, left: Any, right: Any) -> tuple[Decimal, Decimal]:
@@ -96,13 +99,6 @@ def _decimals(operator: str, left: Any, right: Any) -> tuple[Decimal, Decimal]:
     if not (is_number(left) and is_number(right)):
         raise wrong_operands(operator, left, right)
     return Decimal(left), Decimal(right)
-
-
-def _exactly(operation: Callable[[Decimal, Decimal], Decimal], left: Decimal, right: Decimal) -> Decimal:
-    try:
-        return operation(left, right)
-    except DecimalException:
-        raise overflow() from None
 
 
 def checked_decimal(value: Decimal) -> Decimal:
@@ -119,9 +115,12 @@ def add(left: Any, right: Any) -> Any:
         if INTEGER_MIN <= total <= INTEGER_MAX:
             return total
         raise overflow()
-    if type(left) is Decimal and type(right) is Decimal:
-        return _exactly(EXACT.add, left, right)
-    return _exactly(EXACT.add, *_decimals("+", left, right))
+    if type(left) in _NUMBERS and type(right) in _NUMBERS:
+        try:
+            return EXACT.add(left, right)
+        except DecimalException:
+            raise overflow() from None
+    raise wrong_operands("+", left, right)
 
 
 def subtract(left: Any, right: Any) -> Any:
@@ -130,7 +129,12 @@ def subtract(left: Any, right: Any) -> Any:
         if INTEGER_MIN <= difference <= INTEGER_MAX:
             return difference
         raise overflow()
-    return _exactly(EXACT.subtract, *_decimals("-", left, right))
+    if type(left) in _NUMBERS and type(right) in _NUMBERS:
+        try:
+            return EXACT.subtract(left, right)
+        except DecimalException:
+            raise overflow() from None
+    raise wrong_operands("-", left, right)
 
 
 def multiply(left: Any, right: Any) -> Any:
@@ -139,7 +143,12 @@ def multiply(left: Any, right: Any) -> Any:
         if INTEGER_MIN <= product <= INTEGER_MAX:
             return product
         raise overflow()
-    return _exactly(EXACT.multiply, *_decimals("*", left, right))
+    if type(left) in _NUMBERS and type(right) in _NUMBERS:
+        try:
+            return EXACT.multiply(left, right)
+        except DecimalException:
+            raise overflow() from None
+    raise wrong_operands("*", left, right)
 
 
 def divide(left: Any, right: Any) -> Any:
@@ -204,10 +213,14 @@ def _same_exponent(left: Decimal, right: Decimal) -> tuple[tuple[int, int], int]
 
 def _scaled(coefficient: int, exponent: int) -> Decimal:
     """coefficient × 10^exponent, with that exponent."""
-    digits = Decimal(coefficient).as_tuple()
-    if len(digits.digits) > DECIMAL_DIGITS_MAX:
+    number = Decimal(coefficient)
+    if number.adjusted() >= DECIMAL_DIGITS_MAX:
         raise overflow()
-    return checked_decimal(Decimal((digits.sign, digits.digits, exponent)))
+    try:
+        result = EXACT.scaleb(number, exponent)
+    except DecimalException:
+        raise overflow() from None
+    return result if exponent <= 0 else checked_decimal(result)
 
 
 def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
@@ -235,13 +248,14 @@ def round_number(operand: Any, scale: int, rounding: str) -> Decimal:
 
 def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
     """The exact quotient, rounded once."""
-    dividend, divisor = _decimals("/", left, right)
+    if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
+        raise wrong_operands("/", left, right)
     if not right:
         raise NodeError("division_by_zero", "a number was divided by zero")
     if not 0 <= scale <= DECIMAL_DIGITS_MAX:
         raise NodeError("type_error", f"a number cannot have {scale} digits after the point")
-    (numerator, denominator), _ = _same_exponent(dividend, divisor)
-    return _scaled(_rounded_ratio(numerator * 10**scale, denominator, rounding), -scale)
+    (numerator, parts), (divisor, divisor_parts) = left.as_integer_ratio(), right.as_integer_ratio()
+    return _scaled(_rounded_ratio(numerator * divisor_parts * 10**scale, parts * divisor, rounding), -scale)
 
 
 def number_text(value: Any) -> str:

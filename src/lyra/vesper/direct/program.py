@@ -12,8 +12,6 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final
 
-import msgspec
-
 from lyra.vesper.direct.answers import (
     Answer,
     code_field,
@@ -27,7 +25,7 @@ from lyra.vesper.direct.answers import (
     success_of_variables,
 )
 from lyra.vesper.direct.coercion import Misfit, reader
-from lyra.vesper.direct.contracts import Judge, all_hold, compile_contracts
+from lyra.vesper.direct.contracts import Judge, compile_contracts
 from lyra.vesper.direct.effect_steps import EffectRun, compile_async_rule, compile_async_steps, invariant_failed
 from lyra.vesper.direct.expressions import COMPILERS, compile_expression, old_name
 from lyra.vesper.direct.frames import (
@@ -43,14 +41,15 @@ from lyra.vesper.direct.frames import (
     StepWatch,
 )
 from lyra.vesper.direct.functions import FUNCTIONS
+from lyra.vesper.direct.inputs import InputReader, snapshot
 from lyra.vesper.direct.steps import compile_steps
 from lyra.vesper.direct.transforms import TRANSFORMS
 from lyra.vesper.direct.walk import assigned_names, names_in, needs_meter
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import ErrorRule, NodeInput, NodeProgram, ReturnStep, Step, ValidateStep
+from lyra.vesper.ir.program import ErrorRule, NodeProgram, ReturnStep, Step, ValidateStep
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
-from lyra.vesper.values.types import ANY, Nullable
+from lyra.vesper.values.types import ANY
 
 __all__ = ["DirectProgram"]
 
@@ -59,31 +58,12 @@ COMPILERS.update(FUNCTIONS)
 PATH: Final = "direct"
 
 
-def _invalid(message: str) -> NodeError:
-    return NodeError("invalid_input", message, phase="input")
+def _invalid(message: str) -> NodeFailure:
+    return NodeFailure("invalid_input", message, "input")
 
 
 def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
-
-
-class _InputReader:
-    """Binds one input: its slot, its coercion and what stands for it when it is absent."""
-
-    __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot", "value_slot")
-
-    def __init__(self, declared: NodeInput, scope: Scope) -> None:
-        self.name = declared.name
-        self.slot = scope.names[declared.name]
-        absent_is_null = not declared.required and declared.default in (msgspec.UNSET, None)
-        kind = Nullable(declared.type) if absent_is_null else declared.type
-        self.read = reader(kind)
-        self.null_is_absent = isinstance(kind, Nullable)
-        self.absent: Any = MISSING if declared.required else None
-        if declared.default is not msgspec.UNSET and declared.default is not None:
-            self.absent = self.read(declared.default)
-        inner, (self.value_slot,) = scope.bind("value")
-        self.holds = all_hold(declared.constraints, inner) if declared.constraints else None
 
 
 class DirectProgram:
@@ -97,9 +77,12 @@ class DirectProgram:
         self._needs_meter = needs_meter(program)
         self._ambient = list(ambient.items())
         entry = Scope(slots, {**ambient, **inputs}, frozenset(ambient.values()))
-        self._inputs = [_InputReader(declared, entry) for declared in program.inputs]
+        self._inputs = [InputReader(declared, entry) for declared in program.inputs]
         self._reads = [(item.name, item.slot, item.read, item.absent) for item in self._inputs]
-        self._has_constraints = any(item.holds is not None for item in self._inputs)
+        self._known = frozenset(item.name for item in self._inputs)
+        self._constraints = [
+            (item.name, item.slot, item.holds, item.null_is_absent) for item in self._inputs if item.holds is not None
+        ]
         flow = self._flow_scope(slots, entry, inputs)
         self._preconditions = compile_contracts(program.preconditions, entry, undefined=frozenset())
         self._compile_olds(slots, entry)
@@ -145,7 +128,12 @@ class DirectProgram:
         successes, errors = [o.name for o in program.success], [o.name for o in program.error]
         fields = slots.for_names(dict.fromkeys([*successes, *errors]))
         fallbacks = {name: entry.names.get(name) for name in fields}
-        self._fields = [(name, slot, fallbacks[name], name in successes) for name, slot in fields.items()]
+        contracts = (*program.postconditions, *program.invariants)
+        used = frozenset[str]().union(*(names_in(contract.expression) for contract in contracts))
+        self._names_error = "error" in used
+        self._fields = [
+            (name, slot, fallbacks[name], name in successes) for name, slot in fields.items() if name in used
+        ]
         results = slots.for_names(["success", "error"])
         self._result_slots = results["success"], results["error"]
         self._code_field = code_field(program)
@@ -164,8 +152,8 @@ class DirectProgram:
             for names in (later, fields)
         )
         self._has_end = bool(program.postconditions or program.invariants)
-        contracts = program.preconditions or program.invariants or self._has_constraints
-        self._has_entry = bool(contracts or program.olds or program.ambient)
+        has_checks = bool(program.preconditions or program.invariants or self._constraints)
+        self._has_entry = has_checks or bool(program.olds or program.ambient)
 
     def _compile_invariants(self, scope: Scope, inputs: frozenset[str]) -> Judge:
         known = inputs | frozenset(self.program.ambient)
@@ -190,7 +178,7 @@ class DirectProgram:
     def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> NodeFailure | None:
         """Coerce the inputs into their slots; the failure if they are not valid."""
         if not (type(inputs) is dict or _is_mapping(inputs)):
-            return failure_of(_invalid("inputs are a map of names"))
+            return _invalid("inputs are a map of names")
         given = 0
         for name, slot, read, absent in self._reads:
             if name in inputs:
@@ -198,15 +186,14 @@ class DirectProgram:
                 try:
                     frame[slot] = read(inputs[name])
                 except Misfit as misfit:
-                    return failure_of(_invalid(f"{name}: {misfit}"))
+                    return _invalid(f"{name}: {misfit}")
             elif absent is MISSING:
-                return failure_of(_invalid(f"the input {name} is missing"))
+                return _invalid(f"the input {name} is missing")
             else:
                 frame[slot] = absent
         if given != len(inputs):
-            known = {item.name for item in self._inputs}
-            unknown = next(name for name in inputs if name not in known)
-            return failure_of(_invalid(f"no input is named {unknown!r}"))
+            unknown = next(name for name in inputs if name not in self._known)
+            return _invalid(f"no input is named {unknown!r}")
         for source, target in self._copies:
             frame[target] = frame[source]
         return None
@@ -222,28 +209,20 @@ class DirectProgram:
             except Misfit as misfit:
                 frame[slot] = NodeError("type_error", f"{name}: {misfit}")
 
-    def _entry_failure(self, frame: Frame, unverifiable: list[str]) -> NodeError | None:
+    def _entry_failure(self, frame: Frame, unverifiable: list[str]) -> NodeFailure | None:
         """Why the inputs are refused, if they are."""
-        if self._has_constraints:
-            for item in self._inputs:
-                if item.holds is not None and not self._meets(item, frame):
-                    return _invalid(f"{item.name} breaks a constraint")
+        for name, slot, holds, null_is_absent in self._constraints:
+            try:
+                if (null_is_absent and frame[slot] is None) or holds(frame):
+                    continue
+            except NodeError:
+                pass
+            return _invalid(f"{name} breaks a constraint")
         text = self._preconditions(frame, unverifiable)
         if text is not None:
-            return NodeError("precondition_failed", f"does not hold: {text}", phase="precondition")
+            return NodeFailure("precondition_failed", f"does not hold: {text}", "precondition")
         text = self._invariants(frame, unverifiable)
-        return None if text is None else invariant_failed(text)
-
-    @staticmethod
-    def _meets(item: _InputReader, frame: Frame) -> bool:
-        assert item.holds is not None
-        value = frame[item.value_slot] = frame[item.slot]
-        if value is None and item.null_is_absent:
-            return True
-        try:
-            return item.holds(frame)
-        except NodeError:
-            return False
+        return None if text is None else failure_of(invariant_failed(text))
 
     def _enter(self, inputs: Mapping[str, Any], frame: Frame, unverifiable: list[str]) -> Answer | None:
         """The answer of an execution that ends before its first step; else `old` is kept and None is given."""
@@ -258,10 +237,10 @@ class DirectProgram:
                 answer = self._leading(frame)
             except NodeError as error:
                 answer = self._handle(error, frame)
-            return failure_of(refusal) if answer is None else answer
+            return refusal if answer is None else answer
         for slot, evaluate in self._olds:
             try:
-                frame[slot] = _snapshot(evaluate(frame))
+                frame[slot] = snapshot(evaluate(frame))
             except NodeError as error:
                 frame[slot] = error
         return None
@@ -287,12 +266,12 @@ class DirectProgram:
 
     def _judged(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
         """The answer, or the failure of a postcondition or invariant about it."""
-        failure = answer if isinstance(answer, NodeFailure) else None
         values: dict[str, Any]
         if isinstance(answer, NodeFailure):
+            failure: NodeFailure | None = answer
             values = {self._code_field: answer.code, "message": declared_message(answer), **answer.fields}
         else:
-            values = answer
+            failure, values = None, answer
         for name, slot, fallback, is_success_field in self._fields:
             if name in values:
                 frame[slot] = values[name]
@@ -302,11 +281,14 @@ class DirectProgram:
                 frame[slot] = None
         success, error = self._result_slots
         frame[success] = failure is None
-        message = None if failure is None else declared_message(failure)
-        frame[error] = error_object(None if failure is None else failure.code, message)
+        if self._names_error:
+            message = None if failure is None else declared_message(failure)
+            frame[error] = error_object(None if failure is None else failure.code, message)
         text = self._postconditions(frame, unverifiable)
         if text is not None:
             return NodeFailure("postcondition_failed", f"does not hold: {text}", "postcondition")
+        if not self.program.invariants:
+            return answer
         for name, slot, fallback in self._current:
             if name not in values:
                 frame[slot] = frame[fallback]
@@ -323,7 +305,10 @@ class DirectProgram:
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
         """The outcome of a pure program."""
-        frame = self._frame(execution)
+        frame = self._template.copy()
+        frame[EXECUTION] = execution
+        if self._needs_meter:
+            frame[METER] = Meter(self.program.limits, execution)
         unverifiable: list[str] = []
         answer: Answer | None
         try:
@@ -393,12 +378,3 @@ class DirectProgram:
 
 def _compensations(program: NodeProgram) -> tuple[Step, ...]:
     return tuple(step for rule in program.rules for step in rule.compensation)
-
-
-def _snapshot(value: Any) -> Any:
-    """A copy that later changes of an ambient object do not reach."""
-    if isinstance(value, list):
-        return [_snapshot(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _snapshot(item) for key, item in value.items()}
-    return value

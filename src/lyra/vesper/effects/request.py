@@ -8,12 +8,12 @@ over by paths; a path obeys map_to and return_error (the rule's answer ends the 
 Compensation: a completed effect step that has compensate rules with steps registers them. When an error meets a
 compensate rule, that rule's steps run first, then the registered ones of completed steps, the latest first; an
 invariant that fails after the entry runs the registered ones too, before the rules of the node. The rules of a step are
-about its request and response: an invariant that fails after it does not meet them. An error inside a compensation is
-passed over. Where the entry fails, nothing was done, and nothing is taken back. The steps of the rule that was met read
-and assign the flow's variables. Registered ones have variables of their own, as they were when their step was
-completed: in a loop, each round is taken back with its own values; `error` is null in them. In rules, `error.code` is
-the kind of a failed act's error, and `error.message` is empty where Lyra itself raised the error, as it is in
-contracts.
+about its request and response: an invariant that fails after it does not meet them. Invariants are not judged inside a
+compensation: one that is broken must not stop what takes its cause back. An error inside a compensation is passed over.
+Where the entry fails, nothing was done, and nothing is taken back. The steps of the rule that was met read and assign
+the flow's variables. Registered ones have variables of their own, as they were when their step was completed: in a
+loop, each round is taken back with its own values; `error` is null in them. In rules, `error.code` is the kind of a
+failed act's error, and `error.message` is empty where Lyra itself raised the error, as it is in contracts.
 `effects.together(coroutines)`, where there is such a method, runs the steps of a Parallel at once and gives results and
 exceptions in their order; without it they run in written order.
 """

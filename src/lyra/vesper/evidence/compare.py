@@ -17,6 +17,7 @@ __all__ = ["DIFFERENCES_MAX", "compare", "same"]
 
 DIFFERENCES_MAX: Final = 50
 _TEXT_MAX: Final = 200
+_ABSENT: Final = object()
 _OWN_CODES: Final = frozenset(CODES)
 _PLAIN: Final = frozenset({str, int, bool, bytes, type(None)})
 _KINDS: Final = {int: "numeric_mismatch", Decimal: "numeric_mismatch", datetime: "timestamp_mismatch"}
@@ -72,25 +73,21 @@ def same(first: Any, second: Any) -> bool:
     kind = type(first)
     if kind is not type(second):
         return False
-    if not first and kind is dict:
-        return not second
-    if kind in _PLAIN:
-        return bool(first == second)
-    if kind is Decimal:
-        return bool(first.compare_total(second) == 0)
     if kind is dict:
-        if len(first) != len(second):
-            return False
+        if not first or len(first) != len(second):
+            return not first and not second
         for name, value in first.items():
-            if name not in second:
-                return False
-            other = second[name]
+            other = second.get(name, _ABSENT)
             if type(value) in _PLAIN:
                 if type(value) is not type(other) or value != other:
                     return False
             elif not same(value, other):
                 return False
         return True
+    if kind in _PLAIN:
+        return bool(first == second)
+    if kind is Decimal:
+        return bool(first.compare_total(second) == 0)
     if kind is list:
         return len(first) == len(second) and all(map(same, first, second))
     if kind is frozenset:

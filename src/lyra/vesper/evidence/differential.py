@@ -8,13 +8,16 @@ does not. Programs with effects run the first path against simulated effects, an
 # ruff: noqa: PT028 - `test` is not a test of pytest's
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from lyra.core.clock import SystemClock
+from lyra.vesper.direct import run as direct_path
 from lyra.vesper.effects.replay import ReplayEffects
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.confidence import lower_bound
@@ -23,12 +26,16 @@ from lyra.vesper.evidence.corpus import Corpus
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.shrinking import shrink
 from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.python import run as python_path
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
 __all__ = ["ComparisonReport", "PathDivergence", "PathPair", "RunPath", "default_paths", "test"]
 
 RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
+_COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {
+    path.run: path.compile_program for path in (python_path, direct_path)
+}
 _BATCH: Final = 4096
 KEPT_MAX: Final = 10
 
@@ -63,6 +70,21 @@ class PathPair:
             first, second = first or python, second or direct
         self._program, self._first, self._second = program, first, second
         self._simulated = None if program.pure else simulator(program, seed)
+
+    def differing(self, batch: Iterable[Mapping[str, Any]], contexts: Sequence[Execution]) -> Iterator[int]:
+        """The numbers of the inputs for which the paths differ; the contexts take turns."""
+        if self._simulated is not None:
+            for number, inputs in enumerate(batch):
+                if self.differences(inputs, contexts[number % len(contexts)]):
+                    yield number
+            return
+        first, second = (_compiled(path, self._program) for path in (self._first, self._second))
+        for number, (inputs, execution) in enumerate(zip(batch, cycle(contexts), strict=False)):
+            try:
+                if compare(first(inputs, execution), second(inputs, execution)):
+                    yield number
+            except Exception:  # noqa: BLE001 - a crash is a finding
+                yield number
 
     def differences(self, inputs: Mapping[str, Any], execution: Execution) -> list[dict[str, Any]]:
         """How the two paths differ for some inputs; empty if they do not. A path that raises always differs."""
@@ -100,10 +122,13 @@ def _ending(path: RunPath, *arguments: Any) -> str:
 
 
 def default_paths() -> tuple[RunPath, RunPath]:
-    from lyra.vesper.direct.run import run as direct
-    from lyra.vesper.python.run import run as python
+    return python_path.run, direct_path.run
 
-    return python, direct
+
+def _compiled(path: RunPath, program: NodeProgram) -> Callable[[Mapping[str, Any], Execution], Outcome]:
+    """What runs one pure program on the path; Lyra's own paths are not asked for the compiled program every time."""
+    compile_program = _COMPILERS.get(path)
+    return partial(path, program) if compile_program is None else compile_program(program).execute
 
 
 def test(
@@ -127,15 +152,15 @@ def test(
     compared = divergences = 0
     failing: list[tuple[dict[str, Any], Execution]] = []
     while compared < total and not _is_enough(divergences, stop_after):
-        for number, inputs in enumerate(batch):
-            execution = contexts[number % len(contexts)]
-            compared += 1
-            if pair.differences(inputs, execution):
-                divergences += 1
-                if len(failing) < KEPT_MAX:
-                    failing.append((inputs, execution))
-                if _is_enough(divergences, stop_after):
-                    break
+        ended = len(batch)
+        for number in pair.differing(batch, contexts):
+            divergences += 1
+            if len(failing) < KEPT_MAX:
+                failing.append((batch[number], contexts[number % len(contexts)]))
+            if _is_enough(divergences, stop_after):
+                ended = number + 1
+                break
+        compared += ended
         batch = generator.batch(min(total - compared, _BATCH))
     seconds = clock.monotonic() - began
     kept = tuple(_shrunk(pair, inputs, execution) for inputs, execution in failing)

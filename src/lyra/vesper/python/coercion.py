@@ -100,9 +100,11 @@ def to_boolean(value: Any, where: str) -> bool:
 
 
 def to_decimal(value: Any, where: str) -> Decimal:
-    if isinstance(value, bool):
+    if type(value) is Decimal:
+        pass
+    elif isinstance(value, bool):
         raise _mismatch(where, "a decimal number", value)
-    if isinstance(value, float):
+    elif isinstance(value, float):
         if not math.isfinite(value):
             raise Mismatch(f"{where} must be a finite number")
         value = repr(value)

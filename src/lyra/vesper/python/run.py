@@ -29,7 +29,7 @@ _compiled: Final[dict[str, tuple[tuple[NodeProgram, PythonProgram], ...]]] = {} 
 class PythonProgram:
     """The compiled function of a node, and what its call needs."""
 
-    __slots__ = ("_known", "_required", "function", "generated", "program")
+    __slots__ = ("_known", "_names", "_needs_run", "_required", "function", "generated", "program")
 
     def __init__(self, program: NodeProgram, watch: PythonWatch | None = None) -> None:
         self.program = program
@@ -39,10 +39,13 @@ class PythonProgram:
         self.function: Callable[..., Any] = _loaded(program, self.generated, watch)
         self._known = self.generated.parameters
         self._required = tuple(item.name for item in program.inputs if item.required)
+        keeps_names = all(name == word for name, word in self._known.items())
+        self._names = frozenset(self._known) if keeps_names else None  # None: they need other names in Python
+        self._needs_run = self.generated.needs_run
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
         """The outcome of a pure program."""
-        state = NodeRun(execution) if self.generated.needs_run else None
+        state = NodeRun(execution) if self._needs_run else None
         try:
             words = self._arguments(inputs)
             if state is not None:
@@ -66,6 +69,8 @@ class PythonProgram:
 
     def _arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs under their Python names."""
+        if type(inputs) is dict and inputs.keys() == self._names:
+            return inputs
         if not isinstance(inputs, Mapping):
             raise _invalid("inputs are a map of names")
         known = self._known

@@ -91,8 +91,9 @@ def answer(code: Any, fields: dict[str, Any], code_field: str = "") -> DeclaredE
     """The error that a node declares: its code and its other fields; the field of the code is among them."""
     if not isinstance(code, str):
         raise NodeError("type_error", "an error code is a string")
-    named = {code_field: code} if code_field else {}
-    return DeclaredError(code, text_of(fields.get("message")), fields={**named, **fields})
+    message = fields.get("message")
+    text = message if type(message) is str else text_of(message)
+    return DeclaredError(code, text, fields={code_field: code, **fields} if code_field else fields)
 
 
 def written(coerce: Coercer, value: Any, where: str) -> Any:

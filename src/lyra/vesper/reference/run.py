@@ -90,6 +90,7 @@ class _Walk:
         self.variables: dict[str, Any] = {}
         self.calls: dict[str, int] = {}
         self.undo: list[tuple[tuple[Step, ...], dict[str, Any], dict[str, Any]]] = []
+        self.is_compensating = False
 
     # ------------------------------------------------------------ the order of an execution
 
@@ -423,6 +424,8 @@ class _Walk:
         self.check_invariants()
 
     def check_invariants(self) -> None:
+        if self.is_compensating:  # a broken invariant does not stop what takes its cause back
+            return
         broken = self.broken_invariant(self.fields_known())
         if broken is not None:
             raise broken
@@ -448,12 +451,13 @@ class _Walk:
         """Run these steps, then the registered ones, each with the variables that it was registered with."""
         pending = [(first, local or {}, self.variables), *reversed(self.undo)]
         self.undo.clear()
-        current = self.variables
+        current, was_compensating = self.variables, self.is_compensating
+        self.is_compensating = True
         for compensation, bound, variables in pending:
             self.variables = variables
             with suppress(NodeError, _Answered, _Returned):
                 await self.steps(compensation, bound)
-        self.variables = current
+        self.variables, self.is_compensating = current, was_compensating
 
 
 def _code_field(program: NodeProgram) -> str:
