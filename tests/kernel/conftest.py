@@ -57,7 +57,7 @@ async def pass_time(kernel: Kernel, clock: SimClock, seconds: float, *, step_s: 
 def an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lyra's own functions and classes have the names that earlier versions wrote."""
     with monkeypatch.context() as patch:
-        for name, (old, *_) in OLD_NAMES.items():
+        for name, (old, *_) in ((name, olds) for name, olds in OLD_NAMES.items() if olds):
             thing = named_thing(name)
             if thing is not None:
                 patch.setattr(thing, "__lyra_name__", old)

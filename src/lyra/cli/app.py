@@ -67,7 +67,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "Show and change which folders' own files count in full; those of other folders can only forbid more.",
     ),
     "vega": Lazy("lyra.cli.vega.group", "vega", "Write, check, run and test programs in the Vega language."),
-    "vesper": Lazy("lyra.cli.vesper.group", "vesper", "Check, run, compare and migrate nodes: verified steps with contracts."),
+    "vesper": Lazy(
+        "lyra.cli.vesper.group", "vesper", "Check, run, compare and migrate nodes: verified steps with contracts."
+    ),
 }
 
 
