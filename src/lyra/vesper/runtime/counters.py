@@ -20,12 +20,12 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_digest: dict[str, dict[str, Any]] = {}
+        self._by_digest: dict[str, _NodeCount] = {}
 
     def compared(self, node_id: str, digest: str) -> None:
         """Count a comparison without a difference."""
         with self._lock:
-            self._row(node_id, digest)["compared"] += 1
+            self._count(node_id, digest).compared += 1
 
     def executed(
         self,
@@ -41,33 +41,58 @@ class Counters:
         """Count an execution: its path, its duration, its comparison, its error; `count` adds to the metrics that the
         node declares. Gives how many executions of this node wait to be written."""
         with self._lock:
-            row = self._row(node_id, digest)
-            row["compared"] += compared
-            executions = row["executions"]
-            executions[path] = executions.get(path, 0) + 1
-            if code:
-                row["errors"] += 1
-                row["codes"][code] = row["codes"].get(code, 0) + 1
-            spread = row["durations"].get(path)
+            known = self._by_digest.get(digest) or self._count(node_id, digest)
+            spread = known.durations.get(path)
             if spread is None:
-                spread = row["durations"][path] = empty_spread(DURATION_BUCKETS_MS)
+                spread = known.durations[path] = empty_spread(DURATION_BUCKETS_MS)
             observe(spread, DURATION_BUCKETS_MS, milliseconds)
+            known.compared += compared
+            if code:
+                known.codes[code] = known.codes.get(code, 0) + 1
             if count is not None:
-                count(row["metrics"])
-            return sum(executions.values())
+                count(known.metrics)
+            known.waiting += 1
+            return known.waiting
 
-    def _row(self, node_id: str, digest: str) -> dict[str, Any]:
-        row = self._by_digest.get(digest)
-        if row is None:
-            head = {"node": node_id, "digest": digest, "compared": 0, "errors": 0}
-            row = self._by_digest[digest] = {**head, "executions": {}, "codes": {}, "durations": {}, "metrics": {}}
-        return row
+    def _count(self, node_id: str, digest: str) -> _NodeCount:
+        known = self._by_digest.get(digest)
+        if known is None:
+            known = self._by_digest[digest] = _NodeCount(node_id, digest)
+        return known
 
     def take(self, digest: str | None = None) -> list[dict[str, Any]]:
         """The rows of one node or of all, which count from zero again."""
         with self._lock:
             if digest is None:
-                rows, self._by_digest = list(self._by_digest.values()), {}
-                return rows
-            row = self._by_digest.pop(digest, None)
-            return [] if row is None else [row]
+                counts, self._by_digest = list(self._by_digest.values()), {}
+            else:
+                known = self._by_digest.pop(digest, None)
+                counts = [] if known is None else [known]
+        return [known.row() for known in counts]
+
+
+class _NodeCount:
+    """What happened to one content of one node."""
+
+    __slots__ = ("codes", "compared", "digest", "durations", "metrics", "node_id", "waiting")
+
+    def __init__(self, node_id: str, digest: str) -> None:
+        self.node_id = node_id
+        self.digest = digest
+        self.compared = 0
+        self.waiting = 0  # executions
+        self.codes: dict[str, int] = {}
+        self.durations: dict[str, list[float]] = {}
+        self.metrics: dict[str, Any] = {}
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "node": self.node_id,
+            "digest": self.digest,
+            "compared": self.compared,
+            "errors": sum(self.codes.values()),
+            "executions": {path: int(sum(spread[:-1])) for path, spread in self.durations.items()},
+            "codes": self.codes,
+            "durations": self.durations,
+            "metrics": self.metrics,
+        }
