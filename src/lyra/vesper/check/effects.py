@@ -28,7 +28,9 @@ from lyra.vesper.check.capabilities import covering
 from lyra.vesper.check.infer import QUERY_RESULT, map_of
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.sql import Sql, mentions_column, tables_of
+from lyra.vesper.check.sql import Sql, mentions_column
+from lyra.vesper.check.sql_tables import query_tables, table_problem
+from lyra.vesper.check.sql_tokens import SqlRefused
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge
 from lyra.vesper.expressions.parser import parse_expression
@@ -133,15 +135,26 @@ class EffectLowering:
             return map_of({}), [], Array(ANY)
         named = {name: self._value(item, scope) for name, item in step.parameters.items()}
         query, values = self.sql.query_of(setting.value, setting.path, scope, named)
-        read, written = tables_of(query)
-        capabilities = [f"database.write.{table}" for table in written] + [f"database.read.{table}" for table in read]
+        capabilities = self._read_rights(query, setting) if query else []
         request = map_of({"query": Constant(type=STRING, value=query), "values": map_of(values)})
-        return request, capabilities or ["database.read"], Array(ANY)
+        return request, capabilities, Array(ANY)
+
+    def _read_rights(self, query: str, setting: Setting) -> list[str]:
+        """The right for each table that a query reads."""
+        try:
+            return [f"database.read.{table}" for table in query_tables(query).tables] or ["database.read"]
+        except SqlRefused as error:
+            self.sql.refused(error, query, str(setting.value), setting.path)
+            return []
 
     def _table(self, step: StepDeclaration) -> str:
         setting = step.settings["table"]
         if not isinstance(setting.value, str) or has_placeholder(setting.value):
             self.state.error("wrong_form", "`table` is the name of a table", setting.path, value=True)
+            return ""
+        problem = table_problem(setting.value)
+        if problem:
+            self.state.error("wrong_form", problem, setting.path, value=True)
             return ""
         return setting.value
 
