@@ -5,7 +5,7 @@ The request of each kind is a map:
     db.query         query (text with :p0 …), values
     db.write         table, data
     db.update        table, where {sql, values}, set {column: {sql, values}}
-    http.call        provider, endpoint, method, headers, parameters
+    http.call        provider, endpoint (a text, or texts and values in turn), method, headers, parameters
     event.publish    event_type, data
     event.subscribe  event_type, handler
     node.call        node_id, parameters
@@ -36,7 +36,7 @@ from lyra.vesper.check.steps import Steps, always_returns, merge
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import has_placeholder
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
-from lyra.vesper.ir.expressions import Constant, FieldOf, NodeVariable, TypedExpression
+from lyra.vesper.ir.expressions import Constant, FieldOf, ListOf, NodeVariable, TemplateText, TypedExpression
 from lyra.vesper.ir.program import EffectStep, Machine, Step, TransitionStep
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
@@ -213,7 +213,7 @@ class EffectLowering:
         method = self._method(step)
         values: dict[str, TypedExpression] = {
             "provider": Constant(type=STRING, value=name or host),
-            "endpoint": self._value(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
+            "endpoint": self._endpoint(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
             "method": Constant(type=STRING, value=method),
         }
         headers = step.settings.get("headers")
@@ -223,6 +223,21 @@ class EffectLowering:
         parameters = {key: self._value(setting, scope) for key, setting in step.parameters.items()}
         values["parameters"] = self._value(body, scope) if body is not None and not parameters else map_of(parameters)
         return map_of(values), [f"network.http_client.{name or host}"] if name or host else [], ANY
+
+    def _endpoint(self, setting: Setting, scope: NameScope) -> TypedExpression:
+        """A text, or a list in which texts of the file and values take turns: values are quoted on their own."""
+        expression = self._value(setting, scope)
+        if isinstance(expression, Constant):
+            return expression
+        parts: list[TypedExpression] = []
+        for part in expression.parts if isinstance(expression, TemplateText) else (expression,):
+            if isinstance(part, str):
+                parts.append(Constant(type=STRING, value=part))
+                continue
+            if len(parts) % 2 == 0:
+                parts.append(Constant(type=STRING, value=""))
+            parts.append(TemplateText(type=STRING, parts=(part,)))
+        return ListOf(type=Array(STRING), items=tuple(parts))
 
     def _method(self, step: StepDeclaration) -> str:
         setting = step.settings.get("method")
