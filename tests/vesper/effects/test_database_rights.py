@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from lyra import vesper
-from lyra.vesper.check.sql_tables import QueryTables
 from lyra.vesper.effects import database as database_module
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.loading.issues import ERROR
+from lyra.vesper.sql.tables import QueryTables
 
 TABLES = """
 CREATE TABLE users (id TEXT PRIMARY KEY, name TEXT);

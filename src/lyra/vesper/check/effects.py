@@ -20,26 +20,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.capabilities import covering
+from lyra.vesper.check.http_calls import HttpLowering
 from lyra.vesper.check.infer import QUERY_RESULT, map_of
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.sql import Sql, mentions_column
-from lyra.vesper.check.sql_tables import query_tables, table_problem
-from lyra.vesper.check.sql_tokens import SqlRefused
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import has_placeholder
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
-from lyra.vesper.ir.expressions import Constant, FieldOf, ListOf, NodeVariable, TemplateText, TypedExpression
+from lyra.vesper.ir.expressions import Constant, FieldOf, NodeVariable, TypedExpression
 from lyra.vesper.ir.program import EffectStep, Machine, Step, TransitionStep
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.sql.tables import query_tables, table_problem
+from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
@@ -47,7 +47,6 @@ from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
 __all__ = ["EffectLowering"]
 
-_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _KINDS: Final = {
     "database_query": "db.query",
     "database_write": "db.write",
@@ -70,6 +69,7 @@ class EffectLowering:
         self.rules = rules
         self.machines = machines
         self.sql = Sql(state, steps.typing)
+        self.http = HttpLowering(state, steps.typing)
 
     def lower(self, _: Steps, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         if step.operation == "state_machine_transition":
@@ -112,7 +112,7 @@ class EffectLowering:
             case "db.update":
                 return self._update(step, scope)
             case "http.call":
-                return self._http(step, scope)
+                return self.http.request(step, scope)
             case "event.publish" | "event.subscribe":
                 return self._event(kind, step, scope)
             case "node.call":
@@ -200,54 +200,6 @@ class EffectLowering:
                 return self.sql.row(term, TextSite(path), scope, table)
         bound = map_of({"p0": self.typing.value(value, path, scope)})
         return map_of({"sql": Constant(type=STRING, value=":p0"), "values": bound})
-
-    def _http(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
-        provider = step.settings.get("provider")
-        endpoint = step.settings.get("endpoint") or step.settings.get("url")
-        name = provider.value if provider and isinstance(provider.value, str) else ""
-        host = ""
-        if endpoint is not None and isinstance(endpoint.value, str) and "://" in endpoint.value:
-            host = urlsplit(endpoint.value.split("{")[0]).hostname or ""
-        if not name and not host:
-            self.state.error("missing_key", "external_api_call has no `provider`", step.path)
-        method = self._method(step)
-        values: dict[str, TypedExpression] = {
-            "provider": Constant(type=STRING, value=name or host),
-            "endpoint": self._endpoint(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
-            "method": Constant(type=STRING, value=method),
-        }
-        headers = step.settings.get("headers")
-        if headers is not None:
-            values["headers"] = self._value(headers, scope)
-        body = step.settings.get("body")
-        parameters = {key: self._value(setting, scope) for key, setting in step.parameters.items()}
-        values["parameters"] = self._value(body, scope) if body is not None and not parameters else map_of(parameters)
-        return map_of(values), [f"network.http_client.{name or host}"] if name or host else [], ANY
-
-    def _endpoint(self, setting: Setting, scope: NameScope) -> TypedExpression:
-        """A text, or a list in which texts of the file and values take turns: values are quoted on their own."""
-        expression = self._value(setting, scope)
-        if isinstance(expression, Constant):
-            return expression
-        parts: list[TypedExpression] = []
-        for part in expression.parts if isinstance(expression, TemplateText) else (expression,):
-            if isinstance(part, str):
-                parts.append(Constant(type=STRING, value=part))
-                continue
-            if len(parts) % 2 == 0:
-                parts.append(Constant(type=STRING, value=""))
-            parts.append(TemplateText(type=STRING, parts=(part,)))
-        return ListOf(type=Array(STRING), items=tuple(parts))
-
-    def _method(self, step: StepDeclaration) -> str:
-        setting = step.settings.get("method")
-        if setting is None:
-            return "POST"
-        method = str(setting.value).upper()
-        if method not in _METHODS:
-            self.state.error("unknown_word", f"`method` is one of {', '.join(_METHODS)}", setting.path, value=True)
-            return "POST"
-        return method
 
     def _event(
         self, kind: str, step: StepDeclaration, scope: NameScope

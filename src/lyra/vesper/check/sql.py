@@ -14,7 +14,6 @@ from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing, map_of
 from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.sql_tokens import PLACEHOLDER_MARK, SqlRefused, SqlToken, sql_tokens
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import parse_template
@@ -32,6 +31,7 @@ from lyra.vesper.expressions.terms import (
 )
 from lyra.vesper.ir.expressions import Constant, TypedExpression
 from lyra.vesper.loading.issues import ERROR
+from lyra.vesper.sql.tokens import PLACEHOLDER_MARK, SqlRefused, SqlToken, sql_tokens
 from lyra.vesper.values.types import STRING
 
 __all__ = ["Sql", "mentions_column"]

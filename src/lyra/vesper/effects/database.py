@@ -23,10 +23,10 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from lyra.errors import ConfigError
-from lyra.vesper.check.sql_tables import QueryTables, query_tables, table_problem
-from lyra.vesper.check.sql_tokens import SqlRefused, sql_tokens
 from lyra.vesper.effects.database_guard import guarded_change, guarded_query
 from lyra.vesper.effects.request import EffectError
+from lyra.vesper.sql.tables import QueryTables, query_tables, table_problem
+from lyra.vesper.sql.tokens import SqlRefused, sql_tokens
 
 __all__ = ["Database", "open_database"]
 
@@ -192,7 +192,7 @@ def _postgres(url: str) -> _Connection:
             "PostgreSQL needs the package psycopg", hint="pip install 'lyra-agents[postgres]'", key="database"
         ) from None
     connection = psycopg.connect(url)
-    connection.execute("SET standard_conforming_strings = on")  # a backslash is a plain character, as in `sql_tokens`
+    connection.execute("SET standard_conforming_strings = on")  # a backslash is a plain character, as in `sql.tokens`
     connection.commit()
     return connection
 

@@ -1,6 +1,6 @@
 """What the statement of a step may touch, as the database itself sees it.
 
-The rights of a step come from its text (`check.sql_tables`). This guard stands behind that: while the statement of a
+The rights of a step come from its text (`sql.tables`). This guard stands behind that: while the statement of a
 step is prepared and run, SQLite asks it about every table, function and command, and it allows only the tables that
 the step's rights name. Tables that a view or a trigger of the database uses belong to the view or trigger; tables that
 foreign keys join to a changed table are checked and changed by the database on its own. PostgreSQL has no such hook:
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from lyra.vesper.check.sql_functions import FUNCTIONS, ROW_FUNCTIONS
-from lyra.vesper.check.sql_tables import QueryTables, is_system_table
 from lyra.vesper.effects.request import EffectError
+from lyra.vesper.sql.functions import FUNCTIONS, ROW_FUNCTIONS
+from lyra.vesper.sql.tables import QueryTables, is_system_table
 
 __all__ = ["SqliteGuard", "guarded_change", "guarded_query"]
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
 from lyra.kernel.base.timeouts import in_time
-from lyra.vesper.check.sql_tables import query_tables
-from lyra.vesper.check.sql_tokens import SqlRefused
 from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.policies import KERNEL_STATUS, ActPolicy, kernel_retry, policies_of
 from lyra.vesper.effects.private_effects import PrivateEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.sql.tables import query_tables
+from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.sizes import is_larger
 from lyra.vesper.values.tagged import from_json, to_json
 

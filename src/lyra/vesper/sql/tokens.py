@@ -3,7 +3,7 @@
 SQLite and PostgreSQL must see the same tokens, because the rights of a step are read from them. A text that the two
 databases would cut differently is refused (`SqlRefused`): comments inside comments, `E'\\''`, `$tag$` texts, names in
 brackets or backticks with more than plain letters in them, letters beyond ASCII outside quotes, control characters.
-Comments and white space give no tokens. `sql_tables` reads the tables of a statement from these tokens.
+Comments and white space give no tokens. `tables` reads the tables of a statement from these tokens.
 """
 
 from __future__ import annotations

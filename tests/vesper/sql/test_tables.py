@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vesper.check.sql_tables import query_tables, table_problem
-from lyra.vesper.check.sql_tokens import SqlRefused, sql_tokens
+from lyra.vesper.sql.tables import query_tables, table_problem
+from lyra.vesper.sql.tokens import SqlRefused, sql_tokens
 from lyra.vesper.values.limits import SQL_NESTING_MAX
 
 

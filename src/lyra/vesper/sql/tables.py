@@ -5,7 +5,7 @@
 A query is one SELECT, or WITH … SELECT, that only reads. Tables stand in lists after FROM and JOIN, after IN, and in
 queries inside queries; names of a WITH are no tables where they are visible. Names without quotes are lower-cased.
 Whatever is not understood for certain raises `SqlRefused`: other statements, two statements, functions that
-`sql_functions` does not list, tables of the databases themselves. The checker asks for one right for each table, and
+`functions` does not list, tables of the databases themselves. The checker asks for one right for each table, and
 the same reader runs again before a statement is sent.
 """
 
@@ -15,8 +15,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from lyra.vesper.check.sql_functions import ROW_FUNCTIONS
-from lyra.vesper.check.sql_items import (
+from lyra.vesper.sql.functions import ROW_FUNCTIONS
+from lyra.vesper.sql.items import (
     AFTER_FROM,
     JOIN_WORDS,
     REFUSED_WORDS,
@@ -43,7 +43,7 @@ from lyra.vesper.check.sql_items import (
     unknown_function,
     word_of,
 )
-from lyra.vesper.check.sql_tokens import SqlRefused, SqlToken, sql_tokens
+from lyra.vesper.sql.tokens import SqlRefused, SqlToken, sql_tokens
 
 __all__ = ["QueryTables", "is_system_table", "query_tables", "table_problem"]
 

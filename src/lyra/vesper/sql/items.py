@@ -1,6 +1,6 @@
 """The parts of a statement: tokens with parentheses as trees, and the small questions that a reader asks about them.
 
-`sql_tables` walks these parts. Words that begin a list of tables, a query or a change are in one table here; a name
+`tables` walks these parts. Words that begin a list of tables, a query or a change are in one table here; a name
 without quotes is never one of them.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from lyra.vesper.check.sql_functions import FUNCTIONS, FUNCTIONS_WITH_FROM, WORDS_BEFORE_PARENTHESIS
-from lyra.vesper.check.sql_tokens import SqlRefused, SqlToken
+from lyra.vesper.sql.functions import FUNCTIONS, FUNCTIONS_WITH_FROM, WORDS_BEFORE_PARENTHESIS
+from lyra.vesper.sql.tokens import SqlRefused, SqlToken
 from lyra.vesper.values.limits import SQL_NESTING_MAX
 
 __all__ = [
