@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream
 
-__all__ = ["Dial", "HttpAnswer", "fetch", "host_and_port"]
+__all__ = ["ANSWER_BYTES_MAX", "Dial", "HttpAnswer", "fetch", "host_and_port"]
 
 Dial = Callable[[str, int, float | None], Awaitable["AsyncNetworkStream"]]
 

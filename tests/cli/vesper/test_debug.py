@@ -142,11 +142,22 @@ def test_the_end_of_the_input_leaves_the_debugger(vesper):
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "error cancelled: the debugger was left")
 
 
-@pytest.mark.parametrize("form", ["breakfast", "step:find_totl", "state_transition:paid", "percent +", "nothing > 3"])
+@pytest.mark.parametrize(
+    "form",
+    ["breakfast", "step:find_totl", "state_transition:paid", "state_transition:a->b", "percent +", "nothing > 3"],
+)
 def test_an_unknown_form_is_bad_usage(vesper, form):
     done = debug(vesper, "--break-on", form)
     assert (done.returncode, done.stdout) == (2, "")
     assert "hint" in done.stderr or "(" in done.stderr
+
+
+def test_a_transition_between_unknown_states_is_bad_usage(vesper):
+    form = "state_transition:paid->refundet"
+    done = debug(vesper, "--break-on", form, file="order.vsp", inputs='{"order_id": "o1"}')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'refundet'" in done.stderr
+    assert "refunded" in done.stderr
 
 
 def test_stops_are_json_on_lines(vesper):

@@ -115,9 +115,9 @@ def test_a_connection_that_is_lost_is_opened_again(postgres_server):
     """PostgreSQL ends the connection; the failed call says so, and the next one has a new connection."""
     database = open_database(postgres_server.url)
     database.query("SELECT 1", {})
-    (row,) = database.query("SELECT pg_backend_pid() AS pid", {})
+    pid = database._connection.info.backend_pid
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
-        connection.execute("SELECT pg_terminate_backend(%s)", (row["pid"],))
+        connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
     with pytest.raises(EffectError) as caught:
         database.query("SELECT 1 AS n", {})
     assert caught.value.kind == "database_unavailable"

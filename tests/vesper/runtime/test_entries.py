@@ -114,6 +114,12 @@ def test_every_code_of_lyra_has_a_status():
     assert set(CODES) <= set(STATUSES)
 
 
+def test_no_body_is_an_empty_body(runtime):
+    entry = HttpEntry(runtime, [vesper.load(PRICE)])
+    replies = [entry.handle("POST", "/goods/tea/price?count=2", {}, body) for body in (None, b"")]
+    assert [reply.status for reply in replies] == [200, 200]
+
+
 def test_a_payment_over_http_is_charged_once(tmp_path):
     server = PaymentServer()
     with vesper.Runtime(

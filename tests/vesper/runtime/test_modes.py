@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from lyra import vesper
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, ProcessError
+from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence.modes import MODES, ORDER, allowed, bucket, mode_named, route
 from lyra.vesper.runtime.paths import DirectPath, PythonPath
 
@@ -182,3 +183,29 @@ def test_python_is_the_answer_where_both_run(node):
     assert isinstance(vesper.Runtime().paths["python"], PythonPath)
     with vesper.Runtime(direct=Counting(wrong_above=-1)) as runtime:
         assert runtime.execute(node, {"number": 4}, "dual_verify").outputs == {"doubled": 8}
+
+
+def test_evidence_has_its_confidence(node):
+    """Not rounded, and the same bound as for the figures alone."""
+    with vesper.Runtime(direct=Counting(wrong_above=1_500)) as runtime:
+        evidence = runtime.evidence(node)
+        assert (evidence.compared, evidence.divergences, evidence.confidence, evidence.blocked) == (0, 0, 0.0, False)
+        for number in range(1_200):
+            runtime.execute(node, {"number": number}, "dual_verify")
+        evidence = runtime.evidence(node)
+        assert (evidence.compared, evidence.divergences, evidence.blocked) == (1_200, 0, False)
+        assert evidence.confidence == lower_bound(1_200, 0) == runtime.confidence(node)
+        assert evidence.confidence != round(evidence.confidence, 6)
+        runtime.execute(node, {"number": 2_000}, "dual_verify")
+        evidence = runtime.evidence(node)
+        assert (evidence.compared, evidence.divergences, evidence.blocked) == (1_201, 1, True)
+        assert evidence.confidence == lower_bound(1_201, 1)
+
+
+@pytest.mark.parametrize("mode", ["python_only", "dual_verify", "direct_only"])
+def test_a_closed_runtime_executes_nothing(node, mode):
+    runtime = vesper.Runtime()
+    assert runtime.execute(node, {"number": 1}, mode).status == "success"
+    runtime.close()
+    with pytest.raises(ProcessError, match="closed"):
+        runtime.execute(node, {"number": 1}, mode)

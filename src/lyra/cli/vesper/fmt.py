@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from lyra.cli.app import CliCommand
 from lyra.cli.render import note, printable
-from lyra.cli.vesper.node_files import say_problems
+from lyra.cli.vesper.node_files import node_files, say_problems, source_of
 from lyra.errors import ConfigError, SourceError
 
 __all__ = ["fmt"]
@@ -22,14 +20,13 @@ __all__ = ["fmt"]
 def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool, to_stdout: bool) -> None:
     """Lay out FILEs (.vsp files, or folders of them) in the one way; what they mean and their comments stay."""
     from lyra.vesper.format.formatter import format_text
-    from lyra.vesper.loading.document import read_source
 
     is_broken = differs = False
-    for path in _node_files(files):
-        text, name = read_source(path)
+    for path in node_files(files):
         try:
+            text, name = source_of(path)
             result = format_text(text, name)
-        except SourceError as error:
+        except (SourceError, ConfigError) as error:
             say_problems(error)
             is_broken = True
             continue
@@ -43,16 +40,3 @@ def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool, to_s
             path.write_text(result, encoding="utf-8", newline="\n")
             note(printable(f"formatted {path}"))
     ctx.exit(2 if is_broken else 1 if only_check and differs else 0)
-
-
-def _node_files(names: tuple[str, ...]) -> list[Path]:
-    files: list[Path] = []
-    for name in names:
-        path = Path(name)
-        if path.is_dir():
-            files += sorted(path.rglob("*.vsp"))
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise ConfigError(f"there is no file {name!r}", key="FILE")
-    return files

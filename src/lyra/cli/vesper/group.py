@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import click
 
 from lyra.cli.app import CommandGroup, Lazy
+from lyra.errors import SourceError
 
 __all__ = ["COMMANDS", "vesper"]
 
@@ -34,7 +37,21 @@ Exit codes: 0 success, 1 the node answered with an error or a test failed, 2 bad
 that is not valid, 3 denied, 4 a limit was hit, 130 interrupted.
 """
 
-vesper = CommandGroup(
+
+class _NodeCommands(CommandGroup):
+    """Commands that show the mistakes of a node's file in one way, wherever they meet them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from lyra.cli.vesper.node_files import say_problems
+
+        try:
+            return super().invoke(ctx)
+        except SourceError as error:
+            say_problems(error)
+            ctx.exit(2)
+
+
+vesper = _NodeCommands(
     "vesper",
     lazy=COMMANDS,
     help="Check, run, compare and migrate nodes: verified steps with contracts.",

@@ -12,14 +12,15 @@ import click
 from lyra.cli.app import Invocation
 from lyra.cli.render import printable
 from lyra.cli.vesper.setup import stored_nodes
-from lyra.errors import ConfigError, SourceError
+from lyra.errors import ConfigError, LyraError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lyra.vesper.loading.issues import Issue
     from lyra.vesper.nodes import Node
 
-__all__ = ["input_options", "inputs_of", "node_named", "say_problems"]
+__all__ = ["input_options", "inputs_of", "node_files", "node_named", "say_problems", "source_of"]
 
 
 def node_named(name: str) -> Node:
@@ -62,6 +63,8 @@ def inputs_of(node: Node, pairs: Iterable[str], document: str | None) -> dict[st
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise ConfigError(f"{pair!r} is no NAME=VALUE", key="--input")
+        if name in inputs:
+            raise ConfigError(f"the input {name!r} is given twice", key="--input")
         inputs[name] = value if name in texts else _value(value)
     return inputs
 
@@ -93,11 +96,57 @@ def _value(text: str) -> Any:
         return text
 
 
-def say_problems(error: SourceError) -> None:
-    """Mistakes of a file on stderr, as compilers show them."""
-    problems = error.fields.get("problems") or ()
-    for problem in problems:
-        render = getattr(problem, "render", None)
-        click.echo(printable(render() if render is not None else str(problem)), err=True)
-    if not problems:
+def node_files(names: Iterable[str]) -> list[Path]:
+    """Files as they are named, and the .vsp files of folders. Whether a named file is there shows when it is read."""
+    files: list[Path] = []
+    for name in names:
+        path = Path(name)
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = sorted(path.rglob("*.vsp"))
+        files += inside or [path]
+    return files
+
+
+def source_of(file: Path) -> tuple[str, str]:
+    """The text and the name of a file that `node_files` gave; an error where it cannot be read."""
+    from lyra.vesper.loading.document import read_source
+
+    if file.is_dir():
+        raise ConfigError(f"there is no .vsp file in the folder {str(file)[:200]!r}", key="FILE")
+    return read_source(file)
+
+
+def say_problems(error: LyraError) -> None:
+    """Mistakes of a file on stderr, as compilers show them: place, sentence, the line with a caret, hint. All mistakes
+    of the file are shown, also those that stand behind the step at which the command stopped."""
+    from lyra.vesper.loading.issues import ERROR, render_issue
+
+    file = str(error.fields.get("file") or "")
+    if not isinstance(error, SourceError) or not file:
         click.echo(printable(error.render()), err=True)
+        return
+    text, issues = _issues_of(error, file)
+    for issue in [issue for issue in issues if issue.severity == ERROR] or issues:
+        click.echo(printable(render_issue(issue, file, text)), err=True)
+
+
+def _issues_of(error: SourceError, file: str) -> tuple[str, list[Issue]]:
+    """The text of the file, empty where there is none (nodes of the store have none), and its mistakes."""
+    import msgspec
+
+    from lyra.vesper.check.judge import check_text, has_errors
+    from lyra.vesper.loading.issues import ERROR, Issue
+
+    problems = [msgspec.convert(problem, Issue) for problem in error.fields.get("problems") or ()]
+    try:
+        text = source_of(Path(file))[0]
+    except LyraError:
+        text = ""
+    all_issues = check_text(text, file) if problems and text else []
+    if has_errors(all_issues):
+        return text, all_issues
+    line, column = (int(error.fields.get(name) or 1) for name in ("line", "column"))
+    own = Issue(severity=ERROR, code=error.code, message=error.message, hint=error.hint or "", line=line, column=column)
+    return text, problems or [own]

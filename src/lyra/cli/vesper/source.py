@@ -9,8 +9,8 @@ import click
 
 from lyra.cli.app import CliCommand, json_option
 from lyra.cli.render import document, note, printable
-from lyra.cli.vesper.node_files import node_named, say_problems
-from lyra.errors import ConfigError, SourceError
+from lyra.cli.vesper.node_files import node_files, node_named, say_problems, source_of
+from lyra.errors import LyraError, SourceError
 
 if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
@@ -27,15 +27,13 @@ __all__ = ["compile_", "show", "validate"]
 @click.pass_context
 def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_json: bool) -> None:
     """Find all mistakes in FILES (.vsp files, or folders of them) without running them."""
-    from lyra.vesper.check.judge import check_text, has_errors
-    from lyra.vesper.loading.document import read_source
+    from lyra.vesper.check.judge import has_errors
     from lyra.vesper.loading.issues import render_issue
 
     valid = True
     told: list[dict[str, Any]] = []
-    for file in _node_files(files):
-        text, name = read_source(file)
-        issues = check_text(text, name, strict=strict)
+    for file in node_files(files):
+        text, issues = _issues_of(file, strict=strict)
         valid = valid and not has_errors(issues)
         told += [{"file": str(file), **_issue_data(issue)} for issue in issues]
         if not as_json:
@@ -48,19 +46,17 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_
     ctx.exit(0 if valid else 2)
 
 
-def _node_files(names: tuple[str, ...]) -> list[Path]:
-    files: list[Path] = []
-    for name in names:
-        path = Path(name)
-        if path.is_dir():
-            files += sorted(path.rglob("*.vsp"))
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise ConfigError(f"there is no file {name!r}", key="FILE")
-    if not files:
-        raise ConfigError("there is no .vsp file in these folders", key="FILE")
-    return files
+def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
+    """The text of a file and all remarks on it; one remark where it cannot be read."""
+    from lyra.vesper.check.judge import check_text
+    from lyra.vesper.loading.issues import ERROR, Issue
+
+    try:
+        text, name = source_of(file)
+    except LyraError as error:
+        line = int(error.fields.get("line") or 1)
+        return "", [Issue(severity=ERROR, code="unreadable", message=error.message, line=line)]
+    return text, check_text(text, name, strict=strict)
 
 
 def _issue_data(issue: Issue) -> dict[str, Any]:

@@ -9,10 +9,9 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, printable
-from lyra.cli.vesper.node_files import say_problems
+from lyra.cli.vesper.node_files import node_files, say_problems, source_of
 from lyra.cli.vesper.setup import runtime_of, runtime_options
-from lyra.cli.vesper.source import _node_files
-from lyra.errors import SourceError
+from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,12 +81,13 @@ def test(
     done: list[CaseRun] = []
     wrong = 0
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
-        for file in _node_files(files or (".",)):
+        for file in node_files(files or (".",)):
             try:
+                source_of(file)
                 node = load(file)
                 done += _ran(runtime, str(file), node)
                 done += _properties(str(file), node, number)
-            except SourceError as error:
+            except (SourceError, ConfigError) as error:
                 wrong += 1
                 say_problems(error)
     endings = Counter(ran.ending for ran in done)

@@ -37,6 +37,7 @@ class ScalarText(NamedTuple):
 
 
 ReadScalar = Callable[[Path, ScalarText], Any]
+OnRepeated = Callable[[Path, int, int], None]  # the path of the key, its line and column
 
 
 def text_of(data: bytes, file: str) -> str:
@@ -58,11 +59,14 @@ def form_of(file: str, *, what: str) -> str:
     return form
 
 
-def parse(text: str, form: str, file: str, *, read_scalar: ReadScalar | None = None) -> tuple[Any, Places]:
+def parse(
+    text: str, form: str, file: str, *, read_scalar: ReadScalar | None = None, on_repeated: OnRepeated | None = None
+) -> tuple[Any, Places]:
     """Plain data, and the place of each of its parts. `read_scalar` gives the values of YAML's scalars; without it,
-    they are those of YAML 1.2's core schema."""
+    they are those of YAML 1.2's core schema. `on_repeated` is called for a key that YAML has a second time, and the
+    first value stays; without it, such a key is a ParseError."""
     if form == "yaml":
-        return _yaml(text, file, read_scalar or _core_scalar)
+        return _yaml(text, file, read_scalar or _core_scalar, on_repeated)
     return {"toml": _toml, "json": _json}[form](text, file)
 
 
@@ -252,7 +256,7 @@ _YAML_WORDS: Final[dict[str, Any]] = {
 }
 
 
-def _yaml(text: str, file: str, read_scalar: ReadScalar) -> tuple[Any, Places]:
+def _yaml(text: str, file: str, read_scalar: ReadScalar, on_repeated: OnRepeated | None) -> tuple[Any, Places]:
     import yaml  # type: ignore[import-untyped,unused-ignore]  # here: most programs read no YAML
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -265,8 +269,8 @@ def _yaml(text: str, file: str, read_scalar: ReadScalar) -> tuple[Any, Places]:
         raise ParseError(f"not YAML: {error.problem or error.context}", file=file, line=line, column=column) from None
     except yaml.YAMLError as error:
         raise ParseError(f"not YAML: {error}", file=file, line=1, column=1) from None
-    places: Places = {}
-    return (None if root is None else _yaml_value(yaml, root, (), places, file, read_scalar)), places
+    reader = _YamlReader(yaml, file, read_scalar, on_repeated)
+    return (None if root is None else reader.value(root, ())), reader.places
 
 
 def _yaml_check(yaml: Any, text: str, loader: Any, file: str) -> None:
@@ -286,26 +290,40 @@ def _yaml_check(yaml: Any, text: str, loader: Any, file: str) -> None:
             raise ParseError(wrong, file=file, line=mark.line + 1, column=mark.column + 1)
 
 
-def _yaml_value(yaml: Any, node: Any, path: Path, places: Places, file: str, read_scalar: ReadScalar) -> Any:
-    line, column = node.start_mark.line + 1, node.start_mark.column + 1
-    places.setdefault(path, (line, column))
-    if isinstance(node, yaml.SequenceNode):
-        return [
-            _yaml_value(yaml, item, (*path, index), places, file, read_scalar) for index, item in enumerate(node.value)
-        ]
-    if isinstance(node, yaml.MappingNode):
+class _YamlReader:
+    """Plain data of composed YAML."""
+
+    def __init__(self, yaml: Any, file: str, read_scalar: ReadScalar, on_repeated: OnRepeated | None) -> None:
+        self._yaml = yaml
+        self._file = file
+        self._read_scalar = read_scalar
+        self._on_repeated = on_repeated
+        self.places: Places = {}
+
+    def value(self, node: Any, path: Path) -> Any:
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        self.places.setdefault(path, (line, column))
+        if isinstance(node, self._yaml.SequenceNode):
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, self._yaml.MappingNode):
+            return self._mapping(node, path)
+        return self._read_scalar(path, ScalarText(str(node.value), node.style or "", line, column))
+
+    def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise ParseError("a key is a text", file=file, line=line, column=column)
+            if not isinstance(key_node, self._yaml.ScalarNode):
+                raise ParseError("a key is a text", file=self._file, line=line, column=column)
             key = str(key_node.value)
-            if key in mapping:
-                raise ParseError(f"key {key!r} is written twice", file=file, line=line, column=column)
-            places[(*path, key)] = (line, column)
-            mapping[key] = _yaml_value(yaml, value_node, (*path, key), places, file, read_scalar)
+            if key not in mapping:
+                self.places[(*path, key)] = (line, column)
+                mapping[key] = self.value(value_node, (*path, key))
+            elif self._on_repeated is not None:
+                self._on_repeated((*path, key), line, column)
+            else:
+                raise ParseError(f"key {key!r} is written twice", file=self._file, line=line, column=column)
         return mapping
-    return read_scalar(path, ScalarText(str(node.value), node.style or "", line, column))
 
 
 def _core_scalar(_: Path, scalar: ScalarText) -> Any:

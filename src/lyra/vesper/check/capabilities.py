@@ -29,7 +29,8 @@ def matches(pattern: str, capability: str) -> bool:
             return len(wanted) > index
         if index >= len(wanted) or part not in ("*", wanted[index]):
             return False
-    return len(wanted) >= len(parts)
+    is_table = pattern.startswith((_READ, _WRITE))  # `users` is a table, `users.orders` a table of a schema
+    return len(wanted) == len(parts) if is_table else len(wanted) >= len(parts)
 
 
 def covering(capability: str, declared: Iterable[str]) -> str | None:

@@ -5,7 +5,7 @@ The request of each kind is a map:
     db.query         query (text with :p0 …), values
     db.write         table, data
     db.update        table, where {sql, values}, set {column: {sql, values}}
-    http.call        provider, endpoint, method, headers, parameters
+    http.call        provider, endpoint (a text, or texts and values in turn), method, headers, parameters
     event.publish    event_type, data
     event.subscribe  event_type, handler
     node.call        node_id, parameters
@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.capabilities import covering
+from lyra.vesper.check.http_calls import HttpLowering
 from lyra.vesper.check.infer import QUERY_RESULT, map_of
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.sql import Sql, mentions_column, tables_of
+from lyra.vesper.check.sql import Sql, mentions_column
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge
 from lyra.vesper.expressions.parser import parse_expression
@@ -38,6 +38,8 @@ from lyra.vesper.ir.expressions import Constant, FieldOf, NodeVariable, TypedExp
 from lyra.vesper.ir.program import EffectStep, Machine, Step, TransitionStep
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.sql.tables import query_tables, table_problem
+from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
@@ -45,7 +47,6 @@ from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
 __all__ = ["EffectLowering"]
 
-_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _KINDS: Final = {
     "database_query": "db.query",
     "database_write": "db.write",
@@ -68,6 +69,7 @@ class EffectLowering:
         self.rules = rules
         self.machines = machines
         self.sql = Sql(state, steps.typing)
+        self.http = HttpLowering(state, steps.typing)
 
     def lower(self, _: Steps, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         if step.operation == "state_machine_transition":
@@ -110,7 +112,7 @@ class EffectLowering:
             case "db.update":
                 return self._update(step, scope)
             case "http.call":
-                return self._http(step, scope)
+                return self.http.request(step, scope)
             case "event.publish" | "event.subscribe":
                 return self._event(kind, step, scope)
             case "node.call":
@@ -133,15 +135,26 @@ class EffectLowering:
             return map_of({}), [], Array(ANY)
         named = {name: self._value(item, scope) for name, item in step.parameters.items()}
         query, values = self.sql.query_of(setting.value, setting.path, scope, named)
-        read, written = tables_of(query)
-        capabilities = [f"database.write.{table}" for table in written] + [f"database.read.{table}" for table in read]
+        capabilities = self._read_rights(query, setting) if query else []
         request = map_of({"query": Constant(type=STRING, value=query), "values": map_of(values)})
-        return request, capabilities or ["database.read"], Array(ANY)
+        return request, capabilities, Array(ANY)
+
+    def _read_rights(self, query: str, setting: Setting) -> list[str]:
+        """The right for each table that a query reads."""
+        try:
+            return [f"database.read.{table}" for table in query_tables(query).tables] or ["database.read"]
+        except SqlRefused as error:
+            self.sql.refused(error, query, str(setting.value), setting.path)
+            return []
 
     def _table(self, step: StepDeclaration) -> str:
         setting = step.settings["table"]
         if not isinstance(setting.value, str) or has_placeholder(setting.value):
             self.state.error("wrong_form", "`table` is the name of a table", setting.path, value=True)
+            return ""
+        problem = table_problem(setting.value)
+        if problem:
+            self.state.error("wrong_form", problem, setting.path, value=True)
             return ""
         return setting.value
 
@@ -187,39 +200,6 @@ class EffectLowering:
                 return self.sql.row(term, TextSite(path), scope, table)
         bound = map_of({"p0": self.typing.value(value, path, scope)})
         return map_of({"sql": Constant(type=STRING, value=":p0"), "values": bound})
-
-    def _http(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
-        provider = step.settings.get("provider")
-        endpoint = step.settings.get("endpoint") or step.settings.get("url")
-        name = provider.value if provider and isinstance(provider.value, str) else ""
-        host = ""
-        if endpoint is not None and isinstance(endpoint.value, str) and "://" in endpoint.value:
-            host = urlsplit(endpoint.value.split("{")[0]).hostname or ""
-        if not name and not host:
-            self.state.error("missing_key", "external_api_call has no `provider`", step.path)
-        method = self._method(step)
-        values: dict[str, TypedExpression] = {
-            "provider": Constant(type=STRING, value=name or host),
-            "endpoint": self._value(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
-            "method": Constant(type=STRING, value=method),
-        }
-        headers = step.settings.get("headers")
-        if headers is not None:
-            values["headers"] = self._value(headers, scope)
-        body = step.settings.get("body")
-        parameters = {key: self._value(setting, scope) for key, setting in step.parameters.items()}
-        values["parameters"] = self._value(body, scope) if body is not None and not parameters else map_of(parameters)
-        return map_of(values), [f"network.http_client.{name or host}"] if name or host else [], ANY
-
-    def _method(self, step: StepDeclaration) -> str:
-        setting = step.settings.get("method")
-        if setting is None:
-            return "POST"
-        method = str(setting.value).upper()
-        if method not in _METHODS:
-            self.state.error("unknown_word", f"`method` is one of {', '.join(_METHODS)}", setting.path, value=True)
-            return "POST"
-        return method
 
     def _event(
         self, kind: str, step: StepDeclaration, scope: NameScope

@@ -31,28 +31,12 @@ from lyra.vesper.expressions.terms import (
 )
 from lyra.vesper.ir.expressions import Constant, TypedExpression
 from lyra.vesper.loading.issues import ERROR
+from lyra.vesper.sql.tokens import PLACEHOLDER_MARK, SqlRefused, SqlToken, sql_tokens
 from lyra.vesper.values.types import STRING
 
-__all__ = ["Sql", "mentions_column", "tables_of"]
+__all__ = ["Sql", "mentions_column"]
 
-_COMMENTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-_NAME: Final = r'"?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)"?'
-_READ_TABLE: Final = re.compile(rf"\b(?:FROM|JOIN)\s+{_NAME}", re.IGNORECASE)
-_WRITTEN_TABLE: Final = re.compile(
-    rf"\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE|DELETE\s+FROM|DROP\s+TABLE(?:\s+IF\s+EXISTS)?"
-    rf"|CREATE\s+TABLE(?:\s+IF\s+NOT\s+EXISTS)?|ALTER\s+TABLE|TRUNCATE(?:\s+TABLE)?)\s+{_NAME}",
-    re.IGNORECASE,
-)
-_NAMED: Final = re.compile(r"(?<![:\w]):([A-Za-z_][A-Za-z0-9_]*)")
 _OPERATORS: Final = {"==": "=", "!=": "<>", "AND": "AND", "OR": "OR", "IN": "IN"}
-
-
-def tables_of(query: str) -> tuple[list[str], list[str]]:
-    """The tables that a query reads, and those that it writes."""
-    text = _COMMENTS.sub(" ", query)
-    written = [match[1] for match in _WRITTEN_TABLE.finditer(text)]
-    read = [match[1] for match in _READ_TABLE.finditer(text) if match[1] not in written]
-    return list(dict.fromkeys(read)), list(dict.fromkeys(written))
 
 
 def mentions_column(term: Term, column: str) -> bool:
@@ -80,64 +64,81 @@ class Sql:
     def query_of(
         self, text: str, path: Path, scope: NameScope, named: dict[str, TypedExpression]
     ) -> tuple[str, dict[str, TypedExpression]]:
-        """The query with parameters `:p0` …, and their values. `named` are the values of `:name` in the text."""
+        """The query with parameters `:p0` …, and their values; an empty text after a remark. `named` are the values of
+        `:name` in the text."""
         try:
             template = parse_template(text)
         except ParseError as error:
             self.state.syntax(error, TextSite(path))
-            return text, {}
+            return "", {}
         values: dict[str, TypedExpression] = {}
         parts: list[str] = []
         for part in template.parts:
             if isinstance(part, str):
-                parts.append(part)
+                parts.append(part.replace("\x00", "\x01"))  # a NUL of the file is no mark, and is refused
                 continue
             name = f"p{len(values)}"
             values[name] = self.typing.term(part, scope, TextSite(path))
             parts.append(f"\x00{name}\x00")
-        query = "".join(parts)
-        query = re.sub(r"(['\"])\x00(p\d+)\x00\1", "\x00\\2\x00", query)
-        self._check_quotes(query, text, path)
-        query = self._named(query, named, values, path)
-        return re.sub("\x00(p\\d+)\x00", r":\1", query), values
+        marked = "".join(parts)
+        try:
+            tokens = sql_tokens(marked)
+        except SqlRefused as error:
+            self.refused(error, marked, text, path)
+            return "", {}
+        return self._bound_query(marked, text, path, tokens, named, values), values
 
-    def _check_quotes(self, query: str, text: str, path: Path) -> None:
-        """`query` has marks for the placeholders of `text`."""
-        for quoted in re.finditer(r"'(?:[^']|'')*'|\"[^\"]*\"", query):
-            if "\x00" in quoted[0]:
-                number = int(quoted[0].partition("\x00p")[2].partition("\x00")[0])
-                places = [match.start() for match in re.finditer(r"(?<!\{)\{(?!\{)", text)]
-                self.state.mark(
-                    ERROR,
-                    "unbound_placeholder",
-                    "a placeholder inside a quoted text is not bound",
-                    TextSite(path),
-                    places[number] if number < len(places) else 0,
-                    hint="write the placeholder alone: its value needs no quotes",
-                )
-                return
+    def refused(self, error: SqlRefused, query: str, text: str, path: Path) -> None:
+        """The remark on a query that is not understood; `text` is the query as the file has it."""
+        before = query[: error.start]
+        offset = len(before) if text.startswith(before) else 0
+        self.state.mark(ERROR, "query_refused", error.message, TextSite(path), offset, hint=error.hint)
 
-    def _named(
-        self, query: str, named: dict[str, TypedExpression], values: dict[str, TypedExpression], path: Path
+    def _bound_query(
+        self,
+        marked: str,
+        text: str,
+        path: Path,
+        tokens: list[SqlToken],
+        named: dict[str, TypedExpression],
+        values: dict[str, TypedExpression],
     ) -> str:
+        """The query with `:p0` for marks, for marks alone in quotes, and for names of `named`."""
         used: dict[str, str] = {}
-
-        def renamed(match: re.Match[str]) -> str:
-            name = match[1]
-            if name not in named:
-                if not _in_quotes(query, match.start()):
-                    self.state.error("undefined_name", f"the query has no parameter `{name}`", path, value=True)
-                return match[0]
-            if name not in used:
-                used[name] = f"p{len(values)}"
-                values[used[name]] = named[name]
-            return f":{used[name]}"
-
-        query = _NAMED.sub(renamed, query)
+        parts, position = [], 0
+        for token in tokens:
+            written = marked[token.start : token.end]
+            name = token.value[1:] if token.kind == "placeholder" else ""
+            mark = PLACEHOLDER_MARK.fullmatch(written[1:-1] if token.kind in ("text", "name") else written)
+            if mark is not None:
+                written = f":{mark[1]}"
+            elif "\x00" in written:
+                self._unbound(written, text, path)
+            elif name in named:
+                if name not in used:
+                    used[name] = f"p{len(values)}"
+                    values[used[name]] = named[name]
+                written = f":{used[name]}"
+            elif name:
+                self.state.error("undefined_name", f"the query has no parameter `{name}`", path, value=True)
+            parts += [_without_marks(marked[position : token.start]), written]
+            position = token.end
         for name in named:
             if name not in used:
                 self.state.warn("no_effect", f"the query does not use the parameter `{name}`", path)
-        return query
+        return "".join([*parts, _without_marks(marked[position:])])
+
+    def _unbound(self, written: str, text: str, path: Path) -> None:
+        number = int(written.partition("\x00p")[2].partition("\x00")[0])
+        places = [match.start() for match in re.finditer(r"(?<!\{)\{(?!\{)", text)]
+        self.state.mark(
+            ERROR,
+            "unbound_placeholder",
+            "a placeholder inside a quoted text is not bound",
+            TextSite(path),
+            places[number] if number < len(places) else 0,
+            hint="write the placeholder alone: its value needs no quotes",
+        )
 
     # ------------------------------------------------------------ rows
     def where(self, value: object, path: Path, scope: NameScope, table: str) -> TypedExpression:
@@ -235,5 +236,6 @@ def _quoted(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
-def _in_quotes(text: str, position: int) -> bool:
-    return text.count("'", 0, position) % 2 == 1
+def _without_marks(text: str) -> str:
+    """White space and comments; a placeholder inside a comment is not bound."""
+    return PLACEHOLDER_MARK.sub("", text)

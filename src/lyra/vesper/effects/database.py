@@ -5,6 +5,7 @@
 Texts of SQL come from the node's file, where the checker has turned each `{name}` into a named placeholder; values are
 bound, never put into the text, and names of tables and columns are quoted. A change is made once for its key: the key
 is written in the same transaction, so that a change which is repeated after a crash answers with what it did before.
+A statement touches the tables of the step's rights and no others (`database_guard`); a query only reads.
 Calls block: `performers` makes them in a thread.
 """
 
@@ -14,15 +15,18 @@ import json
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from lyra.errors import ConfigError
+from lyra.vesper.effects.database_guard import guarded_change, guarded_query
 from lyra.vesper.effects.request import EffectError
+from lyra.vesper.sql.tables import QueryTables, query_tables, table_problem
+from lyra.vesper.sql.tokens import SqlRefused, sql_tokens
 
 __all__ = ["Database", "open_database"]
 
@@ -49,19 +53,24 @@ class _Connection(Protocol):
 class Database:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, connect: Callable[[], _Connection], *, style: str) -> None:
+    def __init__(self, connect: Callable[[], _Connection], *, is_sqlite: bool) -> None:
         self._connect = connect
-        self._style = style  # of placeholders: named (:p0) or pyformat (%(p0)s)
+        self._is_sqlite = is_sqlite
+        # psycopg sends a text without values as a script of any number of statements, unless it prepares it.
+        self._single_statement: dict[str, Any] = {} if is_sqlite else {"prepare": True}
         self._connection: _Connection | None = None
         self._lock = threading.Lock()
         self._has_keys = False
 
     def query(self, text: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The rows that a text of SQL gives, as plain values."""
-        with self._lock, self._transaction() as connection:
-            cursor = connection.execute(self._placed(text), _bound(values))
+        """The rows that a query gives, as plain values. Its text is read again here: what is no plain query is not
+        sent, wherever it came from."""
+        reading = _reading(text)
+        with self._lock, self._transaction() as connection, self._reads(connection, reading):
+            cursor = connection.execute(self._placed(text), _bound(values), **self._single_statement)
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchmany(ROWS_MAX + 1) if names else []
+            cursor.close()
         if len(rows) > ROWS_MAX:
             raise EffectError("too_many_rows", f"the query gave more than {ROWS_MAX} rows")
         return [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows]
@@ -72,7 +81,7 @@ class Database:
         columns = ", ".join(map(quoted, names))
         marks = ", ".join(f":p{index}" for index in range(len(names)))
         text = f"INSERT INTO {quoted(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names are quoted, values are bound
-        return self._change(text, {f"p{index}": data[name] for index, name in enumerate(names)}, key)
+        return self._change(table, text, {f"p{index}": data[name] for index, name in enumerate(names)}, key)
 
     def update(self, table: str, where: Mapping[str, Any], changes: Mapping[str, Any], key: str) -> dict[str, Any]:
         """Change the rows for which a condition holds. Conditions and new values are SQL of the checker's making."""
@@ -80,7 +89,7 @@ class Database:
         parts = [f"{quoted(name)} = {_renamed(change, values)}" for name, change in changes.items()]
         condition = _renamed(where, values)
         text = f"UPDATE {quoted(table)} SET {', '.join(parts)} WHERE {condition}"  # noqa: S608 - as above
-        return self._change(text, values, key)
+        return self._change(table, text, values, key)
 
     def close(self) -> None:
         with self._lock:
@@ -88,17 +97,36 @@ class Database:
                 self._connection.close()
                 self._connection = None
 
-    def _change(self, text: str, values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    def _change(self, table: str, text: str, values: Mapping[str, Any], key: str) -> dict[str, Any]:
+        if problem := table_problem(table):
+            raise EffectError("capability_denied", problem)
         with self._lock, self._transaction() as connection:
             self._make_keys(connection)
+            self._begin(connection)
             before = connection.execute(self._placed(_READ_KEY), {"p0": key}).fetchone()
             if before is not None:
                 response: dict[str, Any] = json.loads(before[0])
                 return response
-            changed = connection.execute(self._placed(text), _bound(values)).rowcount
+            with guarded_change(connection, table) if self._is_sqlite else nullcontext():
+                changed = connection.execute(self._placed(text), _bound(values)).rowcount
             response = {"rows": changed}
             connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": json.dumps(response)})
         return response
+
+    @contextmanager
+    def _reads(self, connection: _Connection, reading: QueryTables) -> Iterator[None]:
+        """Let the statement inside read the tables of a query and change nothing."""
+        if self._is_sqlite:
+            with guarded_query(connection, reading):
+                yield
+        else:
+            connection.execute("SET TRANSACTION READ ONLY")
+            yield
+
+    def _begin(self, connection: _Connection) -> None:
+        """Begin the transaction of a change; psycopg begins its own."""
+        if self._is_sqlite:
+            connection.execute("BEGIN IMMEDIATE")
 
     def _make_keys(self, connection: _Connection) -> None:
         if not self._has_keys:
@@ -127,9 +155,7 @@ class Database:
             self._connection = None
 
     def _placed(self, text: str) -> str:
-        if self._style == "named":
-            return text
-        return _PLACEHOLDER.sub(r"%(\1)s", text.replace("%", "%%"))
+        return text if self._is_sqlite else _pyformat(text)
 
 
 def open_database(url: str) -> Database:
@@ -139,9 +165,9 @@ def open_database(url: str) -> Database:
         path = url.removeprefix("sqlite:///")
         if path == url or not path:
             raise ConfigError(f"{url!r} names no file", hint="write sqlite:///FILE", key="database")
-        return Database(lambda: _sqlite(path), style="named")
+        return Database(lambda: _sqlite(path), is_sqlite=True)
     if scheme in ("postgresql", "postgres"):
-        return Database(lambda: _postgres(url), style="pyformat")
+        return Database(lambda: _postgres(url), is_sqlite=False)
     raise ConfigError(
         f"{scheme or url!r} is no database that nodes can use", hint="sqlite:///FILE or postgresql://…", key="database"
     )
@@ -165,7 +191,27 @@ def _postgres(url: str) -> _Connection:
         raise ConfigError(
             "PostgreSQL needs the package psycopg", hint="pip install 'lyra-agents[postgres]'", key="database"
         ) from None
-    return psycopg.connect(url)
+    connection = psycopg.connect(url)
+    connection.execute("SET standard_conforming_strings = on")  # a backslash is a plain character, as in `sql.tokens`
+    connection.commit()
+    return connection
+
+
+def _reading(text: str) -> QueryTables:
+    try:
+        return query_tables(text)
+    except SqlRefused as error:
+        raise EffectError("capability_denied", f"the query is refused: {error.message}") from error
+
+
+def _pyformat(text: str) -> str:
+    """Placeholders as psycopg writes them: `:p0` as `%(p0)s`, outside quotes and comments only."""
+    parts, position = [], 0
+    for token in sql_tokens(text):
+        if token.kind == "placeholder":
+            parts += [text[position : token.start].replace("%", "%%"), f"%({token.value[1:]})s"]
+            position = token.end
+    return "".join([*parts, text[position:].replace("%", "%%")])
 
 
 def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:

@@ -20,6 +20,8 @@ from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.policies import KERNEL_STATUS, ActPolicy, kernel_retry, policies_of
 from lyra.vesper.effects.private_effects import PrivateEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.sql.tables import query_tables
+from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.sizes import is_larger
 from lyra.vesper.values.tagged import from_json, to_json
 
@@ -148,7 +150,7 @@ class DoorEffects:
         options: dict[str, Any] = {
             "name": f"vesper:{request.kind}",
             "idempotent": self._world.may_repeat(request),
-            "needs": [] if request.kind in _OWN else [request.capability],
+            "needs": _needs(request),
         }
         breaker = self._policies.get(request.step, ActPolicy()).breaker
         if breaker is not None:
@@ -157,3 +159,16 @@ class DoorEffects:
         if request.retry is not None:
             options["retry"] = kernel_retry(request.retry)
         return options
+
+
+def _needs(request: EffectRequest) -> list[str]:
+    """The rights of an act. A query needs one for each table that its text reads, whatever its step names."""
+    if request.kind in _OWN:
+        return []
+    if request.kind != "db.query":
+        return [request.capability]
+    try:
+        tables = query_tables(str(request.payload["query"])).tables
+    except SqlRefused as error:
+        raise CapabilityDenied(f"the query is refused: {error.message}") from error
+    return [f"database.read.{table}" for table in tables] or [request.capability]

@@ -2,7 +2,8 @@
 
 A provider is a name in the node's file and a base address that the person who runs the node gives for it, so a file
 alone reaches no host. The request passes `lyra.tools.http_guard`: rights, addresses, redirects and sizes are checked
-there. Every changing request carries an idempotency key. Numbers of answers are read as decimals, exactly.
+there, `http_url` builds the address. Every changing request carries an idempotency key. An answer is a success where
+its status is 2xx. Numbers of answers are read as decimals, exactly.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, DeadlineExceeded, ToolError
-from lyra.tools.http_guard import HttpAnswer, fetch
+from lyra.tools.http_guard import ANSWER_BYTES_MAX, HttpAnswer, fetch
+from lyra.vesper.effects.http_url import request_url
 from lyra.vesper.effects.request import EffectError
 
 __all__ = ["HttpFailure", "call_api"]
@@ -43,7 +45,7 @@ async def call_api(
     base = _base(payload, providers)
     method = str(payload.get("method") or "POST").upper()
     parameters = payload.get("parameters") or {}
-    url = _url(base, str(payload.get("endpoint") or ""), parameters if method in _BODYLESS else {})
+    url = request_url(base, payload.get("endpoint") or "", parameters if method in _BODYLESS else {})
     headers = {"accept": "application/json", **{str(name): str(value) for name, value in _headers(payload)}}
     body = None
     if method not in _BODYLESS:
@@ -84,19 +86,6 @@ def _headers(payload: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     return [(name, value) for name, value in headers.items() if value is not None]
 
 
-def _url(base: str, endpoint: str, query: Mapping[str, Any]) -> str:
-    path = quote(endpoint.lstrip("/"), safe="/-._~!$&'()*+,;=:@%")
-    url = f"{base}/{path}" if path else base
-    pairs = [(name, _text(value)) for name, value in query.items() if value is not None]
-    return f"{url}?{urlencode(pairs)}" if pairs else url
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return format(value, "f") if isinstance(value, Decimal) else str(value)
-
-
 def _host_and_port(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
@@ -104,7 +93,7 @@ def _host_and_port(url: str) -> str:
 
 def _read(answer: HttpAnswer) -> Any:
     body = _body(answer)
-    if answer.status < 400:
+    if _is_success(answer):
         return body
     told = body.get("error") if isinstance(body, dict) else None
     code = told.get("code") if isinstance(told, dict) else None
@@ -114,13 +103,21 @@ def _read(answer: HttpAnswer) -> Any:
     raise HttpFailure(kind, text[:500], status=answer.status)
 
 
+def _is_success(answer: HttpAnswer) -> bool:
+    """A redirect that was not followed is none: the server did not do what it was asked."""
+    return 200 <= answer.status < 300
+
+
 def _body(answer: HttpAnswer) -> Any:
     if not answer.body:
         return None
+    if answer.truncated and _is_success(answer):
+        message = f"the answer has more than {ANSWER_BYTES_MAX} bytes"
+        raise HttpFailure("resource_limit", message, status=answer.status)
     try:
         return json.loads(answer.body, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        if answer.status >= 400:
+        if not _is_success(answer):
             return None
         raise HttpFailure("bad_response", "the answer is no JSON", status=answer.status) from error
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.figures import add_spread
 
 __all__ = ["ALERTS_KEPT", "DIVERGENCES_KEPT", "HISTORY_KEPT", "EvidenceState", "KeptDivergence", "NodeEvidence"]
@@ -50,6 +51,11 @@ class NodeEvidence(msgspec.Struct):
     durations: dict[str, list[float]] = {}  # spreads of milliseconds by path
     metrics: dict[str, dict[str, Any]] = {}  # that the node declares, by name: type, buckets, values by labels
     alerts: list[dict[str, Any]] = []  # the newest last
+
+    @property
+    def confidence(self) -> float:
+        """The lowest share of agreement that the comparisons leave likely; not rounded."""
+        return lower_bound(self.compared, self.divergences)
 
 
 class EvidenceState:

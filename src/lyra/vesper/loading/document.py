@@ -33,13 +33,14 @@ _WORDS: Final[dict[str, Any]] = {
 class NodeDocument:
     """The data of a file, and where it stands."""
 
-    __slots__ = ("_characters", "_scalars", "_starts", "data", "file", "places", "text")
+    __slots__ = ("_characters", "_scalars", "_starts", "data", "file", "places", "repeated", "text")
 
     def __init__(self, file: str, text: str, data: Any, places: Places, scalars: dict[Path, ScalarText]) -> None:
         self.file = file
         self.text = text
         self.data = data
         self.places = places
+        self.repeated: list[tuple[Path, tuple[int, int]]] = []  # keys that are there already, with their places
         self._scalars = scalars
         self._starts: list[int] | None = None
         self._characters: dict[Path, list[tuple[int, int]]] = {}
@@ -66,8 +67,9 @@ class NodeDocument:
         return places[max(0, min(offset, len(places) - 1))]
 
 
-def read_document(text: str, file: str = TEXT_NAME) -> NodeDocument:
-    """The document of a text; ParseError with the place of the first mistake."""
+def read_document(text: str, file: str = TEXT_NAME, *, reads_on: bool = False) -> NodeDocument:
+    """The document of a text; ParseError with the place of the first mistake. With `reads_on`, a key that is written
+    twice is no such mistake: it has its first value, and is in `repeated`."""
     if len(text.encode("utf-8", "surrogatepass")) > NODE_FILE_BYTES_MAX:
         raise ParseError(f"the file has more than {NODE_FILE_BYTES_MAX} bytes", file=file, line=1, column=1)
     scalars: dict[Path, ScalarText] = {}
@@ -76,11 +78,20 @@ def read_document(text: str, file: str = TEXT_NAME) -> NodeDocument:
         scalars[path] = scalar
         return _value(scalar, file)
 
+    repeated: list[tuple[Path, tuple[int, int]]] = []
+
+    def note_repeated(path: Path, line: int, column: int) -> None:
+        repeated.append((path, (line, column)))
+
     try:
-        data, places = parse(text, "yaml", file, read_scalar=read_scalar)
+        data, places = parse(
+            text, "yaml", file, read_scalar=read_scalar, on_repeated=note_repeated if reads_on else None
+        )
     except (ValueError, RecursionError) as error:  # the YAML library lets some wrong characters and dates through
         raise ParseError(f"not YAML: {error}", file=file, line=1, column=1) from None
-    return NodeDocument(file, text, data, places, scalars)
+    document = NodeDocument(file, text, data, places, scalars)
+    document.repeated = repeated
+    return document
 
 
 def read_source(source: str | FilePath) -> tuple[str, str]:

@@ -54,7 +54,7 @@ def load(source: str | FilePath) -> Node:
         error.fields.setdefault("problems", [])
         raise
     if node is None or any(issue.severity == ERROR for issue in issues):
-        raise error_of(issues, file)
+        raise error_of(issues, file, parsing=any(issue.code == "syntax" for issue in issues))
     return node
 
 
@@ -62,12 +62,15 @@ def read_node(text: str, file: str = "<text>") -> tuple[Node | None, list[Issue]
     """The node as far as it can be read, and the remarks of the reader, in order of place. There is no node where the
     file is no mapping. ParseError where the text is no YAML."""
     try:
-        document = read_document(text, file)
+        document = read_document(text, file, reads_on=True)
     except ParseError as error:
         line, column = int(error.fields["line"]), int(error.fields["column"])
         issue = Issue(severity=ERROR, code="syntax", message=error.message, line=line, column=column)
         raise error_of([issue], file, parsing=True) from None
     reader = SectionReader(document)
+    for path, place in document.repeated:
+        message = f"key {str(path[-1])[:80]!r} is written twice"
+        reader.issues.add(ERROR, "syntax", message, path=path, place=place, hint="the first value is read")
     values = _values(reader, document.data)
     issues = sorted_issues(reader.issues.items)
     if values is None:

@@ -66,10 +66,19 @@ def breakpoint_of(text: str, node: Node, program: NodeProgram) -> NodeBreakpoint
         return NodeBreakpoint(text, form)
     transition = _TRANSITION.fullmatch(form)
     if transition is not None:
-        return NodeBreakpoint(text, "state_transition", states=(transition[1], transition[2]))
+        return _at_transition(text, (transition[1], transition[2]), program)
     if form.startswith("step:"):
         return _at_step(text, form.removeprefix("step:").strip(), program)
     return _at_expression(text, form, node, program)
+
+
+def _at_transition(text: str, states: tuple[str, str], program: NodeProgram) -> NodeBreakpoint:
+    known = list(dict.fromkeys(state for machine in program.machines for state in machine.states))
+    for state in states:
+        if state not in known:
+            hint = close_to(state, known) or (f"the states are {', '.join(known)}" if known else "it has no states")
+            raise ConfigError(f"there is no state {state!r} in {program.node_id}", hint=hint, key="--break-on")
+    return NodeBreakpoint(text, "state_transition", states=states)
 
 
 def _at_step(text: str, name: str, program: NodeProgram) -> NodeBreakpoint:

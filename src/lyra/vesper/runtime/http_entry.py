@@ -94,11 +94,13 @@ class HttpEntry:
         """Method, path and node of each route."""
         return sorted((route.method, route.path, node.node_id) for route, node in self._routes)
 
-    def handle(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> HttpReply:
+    def handle(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> HttpReply:
         """Execute the node behind a request. Never raises for what a request says."""
         try:
             node, given, query = self._find(method.upper(), path)
-            inputs = self._inputs(node, given, query, headers or {}, body)
+            inputs = self._inputs(node, given, query, headers or {}, body or b"")
         except _Refused as refused:
             return refused.reply
         return _told(self._runtime.execute(node, inputs))

@@ -36,12 +36,16 @@ class KernelThread:
     def kernel(self) -> Kernel:
         """The kernel, started if it is not yet."""
         with self._lock:
-            if self._closed:
-                raise ProcessError("the runtime is closed", hint="make a new one: Runtime(…)")
+            self.check_open()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="lyra-vesper", daemon=True)
                 self._thread.start()
         return self._started.result()
+
+    def check_open(self) -> None:
+        """ProcessError where the kernel is closed."""
+        if self._closed:
+            raise ProcessError("the runtime is closed", hint="make a new one: Runtime(…)")
 
     @property
     def is_running(self) -> bool:

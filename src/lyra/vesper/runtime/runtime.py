@@ -37,7 +37,6 @@ from lyra.vesper.effects.denied import without_denied
 from lyra.vesper.effects.machines import Machines, MachineState
 from lyra.vesper.effects.performers import NodeWorld
 from lyra.vesper.effects.request import EffectError
-from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.modes import Route, mode_named, route
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
@@ -150,6 +149,7 @@ class Runtime:
     ) -> Outcome:
         """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution. A
         `caller` has rights of its own in place of the runtime's. With `trace`, a pure node too can be replayed."""
+        self._thread.check_open()
         program = self.program(node)
         name = mode if mode is not None else self._comparisons.mode(program)
         settings = mode_named(name)
@@ -165,6 +165,7 @@ class Runtime:
         watch = self._watches[node.document.text]
         limits = node.performance.rate_limit
         if limits is not None and (refusal := self._thread.call(partial(over_rate, node, limits, inputs, ambient))):
+            force_setattr(refusal, "path", way.live)
             return refusal
         started = SystemClock.monotonic()
         if program.pure:
@@ -183,6 +184,7 @@ class Runtime:
         if outcome.error is not None:
             outcome = redacted_outcome(program, inputs, outcome)
         force_setattr(outcome, "trace_id", trace_id)
+        force_setattr(outcome, "path", outcome.path or way.live)  # refused before it began: where it would have run
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
             watch.ended(outcome, milliseconds, self.state.of(program.node_id, program.digest), self._tell)
@@ -365,8 +367,7 @@ class Runtime:
         return self._comparisons.evidence(self.program(node))
 
     def confidence(self, node: Node) -> float:
-        evidence = self.evidence(node)
-        return lower_bound(evidence.compared, evidence.divergences)
+        return self.evidence(node).confidence
 
     def mode(self, node: Node) -> str:
         return self._comparisons.mode(self.program(node))

@@ -23,6 +23,7 @@ IR_DEPTH_MAX: Final = 240  # of an expression with the values of its parameters 
 TEMPLATE_CHARS_MAX: Final = 65_536
 TEMPLATE_PLACEHOLDERS_MAX: Final = 256
 SQL_CHARS_MAX: Final = 16_384  # a query
+SQL_NESTING_MAX: Final = 32  # parentheses of a query inside each other
 PATTERN_SIZE_MAX: Final = 10_000  # instructions of a regular expression
 
 # ---------------------------------------------------------------- nodes

@@ -1,0 +1,126 @@
+"""Mistakes of files, as each command shows them; and mistakes of command lines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.vesper.command import VesperCommand
+from tests.cli.vesper.test_nodes import DISCOUNT
+
+TWICE = """\
+node_id: twice_v1
+type: function
+intent: have keys twice
+inputs:
+  a: integr
+  a: integer
+outputs:
+  x: integer
+  x: integer
+flow:
+  - {step: s, operation: arithmatic, expression: "a + 1", output: x}
+"""
+WRONG = DISCOUNT.replace("price * (100", "prize * (100")
+
+
+@pytest.fixture
+def vesper(lyra):
+    for name, text in (("discount.vsp", DISCOUNT), ("twice.vsp", TWICE), ("wrong.vsp", WRONG), ("empty.vsp", "")):
+        (lyra.folder / name).write_text(text, encoding="utf-8")
+    (lyra.folder / "binary.vsp").write_bytes(b"\xff\xfe\x00")
+    (lyra.folder / "nodes_of_none").mkdir()
+    return VesperCommand(lyra)
+
+
+COMMANDS = (
+    ["run"],
+    ["debug"],
+    ["compile"],
+    ["show"],
+    ["test"],
+    ["verify"],
+    ["confidence"],
+    ["mode"],
+    ["repo", "add"],
+    ["repo", "add", "--store"],
+    ["validate"],
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("file", "places"),
+    [
+        ("twice.vsp", ["5:6: error[unknown_type]", "6:3: error[syntax]", "9:3: error[syntax]", "11:26: error[unknown"]),
+        ("wrong.vsp", ["28:18: error[undefined_name]"]),
+        ("empty.vsp", ["1:1: error[wrong_form]"]),
+        ("binary.vsp", ["1:1: error["]),
+    ],
+)
+def test_every_command_shows_mistakes_with_place_and_caret(vesper, command, file, places):
+    done = vesper(*command, file)
+    assert done.returncode == 2, done.stderr
+    for place in places:
+        assert f"{file}:{place}" in done.stderr
+    assert "{'" not in done.stderr
+    assert file in ("empty.vsp", "binary.vsp") or "\n    " in done.stderr
+    if file == "wrong.vsp":
+        line = next(text for text in done.stderr.splitlines() if "prize" in text and "expression" in text)
+        caret = done.stderr.splitlines()[done.stderr.splitlines().index(line) + 1]
+        assert line[caret.index("^") :].startswith("prize")
+
+
+@pytest.mark.parametrize("name", ["binary.vsp", "nothing.vsp", "nodes_of_none", "empty.vsp"])
+def test_validate_prints_json_whatever_the_file_is(vesper, name):
+    data = vesper.json("validate", name, code=2)
+    assert data["valid"] is False
+    (issue,) = data["issues"]
+    assert (issue["file"], issue["severity"]) == (name, "error")
+
+
+def test_a_file_that_cannot_be_read_hides_no_mistakes_of_others(vesper):
+    data = vesper.json("validate", "binary.vsp", "nothing.vsp", "wrong.vsp", "discount.vsp", code=2)
+    errors = {(issue["file"], issue["code"]) for issue in data["issues"] if issue["severity"] == "error"}
+    assert errors == {("binary.vsp", "unreadable"), ("nothing.vsp", "unreadable"), ("wrong.vsp", "undefined_name")}
+    shown = vesper("validate", "binary.vsp", "nothing.vsp", "wrong.vsp").stderr
+    assert "binary.vsp:1:1: error[unreadable]" in shown
+    assert "wrong.vsp:28:18: error[undefined_name]" in shown
+
+
+def test_a_key_that_is_written_twice_hides_no_other_mistake(vesper):
+    data = vesper.json("validate", "twice.vsp", code=2)
+    errors = [(issue["line"], issue["code"]) for issue in data["issues"] if issue["severity"] == "error"]
+    assert errors == [(5, "unknown_type"), (6, "syntax"), (9, "syntax"), (11, "unknown_operation")]
+
+
+def test_fmt_and_test_go_on_after_a_file_that_cannot_be_read(vesper):
+    done = vesper("fmt", "--check", "binary.vsp", "nothing.vsp", "twice.vsp", "discount.vsp")
+    assert done.returncode == 2
+    for part in ("binary.vsp:1:1: error[parse]", "nothing.vsp cannot be read", "twice.vsp:6:3: error[parse]"):
+        assert part in done.stderr
+    assert (vesper.folder / "twice.vsp").read_text(encoding="utf-8") == TWICE
+    done = vesper("test", "nothing.vsp", "binary.vsp", "discount.vsp")
+    assert (done.returncode, "1 passed" in done.stdout) == (2, True)
+
+
+def test_an_input_that_is_given_twice_is_a_mistake(vesper):
+    inputs = ("-i", "price=1.00", "-i", "percent=1")
+    assert vesper("run", "discount.vsp", *inputs).returncode == 0
+    for more in (("-i", "percent=2"), ("--input-json", json.dumps({"percent": 3}))):
+        done = vesper("run", "discount.vsp", *inputs, *more)
+        assert (done.returncode, "'percent' is given twice" in done.stderr) == (2, True)
+
+
+def test_a_denied_run_tells_its_path(vesper):
+    text = DISCOUNT.replace("flow:\n", "security: {capabilities_required: [events.publish.done]}\nflow:\n").replace(
+        "    output: total\n",
+        "    output: total\n  - {step: tell, operation: event_publish, event_type: done, data: {}}\n",
+    )
+    (vesper.folder / "telling.vsp").write_text(text, encoding="utf-8")
+    inputs = ("-i", "price=1.00", "-i", "percent=1")
+    for mode, path in (("python_only", "python"), ("direct_only", "direct")):
+        done = vesper("run", "telling.vsp", *inputs, "--mode", mode, "--json")
+        data = json.loads(done.stdout)
+        assert (data["error"]["code"], data["path"]) == ("capability_denied", path)
