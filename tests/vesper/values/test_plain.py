@@ -89,7 +89,7 @@ VALUES = [
 
 def node_of(kind: str) -> vesper.Node:
     return vesper.load(
-        f"node_id: give_v1\ntype: function\nintent: give back a value\ninputs:\n  a: '{kind}'\noutputs:\n  x: '{kind}'\n"
+        f"node_id: give_v1\ntype: function\nintent: give a value\ninputs:\n  a: '{kind}'\noutputs:\n  x: '{kind}'\n"
         "flow:\n  - {step: s, operation: arithmetic, expression: a, output: x}\n"
     )
 

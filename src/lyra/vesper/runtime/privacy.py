@@ -79,7 +79,7 @@ def redacted_fields(
     names = sensitive_inputs(program, hidden)
     declared = (*program.success, *program.error)
     names |= {entry.name for entry in declared if entry.sensitive}
-    public = {entry.name for entry in (*program.inputs, *declared)}
+    public = {entry.name for entry in program.inputs} | {entry.name for entry in declared}
     return {
         (name if name in public else redaction.text(str(name))): REDACTED
         if name in names

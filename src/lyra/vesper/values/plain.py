@@ -41,7 +41,7 @@ def plain_inputs(inputs: Any) -> Any:
         return _plain_map(inputs, 0)
     except UnreadableInputs:
         raise
-    except Exception as error:  # the caller's own code
+    except Exception as error:  # noqa: BLE001 - the caller's own code
         raise UnreadableInputs(f"the inputs cannot be read: {type(error).__name__}") from None
 
 
