@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ class Time(datetime.datetime):
     pass
 
 
-class Row(list):
+class Row(list[Any]):
     pass
 
 
@@ -139,14 +140,14 @@ def test_answers_of_the_embedding_program_are_plain():
             assert runtime.evidence(node).divergences == 0
 
 
-class Hostile(dict):
+class Hostile(dict[str, Any]):
     def items(self):
         raise RuntimeError("top secret")
 
-    keys = values = __iter__ = get = items
+    keys = values = __iter__ = get = items  # type: ignore[assignment]
 
 
-class HostileMapping(Mapping):
+class HostileMapping(Mapping[str, Any]):
     def __getitem__(self, name):
         raise KeyError("top secret")
 
@@ -161,9 +162,11 @@ class Nowhere(datetime.tzinfo):
     def utcoffset(self, _):
         raise RuntimeError("top secret")
 
+    dst = tzname = utcoffset
+
 
 def deep(levels):
-    value: list = []
+    value: list[Any] = []
     for _ in range(levels):
         value = [value]
     return value
