@@ -140,6 +140,10 @@ def test_the_error_of_a_node_is_caught_by_its_code(vega: Vega):
         ("price(1, true);", "2:10", "`unit` of `price` must be a decimal, and this is a bool"),
         ("let n: int = price(1, 2).total;", "2:14", "`n` must be an int, and this is a str"),
         ("price(1, 2).totl;", "2:13", "{total: str, count: int} has no field `totl`"),
+        ("let r = price(1, 2); r.totl;", "2:24", "{total: str, count: int} has no field `totl`"),
+        ('let r = price(1, 2); r["totl"];', "2:24", "{total: str, count: int} has no field `totl`"),
+        ("let r = price(1, 2); let n: int = r.total;", "2:35", "`n` must be an int, and this is a str"),
+        ("const R = price(1, 2); let n: str = R.count;", "2:37", "`n` must be a str, and this is an int"),
     ],
 )
 def test_a_call_that_does_not_fit_is_found_before_it_runs(vega: Vega, call, place, message):
@@ -148,6 +152,17 @@ def test_a_call_that_does_not_fit_is_found_before_it_runs(vega: Vega, call, plac
     code, output, errors = vega("run", "main.vega")
     assert (code, output) == (2, "")
     assert errors.startswith(f"main.vega:{place}: error: {message}")
+
+
+@pytest.mark.parametrize(
+    "change", ["r.note = 1;", 'r["note"] = 1;', 'r.set("note", 1);', "r = {};", "let s = r; s.note = 1; print(s.note);"]
+)
+def test_an_answer_that_a_program_changes_has_other_fields(vega: Vega, change):
+    """The checker knows the fields of an answer only as long as no statement adds one."""
+    vega.write("price.vsp", PRICE)
+    use = "" if change.startswith("let s") else "print(r.note);"
+    vega.write("main.vega", f'import node "price.vsp" as price;\nlet r = price(1, 2);\n{change}\n{use}\n')
+    assert vega("check", "main.vega") == (0, "", "")
 
 
 @pytest.mark.parametrize(

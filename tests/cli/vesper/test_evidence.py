@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 import pytest
 
+from lyra.cli.vesper import setup
+from lyra.errors import Conflict
+from lyra.vesper.evidence import differential
 from tests.cli.vesper.test_nodes import DISCOUNT, told
 
 
@@ -97,3 +101,58 @@ def test_the_seed_decides_which_inputs_are_compared(vesper, monkeypatch):
         vesper("verify", "discount.vsp", "-n", "300", "--seed", seed)
         rounds.append([str(price) for price in seen])
     assert rounds[0] == rounds[1] != rounds[2]
+
+
+def test_a_running_verify_leaves_the_store_to_other_commands(vesper, monkeypatch):
+    """The store is opened when all is compared."""
+    python, direct = differential.default_paths()
+    meanwhile = []
+
+    def slow_python(*arguments):
+        if not meanwhile:
+            meanwhile.append(vesper("confidence", "discount.vsp", "--json"))
+        return python(*arguments)
+
+    monkeypatch.setattr(differential, "default_paths", lambda: (slow_python, direct))
+    assert vesper("verify", "discount.vsp", "-n", "50").returncode == 0
+    assert (meanwhile[0].returncode, told(meanwhile[0])["compared"]) == (0, 0)
+    assert told(vesper("confidence", "discount.vsp", "--json"))["compared"] == 50
+
+
+def test_verify_waits_for_a_command_that_has_the_store(vesper, lyra, monkeypatch):
+    """What was compared is not lost because another command runs at the end."""
+    vesper("confidence", "discount.vsp")
+    opened = setup.runtime_of
+    tries = []
+
+    def busy_twice(*arguments):
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise Conflict("another kernel owns the store")
+        return opened(*arguments)
+
+    monkeypatch.setattr(setup, "runtime_of", busy_twice)
+    monkeypatch.setattr(setup, "_PAUSE_S", 0.0)
+    assert vesper("verify", "discount.vsp", "-n", "50").returncode == 0
+    assert len(tries) == 3
+    monkeypatch.setattr(setup, "STORE_WAIT_S", -1.0)
+    tries.clear()
+    assert "another kernel owns" in vesper("verify", "discount.vsp", "-n", "50").stderr
+
+
+def test_an_interrupted_verify_keeps_what_was_compared(vesper, monkeypatch):
+    """Ctrl-C ends the comparing; the comparison under way does not count."""
+    python, direct = differential.default_paths()
+    runs = count(1)
+
+    def interrupted_python(*arguments):
+        if next(runs) == 31:
+            raise KeyboardInterrupt
+        return python(*arguments)
+
+    monkeypatch.setattr(differential, "default_paths", lambda: (interrupted_python, direct))
+    done = vesper("verify", "discount.vsp", "-n", "500", "--json")
+    assert done.returncode == 130
+    assert "interrupted" in done.stderr
+    assert (told(done)["compared_now"], told(done)["interrupted"]) == (30, True)
+    assert told(vesper("confidence", "discount.vsp", "--json"))["compared"] == 30

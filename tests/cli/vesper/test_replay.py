@@ -125,10 +125,13 @@ def test_effects_are_answered_from_the_journal(vesper, server):
     assert "http.call: from the journal" in done.stdout
     assert "Step 1: call_server ✗" in done.stdout
     assert "refused, it was not recorded" in done.stdout
+    assert "error needs_live: call_server asks for what was not recorded; say --live to perform it" in done.stdout
+    assert done.returncode == 1
     assert len(server.requests) == 1
     done = vesper("replay", trace, "--live", *outside(server), typed="edit 1 amount=7\nrun\nshow 1\n")
     assert "http.call: performed" in done.stdout
     assert "  total: 8" in done.stdout
+    assert done.returncode == 0
     assert [body["amount"] for _, body in server.requests] == [5, 7]
     assert server.requests[1][1]["card"] == CARD
     assert CARD not in done.stdout
@@ -146,6 +149,7 @@ def test_a_live_replay_needs_the_rights_of_the_node(vesper, server):
     trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
     done = vesper("replay", trace, "--live", typed="edit 1 amount=7\nrun\n")
     assert "capability_denied" in done.stdout
+    assert done.returncode == 1
     assert len(server.requests) == 1
 
 
@@ -156,6 +160,7 @@ def test_a_parameter_of_a_request_is_edited(vesper, server):
     assert server.requests[1][1]["idempotency_key"] == "other"
     done = vesper("replay", trace, typed="edit 1 wrong=1\nrun\n")
     assert "the request has no parameter 'wrong'" in done.stdout
+    assert done.returncode == 1
 
 
 def test_a_database_node_is_replayed_without_its_database(vesper, server, lyra):
@@ -166,3 +171,21 @@ def test_a_database_node_is_replayed_without_its_database(vesper, server, lyra):
     assert done.stdout.count("✓") == 4
     assert CARD not in done.stdout
     assert connection.execute("SELECT count(*) FROM cards").fetchone() == (1,)
+
+
+def test_a_rule_of_the_node_does_not_hide_that_a_request_needs_live(vesper, server, lyra):
+    """A rule for all errors would answer with an error of the node."""
+    (lyra.folder / "card.vsp").write_text(HTTP.replace("error_type: card_declined", "error_type: any"))
+    trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    done = vesper("replay", trace, "--json", typed="edit 1 amount=7\nrun\n")
+    assert json.loads(done.stdout.splitlines()[-1])["error"]["code"] == "needs_live"
+    assert done.returncode == 1
+
+
+def test_the_last_run_decides_the_exit_code(vesper):
+    """A mistake that was corrected is no failure, nor is the recorded error of an execution that is only looked at."""
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
+    assert vesper("replay", trace, typed="edit 1 percent=95\nrun\nedit 1 percent=5\nrun\n").returncode == 0
+    assert vesper("replay", trace, typed="edit 1 percent=95\nrun\n").returncode == 1
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 95})
+    assert vesper("replay", trace, typed="next\n").returncode == 0

@@ -91,6 +91,13 @@ def test_keys_have_the_order_of_the_specification() -> None:
     assert sorted(KEY_ORDER) == sorted(NODE_KEYS)
 
 
+def test_a_comment_at_the_head_of_the_file_stays_there() -> None:
+    """A licence right above the first key does not go with it when another key is written first."""
+    text = "# the licence\n# of the file\nflow: []\nnode_id: a_v1\n"
+    assert assert_holds(text) == "# the licence\n# of the file\n\nnode_id: a_v1\n\nflow: []\n"
+    assert assert_holds("# about the id\nnode_id: a_v1\nflow: []\n").startswith("# about the id\nnode_id: a_v1\n")
+
+
 def test_comments_move_with_their_key_and_the_file_keeps_its_own() -> None:
     text = """\
 # about the file

@@ -6,16 +6,25 @@ import ast
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from lyra.errors import SourceError
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.nodes import load
 from lyra.vesper.python.generate import HEADER, generate, source
 from lyra.vesper.python.layout import SourceComment
 from tests.vesper.python.examples import EXAMPLES
 
 ROOT = Path(__file__).parents[3]
+NODE_FILES = sorted(
+    file
+    for part in ("tests/language/vesper", "tests/vesper/files", "examples")
+    for file in (ROOT / part).rglob("*.vsp")
+)
 _IDS = [program.node_id for program in EXAMPLES]
 
 
@@ -24,6 +33,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated")
     for program in EXAMPLES:
         (folder / f"{generate(program).function}.py").write_text(source(program), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder_of_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The modules of all valid node files of this project."""
+    folder = tmp_path_factory.mktemp("nodes")
+    for file in NODE_FILES:
+        with suppress(SourceError):  # some are wrong on purpose
+            (folder / f"{file.parent.name}_{file.stem}.py").write_text(source(program_of(load(file))), encoding="utf-8")
+    assert len(list(folder.iterdir())) > 200
     return folder
 
 
@@ -74,6 +94,20 @@ def test_files_pass_the_linter(folder: Path) -> None:
     _run(sys.executable, "-m", "ruff", "check", *options, "--ignore", "E501,N803,N806", ".", cwd=folder)
     lines = [line for path in folder.glob("*.py") for line in path.read_text().splitlines() if len(line) > 120]
     assert all('"' in line for line in lines)  # only a text that stands in the node is longer
+
+
+def test_every_node_file_gives_a_file_that_linters_accept(folder_of_nodes: Path) -> None:
+    """With the linter's own settings, and with this project's. How long a flow is, is its author's choice."""
+    project = ("--config", str(ROOT / "pyproject.toml"), "--no-cache")
+    check = (sys.executable, "-m", "ruff", "check", "--output-format", "concise")
+    _run(*check, "--isolated", "--no-cache", ".", cwd=folder_of_nodes)
+    _run(*check, *project, "--ignore", "PLR0915,PLR0912,C901", ".", cwd=folder_of_nodes)
+    _run(sys.executable, "-m", "ruff", "format", *project, "--check", ".", cwd=folder_of_nodes)
+
+
+def test_every_node_file_gives_a_file_that_the_type_checker_accepts(folder_of_nodes: Path) -> None:
+    """`mypy --strict` accepts all of them."""
+    _run(sys.executable, "-m", "mypy", "--strict", "--config-file=", ".", cwd=folder_of_nodes)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from lyra import vesper
 from lyra.core.ids import seeded
 from lyra.vesper.direct.run import compile_program as compile_direct
 from lyra.vesper.direct.run import run as direct
@@ -73,3 +74,30 @@ def test_two_layouts_of_one_node_are_compiled_once_each() -> None:
     for compiled in (compile_python, compile_direct):
         kept = compiled(first), compiled(second)
         assert (compiled(first), compiled(second)) == kept
+
+
+DEEP = """\
+node_id: deep_v1
+type: function
+intent: nest a list in a list
+inputs: {n: integer}
+outputs: {y: any}
+flow:
+  - {step: i, operation: arithmetic, expression: "0", output: c}
+  - {step: j, operation: arithmetic, expression: "[]", output: y}
+  - step: l
+    operation: loop
+    condition: "c < n"
+    max_iterations: 100000
+    steps:
+      - {step: a, operation: arithmetic, expression: "c + 1", output: c}
+      - {step: b, operation: arithmetic, expression: "[y]", output: y}
+"""
+
+
+@pytest.mark.parametrize("path", ["python", "direct", "reference"])
+def test_a_value_that_is_nested_too_deeply_is_a_resource_limit(path: str) -> None:
+    """No path raises RecursionError; the third opinion is the same as the other two."""
+    outcome = vesper.execute(vesper.load(DEEP), {"n": 900}, path=path)
+    assert outcome.error is not None
+    assert outcome.error.code == "resource_limit"

@@ -9,7 +9,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, printable, table
 from lyra.cli.vesper.node_files import node_named, say_problems
-from lyra.cli.vesper.setup import runtime_of, store_of
+from lyra.cli.vesper.setup import runtime_of, runtime_when_free, store_of
 from lyra.errors import SourceError
 from lyra.vesper.values.limits import SAMPLES_MAX
 
@@ -135,8 +135,10 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
 def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as_json: bool) -> None:
     """Compare both paths of NODE on generated inputs, and keep what comes of it as evidence.
 
-    A node whose differential_tests are not enabled is compared only with -n.
+    A node whose differential_tests are not enabled is compared only with -n. The store is opened when all is compared,
+    so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
+    from lyra.vesper.check.judge import program_of
     from lyra.vesper.evidence.differential import test
     from lyra.vesper.values.json_shape import json_shape
 
@@ -145,9 +147,9 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     if count is None and not declared.enabled:
         _say_disabled(loaded.node_id, as_json=as_json)
         return
-    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
-        program = runtime.program(loaded)
-        report = test(program, count or declared.sample_size or SAMPLES_DEFAULT, seed)
+    samples = count or declared.sample_size or SAMPLES_DEFAULT
+    report = test(program_of(loaded), samples, seed, keep_interrupted=True)
+    with runtime_when_free(ctx.ensure_object(Invocation)) as runtime:  # not before: a store has one owner
         runtime.add_report(loaded, report)
         data = _data(runtime.evidence(loaded))
     told = {
@@ -155,6 +157,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
         "compared_now": report.compared,
         "divergences_now": report.divergences,
         "seconds": round(report.seconds, 3),
+        "interrupted": report.interrupted,
         "kept": [{"inputs": json_shape(row.shrunk), "differences": row.differences} for row in report.kept],
     }
     if as_json:
@@ -166,6 +169,8 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
             for difference in divergence.differences:
                 click.echo(printable(f"    {difference}"))
         click.echo(f"confidence {data['confidence']:.5f} after {data['compared']} comparisons")
+    if report.interrupted:
+        raise KeyboardInterrupt
     ctx.exit(1 if report.divergences else 0)
 
 

@@ -49,7 +49,7 @@ def replay(
     """Go through the execution TRACE (a trace id that `vesper run --json` prints) and run it again with changes.
 
     Executions that act outside are stored always, those of pure nodes by `vesper run`. Nothing is performed again
-    without --live.
+    without --live. The exit code is 1 if a command was wrong, or if the last `run` ended with an error.
     """
     from lyra.vesper.runtime.replaying import NodeReplay, trace_named
 
@@ -69,6 +69,7 @@ class _Session:
         self._replayer = replayer
         self._as_json = as_json
         self._redaction = redaction_of(replayer.program, replayer.inputs, replayer.trace.hidden)
+        self._has_failed = False  # whether the latest `run` ended with an error
         self._place = 0  # number of the step that `next` came to
 
     def begin(self) -> None:
@@ -84,7 +85,7 @@ class _Session:
             self._tell(f"warning: the recorded execution ended with {' '.join(recorded).strip()}")
 
     def commands(self) -> bool:
-        """Answer commands to the end; whether all of them could be obeyed."""
+        """Answer commands to the end; whether all could be obeyed and the last run that they made had no error."""
         is_ok = True
         while (line := next_line(_PROMPT)) not in (None, "quit", "q"):
             if not line:
@@ -94,7 +95,7 @@ class _Session:
             except ConfigError as error:
                 is_ok = False
                 self._tell(f"{error.message}" + (f" ({error.hint})" if error.hint else ""), key="error")
-        return is_ok
+        return is_ok and not self._has_failed
 
     def _obey(self, word: str, rest: str) -> None:
         match word:
@@ -131,7 +132,7 @@ class _Session:
     def _run(self) -> None:
         first = min(self._replayer.edits, default=1)
         self._tell(f"Re-executing from step {first}...")
-        self._replayer.run()
+        self._has_failed = self._replayer.run().error is not None
         self._show_all(first)
 
     # ------------------------------------------------------------------ showing

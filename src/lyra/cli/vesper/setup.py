@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.errors import ConfigError
+from lyra.core.clock import SystemClock
+from lyra.errors import ConfigError, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
     from lyra.vesper.repository.folders import Repository
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["runtime_of", "runtime_options", "store_of", "stored_nodes"]
+__all__ = ["runtime_of", "runtime_options", "runtime_when_free", "store_of", "stored_nodes"]
+
+STORE_WAIT_S = 30.0  # for another command that has the store
+_PAUSE_S = 0.1
 
 
 def runtime_options(function: Any) -> Any:
@@ -66,6 +71,18 @@ def runtime_of(
         results=invocation.config.vesper.results.reveal(),
         **more,
     )
+
+
+def runtime_when_free(invocation: Invocation) -> Runtime:
+    """A runtime of the store; where another command has it, as soon as that has ended."""
+    deadline = SystemClock.monotonic() + STORE_WAIT_S
+    while True:
+        try:
+            return runtime_of(invocation, None, (), ())
+        except Conflict:
+            if SystemClock.monotonic() > deadline:
+                raise
+            Event().wait(_PAUSE_S)
 
 
 def stored_nodes(invocation: Invocation) -> Repository:

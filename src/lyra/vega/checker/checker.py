@@ -25,7 +25,7 @@ from lyra.vega.checker.scope import Binding, CheckRules, CheckScope, ModuleCheck
 from lyra.vega.checker.statements import check_block, check_bodies, check_statements
 from lyra.vega.checker.types import ANY
 from lyra.vega.syntax.ast import Import, Module, Statement
-from lyra.vega.syntax.facts import assigned_and_thrown
+from lyra.vega.syntax.facts import names_in_use
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Diagnostic, Source, source_error
 
@@ -93,7 +93,7 @@ class Checker:
 
     def run(self, statements: Sequence[Statement]) -> list[Diagnostic]:
         check = self.check
-        check.assigned, check.thrown = assigned_and_thrown(statements)
+        check.assigned, check.changed, check.thrown = names_in_use(statements)
         try:
             check_statements(check, statements)
             check.scope = check.top

@@ -120,6 +120,7 @@ class ModuleCheck:
     has_foreign_tools = False  # some import brings tools whose names are only known when the program runs
     has_foreign_errors = False  # some import is a node, which raises errors that are named by its codes
     assigned: frozenset[str] = frozenset()  # names that some statement assigns to: the kind of their value may change
+    changed: frozenset[str] = frozenset()  # names of which some statement changes a part
     thrown: frozenset[str] = frozenset()  # names of the errors that some statement throws
 
     def __init__(

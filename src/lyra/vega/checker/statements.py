@@ -24,6 +24,7 @@ from lyra.vega.syntax.ast import (
     Binary,
     Block,
     Break,
+    Call,
     Const,
     Continue,
     Declaration,
@@ -145,18 +146,29 @@ def _check_let(check: ModuleCheck, node: Let) -> None:
     elif node.name in check.assigned or kind.name == "null":  # one that is null is asked before it is used
         binding = Binding("variable")
     else:
-        # What a list or map holds may change without an assignment, so only that it is one is kept.
-        binding = Binding("variable", ValueKind(kind.name))
+        binding = Binding("variable", _kept_kind(check, node, kind))
     if isinstance(node.value, Lambda) and node.name not in check.assigned:
         binding.signature = check.signature(node.value.parameters, None)  # it holds this function for good
     check.declare(node, node.name, binding)
+
+
+def _kept_kind(check: ModuleCheck, node: Let | Const, kind: ValueKind) -> ValueKind:
+    """The kind of a variable as it stays. What a list or map holds may change without an assignment, so only that it is
+    one is kept; the answer of a node has its fields as long as no statement assigns one."""
+    value = node.value
+    if isinstance(value, Call) and isinstance(value.callee, Name) and node.name not in check.changed:
+        callee = check.scope.find(value.callee.name)
+        if callee is not None and callee.role == "import" and kind.fields:
+            return kind
+    return ValueKind(kind.name)
 
 
 def _check_const(check: ModuleCheck, node: Const) -> None:
     kind = kind_of(check, node.value)
     declared = check.kind_of_type(node.type)
     check.wanted(node.value, declared, kind, f"`{node.name}`")
-    check.declare(node, node.name, Binding("constant", declared if node.type is not None else ValueKind(kind.name)))
+    kept = declared if node.type is not None else _kept_kind(check, node, kind)
+    check.declare(node, node.name, Binding("constant", kept))
 
 
 def _check_assign(check: ModuleCheck, node: Assign) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lyra.vega.syntax.ast import (
     Assign,
@@ -13,10 +13,13 @@ from lyra.vega.syntax.ast import (
     Call,
     Continue,
     ExpressionStatement,
+    Field,
     For,
     ForIn,
     If,
+    Index,
     Literal,
+    MethodCall,
     Name,
     Parallel,
     Return,
@@ -27,10 +30,11 @@ from lyra.vega.syntax.ast import (
     While,
 )
 
-__all__ = ["assigned_and_thrown", "ends", "every_node", "parts_of"]
+__all__ = ["NamesInUse", "ends", "every_node", "names_in_use", "parts_of"]
 
 # How fields that never hold a node are declared.
 _PLAIN: Final = frozenset({"Any", "bool", "int", "str", "dict[str, int]", "list[tuple[int, str]]"})
+_CHANGING_METHODS: Final = frozenset({"remove", "set"})  # of maps
 
 
 @cache
@@ -65,16 +69,38 @@ def every_node(roots: Sequence[SyntaxNode]) -> Iterator[SyntaxNode]:
                     todo.append(part)
 
 
-def assigned_and_thrown(statements: Sequence[Statement]) -> tuple[frozenset[str], frozenset[str]]:
-    """The names that are assigned to somewhere, and the names of errors that are thrown somewhere."""
+class NamesInUse(NamedTuple):
+    """Names that some statement assigns to, names of which it changes a part (`name.a = …`, `name.set(…)`), and errors
+    that it throws."""
+
+    assigned: frozenset[str]
+    changed: frozenset[str]
+    thrown: frozenset[str]
+
+
+def names_in_use(statements: Sequence[Statement]) -> NamesInUse:
     assigned: set[str] = set()
+    changed: set[str] = set()
     thrown: set[str] = set()
     for node in every_node(statements):
-        if type(node) is Assign and type(node.target) is Name:
-            assigned.add(node.target.name)
+        if type(node) is Assign:
+            whole = _whole(node.target)
+            if type(whole) is Name:
+                (assigned if whole is node.target else changed).add(whole.name)
+        elif type(node) is MethodCall and node.name in _CHANGING_METHODS:
+            whole = _whole(node.target)
+            if type(whole) is Name:
+                changed.add(whole.name)
         elif type(node) is Throw:
             thrown.add(node.error)
-    return frozenset(assigned), frozenset(thrown)
+    return NamesInUse(frozenset(assigned), frozenset(changed), frozenset(thrown))
+
+
+def _whole(target: SyntaxNode) -> SyntaxNode:
+    """`a` of `a.b[0].c`."""
+    while isinstance(target, Field | Index):
+        target = target.target
+    return target
 
 
 def ends(statement: Statement) -> bool:

@@ -22,6 +22,7 @@ from lyra.vesper.effects.private_effects import PrivateEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
+from lyra.vesper.values.plain import UnreadableInputs, plain_value
 from lyra.vesper.values.sizes import is_larger
 from lyra.vesper.values.tagged import from_json, to_json
 
@@ -130,9 +131,11 @@ class DoorEffects:
         do = perform if self._private is None else self._private.perform
         work = do(self._world, request, self._ctx.grant, key)
         try:
-            response = await in_time(self._ctx.own_process.core.clock, work, limit_s, request.step)
+            response = plain_value(await in_time(self._ctx.own_process.core.clock, work, limit_s, request.step))
         except DeadlineExceeded as error:
             raise EffectError("timeout", error.message) from error
+        except UnreadableInputs:
+            raise EffectError("type_error", f"the response of {request.step} is no value of a node") from None
         if is_larger(response, self._program.limits.memory_mb * 1024 * 1024):
             raise EffectError("resource_limit", f"the response of {request.step} takes more memory than the node may")
         return response

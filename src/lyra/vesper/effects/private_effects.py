@@ -41,7 +41,7 @@ class PrivateEffects:
             hidden = frozenset(name for name, value in parameters.items() if self.redaction.has(value))
             return await world.call_node(str(payload["node_id"]), parameters, key, grant, hidden)
         if request.kind in _KEPT_IN_PLAIN:
-            payload = self.redaction.value(payload)
+            payload = {name: self.redaction.value(value) for name, value in payload.items()}
         elif request.kind == "state.transition" and self.redaction.has(payload["entity"]):
             payload = {**payload, "entity": self.sealer.digest(payload["entity"])}
         return await perform(world, msgspec.structs.replace(request, payload=payload), grant, key)

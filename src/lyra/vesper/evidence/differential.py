@@ -55,6 +55,7 @@ class ComparisonReport(msgspec.Struct, frozen=True):
     divergences: int
     kept: tuple[PathDivergence, ...]  # the first ones
     seconds: float
+    interrupted: bool = False  # by Ctrl-C; what was compared before counts
 
     @property
     def confidence(self) -> float:
@@ -140,8 +141,10 @@ def test(
     second: RunPath | None = None,
     corpus: Path | None = None,
     stop_after: int | None = None,
+    keep_interrupted: bool = False,
 ) -> ComparisonReport:
-    """Compare the paths on `count` generated inputs; `stop_after` so many divergences."""
+    """Compare the paths on `count` generated inputs; `stop_after` so many divergences. With `keep_interrupted`, Ctrl-C
+    ends the comparing and not the caller."""
     pair = PathPair(program, first, second, seed)
     clock = SystemClock()
     began = clock.monotonic()
@@ -151,30 +154,40 @@ def test(
     total = count + len(batch)
     compared = divergences = 0
     failing: list[tuple[dict[str, Any], Execution]] = []
-    while compared < total and not _is_enough(divergences, stop_after):
-        ended = len(batch)
-        for number in pair.differing(batch, contexts):
-            divergences += 1
-            if len(failing) < KEPT_MAX:
-                failing.append((batch[number], contexts[number % len(contexts)]))
-            if _is_enough(divergences, stop_after):
-                ended = number + 1
-                break
-        compared += ended
-        batch = generator.batch(min(total - compared, _BATCH))
+    is_interrupted = False
+    try:
+        while compared < total and not _is_enough(divergences, stop_after):
+            ended = len(batch)
+            for number in pair.differing(batch, contexts):
+                divergences += 1
+                if len(failing) < KEPT_MAX:
+                    failing.append((batch[number], contexts[number % len(contexts)]))
+                if _is_enough(divergences, stop_after):
+                    ended = number + 1
+                    break
+            compared += ended
+            batch = generator.batch(min(total - compared, _BATCH))
+    except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
+        compared = max(compared, divergences)  # the batch under way does not count, but for what it found
+        is_interrupted = True
     seconds = clock.monotonic() - began
-    kept = tuple(_shrunk(pair, inputs, execution) for inputs, execution in failing)
+    kept = tuple(_shrunk(pair, inputs, execution, is_wanted=not is_interrupted) for inputs, execution in failing)
     if corpus is not None:
         for divergence in kept:
             Corpus(corpus).add(program.node_id, divergence.shrunk)
-    return ComparisonReport(compared, divergences, kept, seconds)
+    return ComparisonReport(compared, divergences, kept, seconds, is_interrupted)
 
 
 def _is_enough(divergences: int, stop_after: int | None) -> bool:
     return stop_after is not None and divergences >= stop_after
 
 
-def _shrunk(pair: PathPair, inputs: dict[str, Any], execution: Execution) -> PathDivergence:
+def _shrunk(pair: PathPair, inputs: dict[str, Any], execution: Execution, *, is_wanted: bool) -> PathDivergence:
+    """The divergence with the smallest inputs that show it, if these are wanted."""
+    if not is_wanted:
+        return PathDivergence(inputs, inputs, pair.differences(inputs, execution))
     kinds = {row["kind"] for row in pair.differences(inputs, execution)}
 
     def still_differs(candidate: dict[str, Any]) -> bool:

@@ -2,7 +2,8 @@
 
 A comment behind something stays behind it. A comment on a line of its own belongs to the entry below it, unless it is
 indented like the block above, whose end it then is. Comments at the top of the file that an empty line separates from
-the first key are about the file and stay at its top.
+the first key are about the file and stay at its top; so do those right above the first key, such as a licence, where
+another key takes its place.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ __all__ = ["attach_comments"]
 
 
 def attach_comments(
-    root: Collection, entries: Sequence[TreeEntry], comments: Sequence[FileComment]
+    root: Collection, entries: Sequence[TreeEntry], comments: Sequence[FileComment], *, first_key_moves: bool
 ) -> list[FileComment]:
     """Put all comments into the tree; gives those about the file itself."""
     starts = [entry.start for entry in entries]
-    header = _header(root, comments)
+    header = _header(root, comments, first_key_moves=first_key_moves)
     for comment in comments[len(header) :]:
         index = bisect_left(starts, comment.start)
         before = entries[index - 1] if index else None
@@ -33,8 +34,9 @@ def attach_comments(
     return header
 
 
-def _header(root: Collection, comments: Sequence[FileComment]) -> list[FileComment]:
-    """The comments above the first key, up to the last empty line among them or before the key."""
+def _header(root: Collection, comments: Sequence[FileComment], *, first_key_moves: bool) -> list[FileComment]:
+    """The comments above the first key, up to the last empty line among them or before the key; all of them where there
+    is no empty line and the key moves away."""
     if not root.entries:
         return []
     first = root.entries[0]
@@ -44,7 +46,7 @@ def _header(root: Collection, comments: Sequence[FileComment]) -> list[FileComme
     for index in range(len(above) - 1, 0, -1):
         if above[index].blank_before:
             return above[:index]
-    return []
+    return above if first_key_moves else []
 
 
 def _mark_flows(before: TreeEntry | None, comment: FileComment) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lyra.errors import ParseError
 from lyra.vesper.format.comments import attach_comments
-from lyra.vesper.format.layout import write_tree
+from lyra.vesper.format.layout import moves_first_key, write_tree
 from lyra.vesper.format.tree import read_tree
 from lyra.vesper.loading.document import TEXT_NAME, read_document
 
@@ -25,7 +25,7 @@ def format_text(text: str, file: str = TEXT_NAME) -> str:
         raise ParseError("the file is no mapping of a node's keys", file=file, line=1, column=1)
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     root, entries, comments = read_tree(lines)
-    header = attach_comments(root, entries, comments)
+    header = attach_comments(root, entries, comments, first_key_moves=moves_first_key(root))
     result = write_tree(root, header)
     _compare(document.data, result, file)
     return result

@@ -11,7 +11,7 @@ from typing import Final
 from lyra.vesper.format.scalars import WIDTH, block_text, flow_text, key_text
 from lyra.vesper.format.tree import Collection, FileComment, ScalarPart, TreeEntry
 
-__all__ = ["HEADS", "KEY_ORDER", "write_tree"]
+__all__ = ["HEADS", "KEY_ORDER", "moves_first_key", "write_tree"]
 
 HEADS: Final = ("node_id", "type", "intent")  # without empty lines between them
 KEY_ORDER: Final = (
@@ -44,6 +44,11 @@ def write_tree(root: Collection, header: list[FileComment]) -> str:
     if root.footer:
         writer.comments(root.footer, 0, blank=True)
     return "\n".join(writer.lines) + "\n"
+
+
+def moves_first_key(root: Collection) -> bool:
+    """Whether another key than the first one is written first."""
+    return bool(root.entries) and min(root.entries, key=_rank) is not root.entries[0]
 
 
 def _rank(entry: TreeEntry) -> int:

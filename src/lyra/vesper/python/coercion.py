@@ -51,8 +51,8 @@ __all__ = [
 
 Coercer = Callable[[Any, str], Any]
 
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_NUMBER_TEXT_MAX: Final = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX  # characters
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_NUMBER_TEXT_MAX: Final = 2 * (DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX)  # characters
 
 
 class Mismatch(Exception):

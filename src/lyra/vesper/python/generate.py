@@ -20,6 +20,7 @@ from lyra.vesper.python.entry import EntryWriter
 from lyra.vesper.python.flow import FlowWriter
 from lyra.vesper.python.layout import module_text
 from lyra.vesper.python.syntax import assign, attribute, call, name
+from lyra.vesper.python.tidy import tidy
 from lyra.vesper.python.unused import drop_unused, names_read
 
 __all__ = ["HEADER", "Generated", "generate", "source"]
@@ -37,9 +38,9 @@ class Generated(msgspec.Struct, frozen=True):
     is_async: bool
 
 
-def generate(program: NodeProgram) -> Generated:
-    """The module of a node."""
-    return _ModuleGenerator(program).module()
+def generate(program: NodeProgram, *, is_watched: bool = False) -> Generated:
+    """The module of a node. Where its steps are watched, each of them keeps a place of its own."""
+    return _ModuleGenerator(program).module(is_watched=is_watched)
 
 
 def source(program: NodeProgram) -> str:
@@ -53,7 +54,7 @@ class _ModuleGenerator:
         self.draft = NodeDraft(program)
         self.parts = self.draft.parts
 
-    def module(self) -> Generated:
+    def module(self, *, is_watched: bool) -> Generated:
         body = EntryWriter(self.draft).statements()
         body += FlowWriter(self.draft).statements()
         if self.draft.needs_run:
@@ -63,6 +64,8 @@ class _ModuleGenerator:
         doc = ast.Expr(ast.Constant("\n".join([*wrapped(self.program.intent), "", origin])))
         tree = ast.Module([doc, *self.parts.constants, *self.draft.helpers, function], [])
         drop_unused(tree)
+        if not is_watched:
+            tidy(tree)
         tree.body[1:1] = self._imports(names_read(tree))
         _fill_empty_bodies(tree)
         ast.fix_missing_locations(tree)

@@ -42,7 +42,8 @@ class Names:
 
     def own(self, text: str) -> str:
         """The Python name of a value of the node."""
-        return self._chosen(_identifier(text), self._taken)
+        base = _identifier(text)
+        return self._chosen(base.lower() if keyword.iskeyword(base) else base, self._taken)
 
     def fresh(self, hint: str) -> str:
         """A name like the hint that is not used yet."""

@@ -33,7 +33,7 @@ class PythonProgram:
 
     def __init__(self, program: NodeProgram, watch: PythonWatch | None = None) -> None:
         self.program = program
-        self.generated: Generated = generate(program)
+        self.generated: Generated = generate(program, is_watched=watch is not None)
         if watch is not None:
             watch_steps(self.generated.tree, program)
         self.function: Callable[..., Any] = _loaded(program, self.generated, watch)

@@ -295,7 +295,7 @@ class StepWriter:
     def _evaluate_all(self, statements: list[ast.stmt], values: dict[str, ast.expr], declared: set[str]) -> None:
         """Evaluate fields in written order, also those that no output takes: they may raise."""
         for field, value in values.items():
-            if isinstance(value, ast.Name | ast.Constant):
+            if _is_settled(value):
                 continue
             if field in declared:
                 variable = self.module.names.own(field)
@@ -310,7 +310,7 @@ class StepWriter:
         declared = [output for output in self.program.success if output.name in values]
         if any(self._needs_coercion(kinds[output.name], output_type(output)) for output in declared):
             for field, value in values.items():
-                if not isinstance(value, ast.Name | ast.Constant):
+                if not _is_settled(value):
                     variable = self.module.names.own(field)
                     statements.append(assign(variable, value))
                     values[field] = name(variable)
@@ -654,3 +654,11 @@ def new_function(
     )
     kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
     return kind(function, arguments, body or [ast.Pass()], [], result)
+
+
+def _is_settled(value: ast.expr) -> bool:
+    """Whether an expression may stand anywhere: a name, a constant or an empty collection."""
+    match value:
+        case ast.Name() | ast.Constant() | ast.List(elts=[]) | ast.Dict(keys=[]):
+            return True
+    return False

@@ -144,8 +144,9 @@ class ModuleParts:
                 return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
             case Decimal():
                 hint = "decimal_" + re.sub(r"\W", "_", str(value).replace("-", "minus_"))
-                text = call(self.imported("decimal", "Decimal"), ast.Constant(str(value)))
-                return self.constant(hint, text)
+                is_whole = re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", str(value)) and str(value) != "-0"
+                number = self.literal(int(value)) if is_whole else ast.Constant(str(value))
+                return self.constant(hint, call(self.imported("decimal", "Decimal"), number))
             case datetime():
                 parse = attribute(self.imported("datetime", "datetime"), "fromisoformat")
                 return self.constant("time", call(parse, ast.Constant(value.isoformat())))

@@ -45,6 +45,9 @@ async def start(
     except _Answered as answer:
         failure = answer.failure
         return Outcome("error", {}, failure, "reference", tuple(walk.unverifiable))
+    except (RecursionError, MemoryError):
+        failure = NodeFailure("resource_limit", "a value is nested too deeply or too large")
+        return Outcome("error", {}, failure, "reference", tuple(walk.unverifiable))
     return Outcome("success", outputs, None, "reference", tuple(walk.unverifiable))
 
 

@@ -10,6 +10,8 @@ from lyra.errors import ConfigError, ContractViolation
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.runtime.privacy import redacted_outcome
 from lyra.vesper.values.execution import new_execution
+from lyra.vesper.values.outcome_data import failed
+from lyra.vesper.values.plain import UnreadableInputs, plain_inputs
 
 if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
@@ -29,6 +31,10 @@ _programs: Final[dict[str, NodeProgram]] = {}  # by the text of the node
 
 def execute_once(node: Node, inputs: Mapping[str, Any], path: str) -> Outcome:
     program = _program(node)
+    try:
+        inputs = plain_inputs(inputs)
+    except UnreadableInputs as error:
+        return failed("invalid_input", str(error), phase="input")
     outcome: Outcome = importlib.import_module(_MODULES[path]).run(program, inputs, new_execution())
     return outcome if outcome.error is None else redacted_outcome(program, inputs, outcome)
 
@@ -41,7 +47,10 @@ def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
     run = importlib.import_module(_MODULES[path]).run
 
     def call(*args: Any, **inputs: Any) -> dict[str, Any]:
-        given = {**dict(zip(names, args, strict=False)), **inputs}
+        try:
+            given = plain_inputs({**dict(zip(names, args, strict=False)), **inputs})
+        except UnreadableInputs as error:
+            raise ContractViolation(str(error), kind="invalid_input", expression="input", values={}) from None
         outcome: Outcome = run(program, given, new_execution())
         failure = outcome.error
         if failure is not None:

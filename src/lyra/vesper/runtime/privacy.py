@@ -16,10 +16,12 @@ import msgspec
 from lyra.core.ids import random_key
 from lyra.errors import ConfigError
 from lyra.store.signing_key import own_signer
+from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.effects.private_effects import PrivateEffects
 from lyra.vesper.effects.sealing import Sealer
 from lyra.vesper.values.redaction import REDACTED, Redaction
 from lyra.vesper.values.tagged import to_json
+from lyra.vesper.values.types import Array, MapType, RecordType, SetType, ValueType, without_null
 
 if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
@@ -34,11 +36,40 @@ def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> froz
 
 
 def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str] = ()) -> Redaction:
-    """What hides the sensitive inputs of an execution. Inputs that the node does not have are hidden with them."""
+    """What hides the sensitive inputs of an execution, as they are given and as the node reads them. Inputs that the
+    node does not have are hidden with them."""
     names = sensitive_inputs(program, hidden)
-    known = {entry.name for entry in program.inputs}
-    values = [value for name, value in inputs.items() if name in names or (names and name not in known)]
+    if not names:
+        return Redaction(())
+    kinds = {entry.name: entry.type for entry in program.inputs}
+    values: list[Any] = []
+    for name, value in inputs.items():
+        if name not in kinds:
+            values.append(value)
+        elif name in names:
+            values.extend(_forms(kinds[name], value))
     return Redaction(values)
+
+
+def _forms(kind: ValueType, value: Any) -> list[Any]:
+    """A sensitive value as it is given and, where it fits its type, as the node reads it."""
+    try:
+        return [_without_names(kind, value), _without_names(kind, reader(kind)(value))]
+    except (Misfit, RecursionError):
+        return [value]
+
+
+def _without_names(kind: ValueType, value: Any) -> Any:
+    """The value, of its records the values only: names of fields stand in the node and are no secret."""
+    match without_null(kind):
+        case RecordType() as record if isinstance(value, Mapping):
+            kinds = {field.name: field.type for field in record.fields}
+            return [_without_names(kinds[name], item) if name in kinds else item for name, item in value.items()]
+        case Array() | SetType() as many if isinstance(value, list | set | frozenset):
+            return [_without_names(many.item, item) for item in value]
+        case MapType() as pairs if isinstance(value, Mapping):
+            return [[name, _without_names(pairs.value, item)] for name, item in value.items()]
+    return value
 
 
 def redacted_fields(
@@ -46,9 +77,13 @@ def redacted_fields(
 ) -> dict[str, Any]:
     """Inputs or outputs as they may be kept in plain."""
     names = sensitive_inputs(program, hidden)
-    names |= {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
+    declared = (*program.success, *program.error)
+    names |= {entry.name for entry in declared if entry.sensitive}
+    public = {entry.name for entry in program.inputs} | {entry.name for entry in declared}
     return {
-        redaction.text(str(name)): REDACTED if name in names else to_json(redaction.value(value))
+        (name if name in public else redaction.text(str(name))): REDACTED
+        if name in names
+        else to_json(redaction.value(value))
         for name, value in values.items()
     }
 
@@ -60,7 +95,7 @@ def redacted_differences(
     secret = {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
     rows = []
     for difference in differences:
-        row = redaction.value(dict(difference))
+        row = {key: redaction.value(item) for key, item in difference.items()}
         if secret & set(re.findall(r"\w+", str(difference["path"]))):
             row |= {"python": REDACTED, "direct": REDACTED}
         rows.append(row)

@@ -25,6 +25,7 @@ from lyra.vesper.runtime.watching import WatchedPath
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
 from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome_data import failed
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
@@ -75,6 +76,7 @@ class NodeReplay:
         )
         self.edits: dict[int, dict[str, Any]] = {}  # by number of step
         self.steps: list[ReplayedStep] = []
+        self.refused = ""  # the request that was not recorded, in words
         self.outcome: Outcome = self.run()
 
     def edit(self, number: int, name: str, value: Any) -> None:
@@ -89,8 +91,9 @@ class NodeReplay:
         self.edits.setdefault(number, {})[name] = value
 
     def run(self) -> Outcome:
-        """Run again, with the edits."""
+        """Run again, with the edits. A request that needs --live is the outcome, whatever rules make of it."""
         self.steps = []
+        self.refused = ""
         if self.program.pure:
             self.outcome = self._path.run(self.program, self.inputs, self._execution)
         elif self._is_live and self.edits:
@@ -98,6 +101,8 @@ class NodeReplay:
         else:
             replay = _EditedEffects(self, None)
             self.outcome = self._path.run(self.program, self.inputs, self._execution, replay)
+        if self.refused:
+            self.outcome = failed("needs_live", self.refused)
         failure = self.outcome.error
         if self.steps and failure is not None and failure.phase not in ("input", "precondition", "postcondition"):
             self.steps[-1].is_done = False
@@ -181,6 +186,8 @@ class _EditedEffects:
             return await self._recorded.perform(request)
         if self._live is None:
             told.append(f"{request.kind}: refused, it was not recorded")
-            raise EffectError("needs_live", f"{request.step} asks for what was not recorded; say --live to perform it")
+            message = f"{request.step} asks for what was not recorded; say --live to perform it"
+            self._replayer.refused = self._replayer.refused or message
+            raise EffectError("needs_live", message)
         told.append(f"{request.kind}: performed")
         return await self._live.perform(request)

@@ -63,6 +63,7 @@ from lyra.vesper.runtime.watch import NodeWatch, watch_of
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.outcome_data import failed, outcome_from
+from lyra.vesper.values.plain import UnreadableInputs, plain_answers, plain_inputs
 from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Runtime:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
         self.paths: dict[str, ExecutionPath] = {"python": PythonPath(), "direct": direct or DirectPath()}
-        self.predicates = dict(predicates or {})
+        self.predicates = {name: plain_answers(predicate) for name, predicate in (predicates or {}).items()}
         self.world = NodeWorld(
             database=None if database is None else open_database(database),
             providers=providers,
@@ -151,10 +152,15 @@ class Runtime:
         `caller` has rights of its own in place of the runtime's. With `trace`, a pure node too can be replayed."""
         self._thread.check_open()
         program = self.program(node)
+        try:
+            inputs = plain_inputs(inputs)
+            ambient = plain_inputs(ambient) if ambient else {}
+        except UnreadableInputs as error:
+            return failed("invalid_input", str(error), phase="input")
         name = mode if mode is not None else self._comparisons.mode(program)
         settings = mode_named(name)
         number = next(self._numbers)
-        result_key = self._results.key(program, inputs, ambient or {}) if program.idempotent else ""
+        result_key = self._results.key(program, inputs, ambient) if program.idempotent else ""
         kept = self._results.find(result_key, program) if result_key else None
         grant = self.grant if caller is None else caller.grant
         if kept is not None and self._refusal(program, grant) is None:
@@ -173,13 +179,13 @@ class Runtime:
                 now=datetime.fromtimestamp(SystemClock.now(), UTC),
                 trace_id=trace_id,
                 predicates=self.predicates,
-                ambient=ambient or {},
+                ambient=ambient,
             )
             outcome = self._pure(program, inputs, execution, name, way, watch)
             if trace:
                 self._records.trace_pure(program, node.document.text, inputs, execution, outcome, name)
         else:
-            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {}, once, caller)
+            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient, once, caller)
             trace_id = outcome.trace_id or trace_id
         if outcome.error is not None:
             outcome = redacted_outcome(program, inputs, outcome)

@@ -1,0 +1,107 @@
+"""Values from a caller as plain ones: exactly the types that nodes work with, no subclasses of them.
+
+A member of an enumeration over str or int, a float of an array library, an OrderedDict or a str subclass becomes the
+str, int, float or dict that it stands for, so that all paths are given equal values and outputs hold no object of the
+caller. An object of any other type is left as it is, and the paths refuse it. `plain_inputs` is called once, where an
+execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when it
+is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timezone
+from decimal import Decimal
+from typing import Any, Final
+
+from lyra.vesper.values.limits import TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
+
+__all__ = ["UnreadableInputs", "plain_answers", "plain_inputs", "plain_value"]
+
+_SCALARS: Final = frozenset({str, int, bool, float, Decimal, bytes, type(None)})
+_DEPTH_MAX: Final = VALUE_DEPTH_MAX + TYPE_DEPTH_MAX + 2  # deeper values fit no type
+_ZONES: Final = frozenset({type(None), timezone})
+
+
+class UnreadableInputs(ValueError):
+    """Inputs of which no path could read a value."""
+
+
+def plain_inputs(inputs: Any) -> Any:
+    """The inputs of an execution with plain names and values; what is no mapping is left to the paths to refuse."""
+    if type(inputs) is dict:
+        for name, value in inputs.items():
+            if type(value) not in _SCALARS or type(name) is not str:
+                break
+        else:
+            return inputs
+    elif not isinstance(inputs, Mapping):
+        return inputs
+    try:
+        return _plain_map(inputs, 0)
+    except UnreadableInputs:
+        raise
+    except Exception as error:  # noqa: BLE001 - the caller's own code
+        raise UnreadableInputs(f"the inputs cannot be read: {type(error).__name__}") from None
+
+
+def plain_value(value: Any) -> Any:
+    """One value, such as a response, with plain values in it."""
+    return value if type(value) in _SCALARS else plain_inputs({"value": value})["value"]
+
+
+def plain_answers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of the embedding program, its answers plain."""
+    return lambda *arguments: plain_value(function(*arguments))
+
+
+def _plain(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if depth > _DEPTH_MAX:
+        raise UnreadableInputs("the inputs are nested too deeply")
+    if kind is list and _SCALARS.issuperset(map(type, value)):
+        return value
+    for base, convert in _CONVERSIONS:
+        if isinstance(value, base):
+            return convert(value, depth + 1)
+    return value
+
+
+def _plain_map(value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
+    return {_plain(name, depth): _plain(item, depth) for name, item in value.items()}
+
+
+def _plain_list(value: list[Any], depth: int) -> list[Any]:
+    return [_plain(item, depth) for item in value]
+
+
+def _plain_tuple(value: tuple[Any, ...], depth: int) -> tuple[Any, ...]:
+    return tuple(_plain(item, depth) for item in value)
+
+
+def _plain_set(value: set[Any] | frozenset[Any], depth: int) -> frozenset[Any]:
+    return frozenset(_plain(item, depth) for item in value)
+
+
+def _plain_time(value: datetime, _: int) -> datetime:
+    """The time; with a zone of the caller's own making it is told in UTC."""
+    if type(value) is not datetime:
+        value = datetime.combine(value.date(), value.timetz())
+    return value if type(value.tzinfo) in _ZONES else value.astimezone(UTC)
+
+
+# By the base type. The methods of the base types are called, since a subclass may have put others in their place.
+_CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
+    (str, lambda value, _: str.__str__(value)),
+    (int, lambda value, _: int.__int__(value)),
+    (float, lambda value, _: float.__float__(value)),
+    (Decimal, lambda value, _: Decimal(value)),
+    (bytes, lambda value, _: b"".join((value,))),
+    (datetime, _plain_time),
+    (list, _plain_list),
+    (dict, _plain_map),
+    (tuple, _plain_tuple),
+    ((set, frozenset), _plain_set),
+)
