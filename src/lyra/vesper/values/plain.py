@@ -30,7 +30,7 @@ class UnreadableInputs(ValueError):
 def plain_inputs(inputs: Any) -> Any:
     """The inputs of an execution with plain names and values; what is no mapping is left to the paths to refuse."""
     if type(inputs) is dict:
-        for name, value in inputs.items():
+        for name, value in inputs.items():  # as `_has_scalars`, without a call
             if type(value) not in _SCALARS or type(name) is not str:
                 break
         else:
@@ -55,14 +55,24 @@ def plain_answers(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: plain_value(function(*arguments))
 
 
+def _has_scalars(values: dict[Any, Any]) -> bool:
+    """Whether a dict has plain names and plain values that hold no others."""
+    for name, value in values.items():  # noqa: SIM110 - a generator takes twice as long
+        if type(value) not in _SCALARS or type(name) is not str:
+            return False
+    return True
+
+
 def _plain(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
     if depth > _DEPTH_MAX:
         raise UnreadableInputs("the inputs are nested too deeply")
-    if kind is list and _SCALARS.issuperset(map(type, value)):
-        return value
+    if kind is dict:
+        return value if _has_scalars(value) else _plain_map(value, depth + 1)
+    if kind is list:
+        return _plain_list(value, depth + 1)
     for base, convert in _CONVERSIONS:
         if isinstance(value, base):
             return convert(value, depth + 1)
@@ -74,6 +84,8 @@ def _plain_map(value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
 
 
 def _plain_list(value: list[Any], depth: int) -> list[Any]:
+    if type(value) is list and _SCALARS.issuperset(map(type, value)):
+        return value
     return [_plain(item, depth) for item in value]
 
 
