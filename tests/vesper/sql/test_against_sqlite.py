@@ -1,4 +1,4 @@
-"""SQLite as the judge of the reader: of a text that both accept, SQLite touches no table that the reader did not name."""
+"""SQLite judges the reader: of a text that both accept, SQLite touches no table that the reader did not name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
 
 TABLES = ("users", "secrets", "lateral", "x", "window", "rows", "first")
-WORDS = """
+WORDS_TEXT = """
     SELECT FROM JOIN LEFT NATURAL ON USING WHERE IN NOT IS DISTINCT AS WITH RECURSIVE UNION ALL EXCEPT WINDOW OFFSET
     FETCH LIMIT VALUES LATERAL ONLY INDEXED BY EXISTS CASE WHEN THEN END OVER FILTER MATERIALIZED FOR REPLACE INTO TABLE
-    CROSS FULL OUTER LIKE AND OR users users secrets secrets "users" "secrets" [secrets] `secrets` main window rows first
-    x id a 1 't' '--' E'x' /**/ . , , ( ) ( ) = * + || count lower max ;
-""".split()  # noqa: SIM905 - a table of words is read more easily
+    CROSS FULL OUTER LIKE AND OR users users secrets secrets "users" "secrets" [secrets] `secrets` main window rows
+    first x id a 1 't' '--' E'x' /**/ . , , ( ) ( ) = * + || count lower max ;
+"""
+WORDS = WORDS_TEXT.split()
 FORMS = (
     "SELECT id FROM users {}",
     "SELECT {} FROM users",

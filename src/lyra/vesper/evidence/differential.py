@@ -71,16 +71,20 @@ class PathPair:
             first, second = first or python, second or direct
         self._program, self._first, self._second = program, first, second
         self._simulated = None if program.pure else simulator(program, seed)
+        self.ended = 0  # comparisons of the batch under way
 
     def differing(self, batch: Iterable[Mapping[str, Any]], contexts: Sequence[Execution]) -> Iterator[int]:
-        """The numbers of the inputs for which the paths differ; the contexts take turns."""
+        """The numbers of the inputs for which the paths differ; the contexts take turns. `ended` counts those that were
+        compared, for one who stops in the middle."""
         if self._simulated is not None:
             for number, inputs in enumerate(batch):
+                self.ended = number
                 if self.differences(inputs, contexts[number % len(contexts)]):
                     yield number
             return
         first, second = (_compiled(path, self._program) for path in (self._first, self._second))
         for number, (inputs, execution) in enumerate(zip(batch, cycle(contexts), strict=False)):
+            self.ended = number
             try:
                 if compare(first(inputs, execution), second(inputs, execution)):
                     yield number
@@ -170,7 +174,7 @@ def test(
     except KeyboardInterrupt:
         if not keep_interrupted:
             raise
-        compared = max(compared, divergences)  # the batch under way does not count, but for what it found
+        compared += pair.ended  # the comparison under way does not count
         is_interrupted = True
     seconds = clock.monotonic() - began
     kept = tuple(_shrunk(pair, inputs, execution, is_wanted=not is_interrupted) for inputs, execution in failing)
