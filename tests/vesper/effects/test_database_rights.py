@@ -70,9 +70,9 @@ def url(request, tmp_path):
         connection.close()
         return f"sqlite:///{path}"
     server = request.getfixturevalue("postgres_server")
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS orders, secrets, lyra_effects; DROP TABLE IF EXISTS users CASCADE")
-        connection.execute(TABLES)
+    with psycopg.connect(server.url, autocommit=True) as session:
+        session.execute("DROP TABLE IF EXISTS orders, secrets, lyra_effects; DROP TABLE IF EXISTS users CASCADE")
+        session.execute(TABLES)
     return server.url
 
 
@@ -82,8 +82,8 @@ def secrets_in(url: str) -> list[str]:
             rows = connection.execute("SELECT id FROM secrets").fetchall()
         connection.close()
     else:
-        with psycopg.connect(url) as connection:
-            rows = connection.execute("SELECT id FROM secrets").fetchall()
+        with psycopg.connect(url) as session:
+            rows = session.execute("SELECT id FROM secrets").fetchall()
     return [row[0] for row in rows]
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from lyra.vesper.check import effects, rules, steps
+from lyra.vesper.check import http_calls, rules, steps
 from lyra.vesper.check.semantics import NODE_TYPES
 from lyra.vesper.check.transforms import TRANSFORMS
 from lyra.vesper.nodes.loader import NODE_KEYS
@@ -50,7 +50,7 @@ _FIELD_KEYS: Final[dict[str, Schema]] = {
 _SETTINGS: Final[dict[str, Schema]] = {
     "transform": {"enum": list(TRANSFORMS)},
     "rounding": {"enum": list(steps._ROUNDINGS)},
-    "method": {"enum": [*effects._METHODS, *(method.lower() for method in effects._METHODS)]},
+    "method": {"enum": [*http_calls.METHODS, *(method.lower() for method in http_calls.METHODS)]},
     "then": _STEPS,
     "else": _STEPS,
     "steps": _STEPS,
