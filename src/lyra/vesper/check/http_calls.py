@@ -16,9 +16,9 @@ from lyra.vesper.ir.expressions import Constant, ListOf, TemplateText, TypedExpr
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
-__all__ = ["HttpLowering"]
+__all__ = ["METHODS", "HttpLowering"]
 
-_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
 
 class HttpLowering:
@@ -71,8 +71,8 @@ class HttpLowering:
         if setting is None:
             return "POST"
         method = str(setting.value).upper()
-        if method not in _METHODS:
-            self.state.error("unknown_word", f"`method` is one of {', '.join(_METHODS)}", setting.path, value=True)
+        if method not in METHODS:
+            self.state.error("unknown_word", f"`method` is one of {', '.join(METHODS)}", setting.path, value=True)
             return "POST"
         return method
 

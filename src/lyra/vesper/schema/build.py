@@ -50,7 +50,7 @@ _FIELD_KEYS: Final[dict[str, Schema]] = {
 _SETTINGS: Final[dict[str, Schema]] = {
     "transform": {"enum": list(TRANSFORMS)},
     "rounding": {"enum": list(steps._ROUNDINGS)},
-    "method": {"enum": [*http_calls._METHODS, *(method.lower() for method in http_calls._METHODS)]},
+    "method": {"enum": [*http_calls.METHODS, *(method.lower() for method in http_calls.METHODS)]},
     "then": _STEPS,
     "else": _STEPS,
     "steps": _STEPS,
