@@ -81,6 +81,7 @@ INSIDE = {
     *("AnswerTooLarge", "PatternTooLarge", "StopLookahead"),
     *("Again", "NotEarly", "TooManySteps", "Unsupported", "_PassOnError"),
     # of nodes: a failure of theirs leaves as an outcome
+    *("UnreadableInputs", "SqlRefused"),
     *("DeclaredError", "EffectError", "EffectFailure", "FailedAct", "HttpFailure", "Misfit"),
     *("Mismatch", "NodeError", "NotSupplied", "UndefinedName", "Unjudged", "Unverifiable"),
     *("_Answered", "_EffectFailed", "_Refused", "_Returned", "_TooLong"),
