@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.errors import ConfigError
+from lyra.cli.provider_addresses import provider_addresses
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
@@ -43,13 +43,7 @@ def node_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def remember_node_options(invocation: Invocation, database: str | None, providers: Iterable[str]) -> None:
     """Check the options of this command, and keep them for `node_host`."""
-    addresses: dict[str, str] = {}
-    for pair in providers:
-        name, equals, url = pair.partition("=")
-        if not equals or not name or "://" not in url:
-            raise ConfigError(f"{pair!r} is no NAME=URL", key="--provider")
-        addresses[name] = url
-    invocation.node_options = {"database": database, "providers": addresses}
+    invocation.node_options = {"database": database, "providers": provider_addresses(providers)}
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lyra.cli.provider_addresses import provider_addresses
 from lyra.core.clock import SystemClock
-from lyra.errors import ConfigError, Conflict
+from lyra.errors import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,16 +58,10 @@ def runtime_of(
 ) -> Runtime:
     from lyra.vesper.runtime.runtime import Runtime
 
-    addresses: dict[str, str] = {}
-    for pair in providers:
-        name, equals, url = pair.partition("=")
-        if not equals or not name or "://" not in url:
-            raise ConfigError(f"{pair!r} is no NAME=URL", key="--provider")
-        addresses[name] = url
     return Runtime(
         store_of(invocation),
         database=database,
-        providers=addresses,
+        providers=provider_addresses(providers),
         grant=list(grants) or None,
         results=invocation.config.vesper.results.reveal(),
         **more,
