@@ -1,0 +1,8 @@
+"""Sage: the code agent. Sessions that last, undo, slash commands, extensions, and their faces: terminal, print, ACP, SDK.
+
+An agent of `lyra.agents` with the built-in tools does the work; this part keeps its sessions and shows them.
+
+    terminal | print | acp | sdk  >  agent  >  commands  >  session | project | extensions
+
+Start with `agent.live`: one session that is open.
+"""
