@@ -4,8 +4,8 @@
         outcome = await run.ask("Fix the failing test", tell=print)
 
 `tell` is called with every event as a plain mapping, in this order: `system` once, then `text_delta`, `thinking_delta`,
-`tool_start`, `tool_end`, `usage`, `interrupt` and `error` as they come, and `result` at the end. A call that no rule
-allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of its own
+`tool_start`, `tool_end`, `usage`, `interrupt`, `notice` and `error` as they come, and `result` at the end. A call that
+no rule allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of its own
 kernel, and all that it started ends with it.
 
 `setup` puts together what the agent may touch. Next: `lyra.cli.commands.agent`, which prints the events.
@@ -13,17 +13,19 @@ kernel, and all that it started ends with it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
 from lyra._version import __version__
 from lyra.agents.agent import Agent
+from lyra.agents.declaration.hooks import AgentHooks
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
@@ -39,6 +41,9 @@ from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, Sand
 from lyra.kernel.kernel import Kernel
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.tools.source import ToolSource
+
+if TYPE_CHECKING:
+    from lyra.agents.headless.session_hooks import SessionHooks
 
 __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]
 
@@ -71,6 +76,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names
     audit_level: str | None = None  # None: as the configuration says
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
+    hooks: AgentHooks | None = None  # of the agent and the session; those of the configuration are not added here
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property
@@ -101,6 +107,7 @@ class Headless:
         "_stack",
         "agent",
         "config",
+        "hooks",
         "kernel",
         "options",
         "process",
@@ -117,6 +124,7 @@ class Headless:
         self.agent = _agent(self.session_id, options, self.config, self.setup)
         self.kernel = Kernel.from_config(self.config, store=options.store, programs=[self.agent])
         self.process: AgentProcess | None = None
+        self.hooks = None if options.hooks is None else _session_hooks(options.hooks, self)
         self._metrics = Metrics()
         self._began_s = 0.0
         self._stack = contextlib.AsyncExitStack()
@@ -130,14 +138,23 @@ class Headless:
             stack.callback(self.kernel.on_event(self._regrant, kinds=("tools.changed",)))
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
+            if self.hooks is not None:
+                await self._begin_hooks(self.hooks, stack)
             self._stack = stack.pop_all()
         return self
+
+    async def _begin_hooks(self, hooks: SessionHooks, stack: contextlib.AsyncExitStack) -> None:
+        if self.options.attended:  # without a person a question is cancelled at once
+            stack.callback(hooks.listen())
+        await hooks.start("new", model=str(self.agent.model))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         async with self._stack:
             assert self.process is not None
+            if self.hooks is not None and self.kernel.open:
+                await self.hooks.end(_end_of(error))
             if self.process.alive and self.kernel.open:
                 await self.process.stop()
 
@@ -201,6 +218,10 @@ class Headless:
             task = f"{task}\n\n{beside}"
         self._began_s = self.kernel.clock.monotonic()
         await say(await self.opening())
+        if self.hooks is not None:
+            context = self.hooks.take_context()
+            task = f"{task}\n\n{context}" if context else task
+            await self._tell_notices(say)
         text, error, value = "", None, None
         stream = self.process.stream(task, events=True)
         try:
@@ -215,6 +236,7 @@ class Headless:
             value = await stream
         except LyraError as failure:
             error = self._limit(failure)
+        await self._tell_notices(say)
         if error is not None:
             await say(error_line(error))
         result = self.result("success" if error is None else status_of(error), text)
@@ -224,6 +246,10 @@ class Headless:
             result["cut_off"] = value.status
         await say(result)
         return HeadlessOutcome(result, error)
+
+    async def _tell_notices(self, say: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        for notice in self.hooks.take_notices() if self.hooks is not None else ():
+            await say(notice.to_data())
 
     def _limit(self, failure: LyraError) -> LyraError:
         """Report an agent that used up its turns as a limit of this run."""
@@ -264,6 +290,19 @@ class Headless:
             metrics=self._metrics,
             duration_s=self.kernel.clock.monotonic() - self._began_s if self._began_s else 0.0,
         )
+
+
+def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
+    from lyra.agents.headless.session_hooks import SessionHooks  # most runs have no hooks
+
+    return SessionHooks(hooks, run.kernel, run.session_id)
+
+
+def _end_of(error: BaseException | None) -> str:
+    """The reason of a session's end, for its hooks."""
+    if error is None:
+        return "exit"
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
 
 
 def _check_log(path: str, folder: str) -> None:
@@ -307,6 +346,7 @@ def _agent(name: str, options: HeadlessOptions, config: Config, setup: HeadlessS
         tools=setup.tools,
         permissions=setup.permissions,
         memory=setup.memory,
+        hooks=options.hooks,
         max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
         max_tokens=_ANSWER_TOKENS_MAX,
         output=options.output,

@@ -1,6 +1,7 @@
 """The events of an agent's answer, for its caller: typed, and the same on every surface.
 
-    text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · error · restart · done
+    text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · notice · error · restart ·
+    done
 
 `type` is the word for the event; `to_data` gives the plain mapping for JSON lines.
 """
@@ -17,6 +18,7 @@ __all__ = [
     "AnswerFailed",
     "AnyEvent",
     "Interrupted",
+    "Notice",
     "Restart",
     "Text",
     "Thinking",
@@ -112,6 +114,15 @@ class Interrupted(AgentEvent, frozen=True):
     message: str = ""  # why it is asked, and what an answer would do
 
 
+class Notice(AgentEvent, frozen=True):
+    """Words for the user from a hook: `info` is its message, `warning` that it failed, `status` what it does now."""
+
+    type: ClassVar[Literal["notice"]] = "notice"
+
+    text: str
+    level: Literal["info", "warning", "status"] = "info"
+
+
 class AnswerFailed(AgentEvent, frozen=True):
     type: ClassVar[Literal["error"]] = "error"
 
@@ -145,6 +156,7 @@ AnyEvent: TypeAlias = (
     | ToolEnded
     | UsageTold
     | Interrupted
+    | Notice
     | AnswerFailed
     | Restart
     | AnswerDone

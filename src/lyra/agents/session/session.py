@@ -22,6 +22,7 @@ from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.declaration.hooks import AgentHooks
     from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.spans import TraceSpan
     from lyra.core.effect import Effect
@@ -114,6 +115,7 @@ class AgentSession:
         "conversation",
         "durable",
         "execution",
+        "hooks",
         "judged",
         "ledger",
         "marks",
@@ -125,6 +127,7 @@ class AgentSession:
         "pid",
         "replayed",
         "sink",
+        "subagent_type",
         "tool_effects",
         "tools",
         "trace_id",
@@ -168,6 +171,8 @@ class AgentSession:
         self.marks: Taint | None = None  # which processes have read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
+        self.hooks: AgentHooks | None = agent.hooks  # its own, or those of the agent that asks
+        self.subagent_type = ""  # what hooks call it, where it works for another agent
         self.wary = False  # its caller is wary, so what this one reads has to taint
         self.judged = False  # tainted when the model made the calls that are under way
 

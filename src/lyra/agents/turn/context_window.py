@@ -60,12 +60,16 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
     decision = journaled_choice(process, "context", lambda: _decide(turn, policy, overflow=overflow))
     if decision is None:
         return False
+    if turn.has_hooks and not await _hooks_let_it_move(turn):
+        return False
     start, _, head = decision.partition(" ")
     window = Window(int(start), int(head) if head else None, session.window.summary)
     if policy.kind == "compact":
         summary = await _summary(turn, policy, window)
         if summary is None:
             return False
+        if turn.has_hooks:
+            summary = await _with_context(turn, summary)
         window = msgspec.structs.replace(window, summary=summary)
     elif policy.kind == "window":
         window = msgspec.structs.replace(window, summary="")
@@ -79,6 +83,20 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         runtime.kernel.publish(process.pid, "context.cut", data)
     session.move_window(window)
     return True
+
+
+async def _hooks_let_it_move(turn: Turn) -> bool:
+    from lyra.agents.turn.hook_points import may_cut
+
+    return await may_cut(turn, "auto")
+
+
+async def _with_context(turn: Turn, summary: str) -> str:
+    """The summary, and what hooks add for the model after it; both are sent until the next summary."""
+    from lyra.agents.turn.hook_points import context_after_cut
+
+    context = await context_after_cut(turn)
+    return f"{summary}\n\n{context}" if context else summary
 
 
 def _slide(session: AgentSession, policy: ContextPolicy) -> bool:
