@@ -5,8 +5,8 @@
 
 `tell` is called with every event as a plain mapping, in this order: `system` once, then `text_delta`, `thinking_delta`,
 `tool_start`, `tool_end`, `usage`, `interrupt`, `notice` and `error` as they come, and `result` at the end. A call that
-no rule allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of its own
-kernel, and all that it started ends with it.
+no rule allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of
+its own kernel, and all that it started ends with it.
 
 `setup` puts together what the agent may touch. Next: `lyra.cli.commands.agent`, which prints the events.
 """

@@ -1,8 +1,8 @@
 """SessionHooks: the hooks of a session outside its turns: SessionStart, SessionEnd and Notification.
 
 A program that keeps a session calls `start` and `end`, and `notify` where the user is waited for; `listen` does that
-for questions. What hooks add at the start waits in `take_context` until the next message takes it along, and so becomes a
-part of the journaled conversation. Nothing of this is in a process: nothing is repeated or decided by a replay.
+for questions. What hooks add at the start waits in `take_context` until the next message takes it along, and so becomes
+a part of the journaled conversation. Nothing of this is in a process: nothing is repeated or decided by a replay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.agents.declaration.hooks import AgentHooks, HookOutcome
-from lyra.agents.session.events import Notice
+from lyra.agents.session.events import HookNotice
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.hook_points import safe_outcome
 from lyra.core.event import Event
@@ -32,7 +32,7 @@ class SessionHooks:
         self._kernel = kernel
         self.session_id = session_id
         self._context: list[str] = []
-        self._notices: list[Notice] = []
+        self._notices: list[HookNotice] = []
 
     async def start(self, source: str, *, model: str) -> None:
         """A session begins (`new`), goes on after a restart (`resume`), or has an empty conversation (`clear`)."""
@@ -48,7 +48,7 @@ class SessionHooks:
             async with asyncio.timeout(_END_S):
                 await self._run("SessionEnd", {"reason": reason})
         except TimeoutError:
-            self._notices.append(Notice(f"the hooks for SessionEnd took longer than {_END_S:g} s", "warning"))
+            self._notices.append(HookNotice(f"the hooks for SessionEnd took longer than {_END_S:g} s", "warning"))
 
     def notify(self, kind: str, message: str) -> None:
         """Tell hooks that the user is waited for, in a task of the kernel: `question` or `idle`."""
@@ -68,7 +68,7 @@ class SessionHooks:
         context, self._context = "\n\n".join(self._context), []
         return context
 
-    def take_notices(self) -> list[Notice]:
+    def take_notices(self) -> list[HookNotice]:
         """What hooks have said to the user since the last call."""
         notices, self._notices = self._notices[-_NOTICES_MAX:], []
         return notices
@@ -79,6 +79,6 @@ class SessionHooks:
         if self._hooks.status_for(event, data) is None:
             return None
         outcome = safe_outcome(runtime, await self._hooks.run(event, data))
-        self._notices += [Notice(text) for text in outcome.messages]
-        self._notices += [Notice(text, "warning") for text in outcome.warnings]
+        self._notices += [HookNotice(text) for text in outcome.messages]
+        self._notices += [HookNotice(text, "warning") for text in outcome.warnings]
         return outcome

@@ -18,7 +18,7 @@ __all__ = [
     "AnswerFailed",
     "AnyEvent",
     "Interrupted",
-    "Notice",
+    "HookNotice",
     "Restart",
     "Text",
     "Thinking",
@@ -114,7 +114,7 @@ class Interrupted(AgentEvent, frozen=True):
     message: str = ""  # why it is asked, and what an answer would do
 
 
-class Notice(AgentEvent, frozen=True):
+class HookNotice(AgentEvent, frozen=True):
     """Words for the user from a hook: `info` is its message, `warning` that it failed, `status` what it does now."""
 
     type: ClassVar[Literal["notice"]] = "notice"
@@ -156,7 +156,7 @@ AnyEvent: TypeAlias = (
     | ToolEnded
     | UsageTold
     | Interrupted
-    | Notice
+    | HookNotice
     | AnswerFailed
     | Restart
     | AnswerDone

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.hooks import AgentHooks, HookOutcome
-from lyra.agents.session.events import Notice
+from lyra.agents.session.events import HookNotice
 from lyra.agents.turn.approval import arguments_as_json, caller_sink
 from lyra.core.effect import Effect
 from lyra.core.hook_events import HOOK_EVENTS
@@ -84,7 +84,7 @@ async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | 
     replayed = entry is not None and entry.done
     sink = turn.sink or caller_sink(turn.runtime, process)
     if status and sink is not None and not replayed:
-        sink.put(Notice(turn.runtime.clean(status), "status"))
+        sink.put(HookNotice(turn.runtime.clean(status), "status"))
     use = HookUse(turn.runtime, session.hooks, event, data)
     outcome = msgspec.convert(await turn.ctx.do(_EFFECTS[event], use), HookOutcome)
     if not replayed:
@@ -157,9 +157,9 @@ def _tell(sink: Sink | None, outcome: HookOutcome) -> None:
             _log.warning("%s", text)
         return
     for text in outcome.messages:
-        sink.put(Notice(text))
+        sink.put(HookNotice(text))
     for text in outcome.warnings:
-        sink.put(Notice(text, "warning"))
+        sink.put(HookNotice(text, "warning"))
 
 
 # ---------------------------------------------------------------------- a message

@@ -1,0 +1,4 @@
+"""Extensions of Sage: hooks, which run at moments of a session.
+
+Start with `hooks`. What a project brings counts once its content is trusted.
+"""
