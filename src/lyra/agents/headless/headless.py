@@ -63,6 +63,7 @@ __all__ = [
 TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
 _ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 _NO_PERSON: Final = "no person is there to be asked"
+_REPLAY_S: Final = 60.0  # for a conversation to be read back
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
@@ -164,6 +165,7 @@ class Headless:
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
             self._stop_unfinished()
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
+            await self._caught_up()
             self._stack = stack.pop_all()
         return self
 
@@ -184,6 +186,16 @@ class Headless:
         self.unfinished = unfinished_turn(self.kernel, self.session_id)
         if self.unfinished is not None:
             withdraw(self.kernel, self.session_id, self.unfinished)
+
+    async def _caught_up(self) -> None:
+        """Wait until a process of an earlier run has its conversation again. What it waits for then is a message."""
+        assert self.process is not None
+        process = self.kernel.processes.get(self.session_id)
+        deadline_s = self.kernel.clock.monotonic() + _REPLAY_S
+        while self.options.session and process is not None and process.replay is not None and process.exit is None:
+            if self.kernel.clock.monotonic() > deadline_s:
+                return
+            await asyncio.sleep(0)
 
     def _audit(self) -> None:
         for path in self._logs():
