@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from lyra.sage.terminal.diff_view import diff_lines
-from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.markdown_view import markdown_lines
-from lyra.sage.terminal.safe_text import exact, shown, shown_lines
-from lyra.sage.terminal.styled_lines import MARGIN, Line, clip_text, indented, wrap_text
 from prompt_toolkit.utils import get_cwidth
+
+from lyra.sage.terminal.facts import TerminalFacts
+from lyra.sage.terminal.text.diff_view import diff_lines
+from lyra.sage.terminal.text.markdown_view import markdown_lines
+from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, indented, wrap_text
 
 __all__ = ["ShownResult", "block_lines", "run_slash_command"]
 
@@ -72,7 +73,9 @@ def _table(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[
     columns = max([len(titles), *map(len, rows)], default=0)
     cells = [row + [""] * (columns - len(row)) for row in ([titles] if titles else []) + rows]
     widths = [max(get_cwidth(row[index]) for row in cells) for index in range(columns)] if cells else []
-    numbers = [all(_is_number(row[index]) for row in rows if index < len(row)) and bool(rows) for index in range(columns)]
+    numbers = [
+        all(_is_number(row[index]) for row in rows if index < len(row)) and bool(rows) for index in range(columns)
+    ]
     lines: list[Line] = []
     for number, row in enumerate(cells):
         texts = [_cell(text, size, right) for text, size, right in zip(row, widths, numbers, strict=True)]
@@ -103,7 +106,9 @@ def _bars(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Li
         bar = facts.marks.bar * filled + " " * (room - filled)
         words = shown(str(row[2])) if len(row) > 2 else f"{value:g}"
         head = f"{' ' * MARGIN}{name}{' ' * (names - get_cwidth(name))}  "
-        lines.append([("", head), ("spinner", bar), ("faint", clip_text(f"  {words}", max(8, width - get_cwidth(head) - room)))])
+        lines.append(
+            [("", head), ("spinner", bar), ("faint", clip_text(f"  {words}", max(8, width - get_cwidth(head) - room)))]
+        )
     return lines
 
 

@@ -16,18 +16,18 @@ from typing import Any, Final
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
-from lyra.sage.terminal.attachments import prompt_of
 from lyra.sage.terminal.commands_view import run_slash_command
 from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Paper, Sheet
-from lyra.sage.terminal.question import Decision, TerminalQuestion
-from lyra.sage.terminal.question_view import about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions import Questions
-from lyra.sage.terminal.safe_text import shown
+from lyra.sage.terminal.prompt.attachments import prompt_of
+from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
+from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
+from lyra.sage.terminal.questions.queue import Questions
 from lyra.sage.terminal.shell_view import ShellView
 from lyra.sage.terminal.shown_session import ShownSession
-from lyra.sage.terminal.styled_lines import MARGIN, Line
+from lyra.sage.terminal.text.safe_text import shown
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line
 from lyra.sage.terminal.turn_view import TurnView
 
 __all__ = ["Conversation", "Submission"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.errors import LyraError
-from lyra.sage.terminal.diff_view import diff_lines
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.folds import Fold
-from lyra.sage.terminal.safe_text import shown, shown_lines
-from lyra.sage.terminal.styled_lines import MARGIN, Line, indented, wrap_text
+from lyra.sage.terminal.text.diff_view import diff_lines
+from lyra.sage.terminal.text.safe_text import shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indented, wrap_text
 
 __all__ = ["error_lines", "expanded_lines", "note_lines", "prompt_lines"]
 

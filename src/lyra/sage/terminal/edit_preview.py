@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lyra.sage.terminal.diff_view import diff_of
+from lyra.sage.terminal.text.diff_view import diff_of
 
 __all__ = ["edit_preview"]
 

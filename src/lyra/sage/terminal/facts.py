@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TextIO
 
-from lyra.sage.terminal.theme import ASCII_MARKS, MARKS, Marks
+from lyra.sage.terminal.text.theme import ASCII_MARKS, MARKS, Marks
 
 __all__ = ["COLUMNS_MAX", "TerminalFacts"]
 

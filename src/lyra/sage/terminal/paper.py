@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.styled_lines import Line
+from lyra.sage.terminal.text.styled_lines import Line
 
 __all__ = ["Paper", "Sheet"]
 

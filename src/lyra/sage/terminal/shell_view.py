@@ -7,9 +7,9 @@ from typing import Final
 from lyra.sage.terminal.echo import note_lines
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
-from lyra.sage.terminal.safe_text import shown_lines
 from lyra.sage.terminal.shell_command import ShellCommand, ShellOutcome
-from lyra.sage.terminal.styled_lines import MARGIN, Line, clip, indented, wrap_text
+from lyra.sage.terminal.text.safe_text import shown_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, wrap_text
 
 __all__ = ["ShellView"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from lyra.sage.terminal.safe_text import exact
-from lyra.sage.terminal.styled_lines import Line, clip, width_of
-from lyra.sage.terminal.theme import Marks
+from lyra.sage.terminal.text.safe_text import exact
+from lyra.sage.terminal.text.styled_lines import Line, clip, width_of
+from lyra.sage.terminal.text.theme import Marks
 
 __all__ = ["Status", "status_line"]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.terminal.safe_text import exact, shown, shown_lines
+from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
 
 __all__ = ["CallWords", "describe", "figures_of", "main_argument", "output_text", "seconds_text"]
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lyra.core.clock import Clock
-from lyra.sage.terminal.diff_view import count_changes, diff_lines
 from lyra.sage.terminal.edit_preview import edit_preview
 from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.markdown_stream import MarkdownStream
-from lyra.sage.terminal.markdown_view import markdown_lines
 from lyra.sage.terminal.paper import Sheet
 from lyra.sage.terminal.running_call import RunningCall
-from lyra.sage.terminal.safe_text import shown, shown_lines
-from lyra.sage.terminal.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, wrap, wrap_text
+from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
+from lyra.sage.terminal.text.markdown_stream import MarkdownStream
+from lyra.sage.terminal.text.markdown_view import markdown_lines
+from lyra.sage.terminal.text.safe_text import shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, wrap, wrap_text
 from lyra.sage.terminal.tool_lines import describe, figures_of, output_text, seconds_text
 
 __all__ = ["TurnView"]
@@ -267,5 +267,7 @@ class TurnView:
             return [[("", f"{' ' * (MARGIN + 2)}{text[: width - 2]}")] for text in code]
         if len(tail) <= _TAIL_RENDERED_CHARS_MAX:
             return indented(markdown_lines(tail, width, colour=self._facts.colour), MARGIN)
-        rows = [text for part in shown(tail[-4 * _TAIL_RENDERED_CHARS_MAX :]).split("\n") for text in wrap_text(part, width)]
+        rows = [
+            text for part in shown(tail[-4 * _TAIL_RENDERED_CHARS_MAX :]).split("\n") for text in wrap_text(part, width)
+        ]
         return indented([[("", text)] for text in rows[-_TAIL_ROWS_MAX:]], MARGIN)

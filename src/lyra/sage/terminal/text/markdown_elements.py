@@ -16,15 +16,17 @@ __all__ = ["PlainMarkdown"]
 
 
 class _LeftHeading(Heading):
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:  # noqa: ARG002
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
         yield self.text
 
 
 class _BareCode(CodeBlock):
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:  # noqa: ARG002
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
-        yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, padding=(0, 0, 0, 2), background_color="default")
+        yield Syntax(
+            code, self.lexer_name, theme=self.theme, word_wrap=True, padding=(0, 0, 0, 2), background_color="default"
+        )
 
 
 class _OpenTable(TableElement):

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lyra.sage.terminal.safe_text import exact
-from lyra.sage.terminal.styled_lines import OBJECT_COLUMN, Line, wrap
-from lyra.sage.terminal.theme import Marks
+from lyra.sage.terminal.text.safe_text import exact
+from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line, wrap
+from lyra.sage.terminal.text.theme import Marks
 
 __all__ = ["DiffCount", "count_changes", "diff_lines", "diff_of", "read_hunks"]
 

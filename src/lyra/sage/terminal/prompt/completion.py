@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from lyra.sage.terminal.file_names import FileNames
-from lyra.sage.terminal.safe_text import exact
+from lyra.sage.terminal.prompt.file_names import FileNames
+from lyra.sage.terminal.text.safe_text import exact
 
 __all__ = ["CommandName", "PromptCompleter"]
 
@@ -34,12 +34,14 @@ class PromptCompleter(Completer):
         self._files = files
         self._commands = commands
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
         """Unused: all completions are asynchronous."""
         return ()
 
     async def get_completions_async(
-        self, document: Document, complete_event: CompleteEvent
+        self,
+        document: Document,
+        complete_event: CompleteEvent,  # noqa: ARG002 - as the class above has it
     ) -> AsyncGenerator[Completion, None]:
         before = document.text_before_cursor
         command = _COMMAND.fullmatch(before)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from lyra.errors import ConfigError
-from lyra.sage.terminal.safe_text import exact
+from lyra.sage.terminal.text.safe_text import exact
 
 __all__ = ["Pastes", "Prompt", "prompt_of"]
 

@@ -1,4 +1,4 @@
-"""A complete block of Markdown as styled lines, with highlighted code. rich does the layout; it is imported at first use.
+"""A complete block of Markdown as styled lines, with highlighted code; rich does the layout, imported at first use.
 
 Links show their address as text (the terminal gets no hyperlinks), HTML is shown as it is written, and code uses the
 terminal's own colours. Where rich fails on a text, the text is shown as it is.
@@ -10,8 +10,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.sage.terminal.safe_text import shown
-from lyra.sage.terminal.styled_lines import Line, wrap_text
+from lyra.sage.terminal.text.safe_text import shown
+from lyra.sage.terminal.text.styled_lines import Line, wrap_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,7 +129,7 @@ def _parser() -> Any:
 
 
 def _document(text: str, *, colour: bool) -> Any:
-    from lyra.sage.terminal.markdown_elements import PlainMarkdown
+    from lyra.sage.terminal.text.markdown_elements import PlainMarkdown
 
     document = PlainMarkdown("", code_theme="ansi_dark" if colour else "bw", hyperlinks=False)
     document.parsed = _parser().parse(text)

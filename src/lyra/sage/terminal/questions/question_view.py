@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.sage.terminal.diff_view import count_changes, diff_lines
 from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.question import TerminalQuestion
-from lyra.sage.terminal.safe_text import exact_lines
-from lyra.sage.terminal.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, width_of, wrap, wrap_text
-from lyra.sage.terminal.theme import Marks
+from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
+from lyra.sage.terminal.text.safe_text import exact_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, width_of, wrap, wrap_text
+from lyra.sage.terminal.text.theme import Marks
 from lyra.sage.terminal.tool_lines import describe
 
 __all__ = ["about_lines", "key_lines", "why_lines"]

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.terminal.safe_text import exact, exact_lines, shown
+from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
 from lyra.sage.terminal.tool_lines import main_argument
 
 __all__ = ["Choice", "Decision", "TerminalQuestion", "rule_in_words"]
@@ -111,7 +111,7 @@ class TerminalQuestion:
     def title(self) -> str:
         """The sentence in front of the keys."""
         if self.is_permission:
-            return f"Allow {_WHAT.get(self.tool, self.tool and f'this call of {exact(self.tool)}' or 'this')}?"
+            return f"Allow {_WHAT.get(self.tool, (self.tool and f'this call of {exact(self.tool)}') or 'this')}?"
         if self.is_doubt:
             return "It is not known whether this was done. What now?"
         return ""
@@ -162,7 +162,7 @@ class TerminalQuestion:
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 
     def press(self, key: str) -> Decision | str | None:
-        """The meaning of a key: a Decision; `why`, where an explanation is asked for; `text`, where the prompt is for an
+        """The meaning of a key: a Decision; `why`, where an explanation is asked for; `text`, where the prompt takes an
         answer from now on; None for a key without a meaning."""
         if key not in {choice.key for choice in self.choices}:
             return None

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from lyra.core.clock import Clock
-from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.questions.question import TerminalQuestion
 
 __all__ = ["Questions"]
 
