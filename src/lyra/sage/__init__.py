@@ -1,4 +1,4 @@
-"""Sage: the code agent. Sessions that last, undo, slash commands, extensions, and their faces: terminal, print, ACP, SDK.
+"""Sage, the code agent: sessions that last, undo, slash commands, extensions; faces: terminal, print, ACP, SDK.
 
 An agent of `lyra.agents` with the built-in tools does the work; this part keeps its sessions and shows them.
 

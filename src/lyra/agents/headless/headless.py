@@ -13,22 +13,24 @@ kernel, and all that it started ends with it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
 from lyra._version import __version__
 from lyra.agents.agent import Agent
+from lyra.agents.declaration.content import Content
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
-from lyra.agents.session.replies import Reply
+from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
 from lyra.core.checking.check import whole
@@ -36,9 +38,15 @@ from lyra.core.event import Event
 from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
+from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.seams import Seams
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.tools.source import ToolSource
+from lyra.tools.wrapped import Middleware
+
+if TYPE_CHECKING:
+    from lyra.agents.turn.unfinished import UnfinishedTurn
 
 __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]
 
@@ -70,7 +78,10 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: str = "memory"
     audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names
     audit_level: str | None = None  # None: as the configuration says
+    # The name of a session: a later run with it on the same store goes on with its conversation.
+    session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
+    layers: tuple[Middleware, ...] = ()  # around every tool, the first outermost
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property
@@ -97,8 +108,11 @@ class Headless:
 
     __slots__ = (
         "_began_s",
+        "_failure",
+        "_is_stopped",
         "_metrics",
         "_stack",
+        "_stream",
         "agent",
         "config",
         "kernel",
@@ -106,17 +120,26 @@ class Headless:
         "process",
         "session_id",
         "setup",
+        "unfinished",
     )
 
-    def __init__(self, options: HeadlessOptions, config: Config | None = None) -> None:
+    def __init__(
+        self, options: HeadlessOptions, config: Config | None = None, *, states: tuple[State, ...] = ()
+    ) -> None:
+        """`states` keep facts of the layers above in the kernel's store."""
         self.options = options
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.setup: HeadlessSetup = setup_of(options, logs=self._logs())
         # The agent has this name too: sessions of earlier runs in the same store have other names, and are not resumed.
-        self.session_id = f"session-{Entropy().text(12)}"
+        self.session_id = options.session or f"session-{Entropy().text(12)}"
         self.agent = _agent(self.session_id, options, self.config, self.setup)
-        self.kernel = Kernel.from_config(self.config, store=options.store, programs=[self.agent])
+        # The program becomes known when the process is spawned: what an earlier run left unfinished is read before.
+        self.kernel = Kernel.from_config(self.config, store=options.store, seams=Seams(states=states))
         self.process: AgentProcess | None = None
+        self.unfinished: UnfinishedTurn | None = None  # of an earlier run, which was cut off in the middle
+        self._stream: Stream[Any, Any] | None = None
+        self._is_stopped = False
+        self._failure: LyraError | None = None
         self._metrics = Metrics()
         self._began_s = 0.0
         self._stack = contextlib.AsyncExitStack()
@@ -129,6 +152,7 @@ class Headless:
                 stack.callback(self.kernel.on_event(self._on_question, kinds=("interrupt.created",)))
             stack.callback(self.kernel.on_event(self._regrant, kinds=("tools.changed",)))
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
+            self._stop_unfinished()
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
             self._stack = stack.pop_all()
         return self
@@ -138,8 +162,18 @@ class Headless:
     ) -> None:
         async with self._stack:
             assert self.process is not None
-            if self.process.alive and self.kernel.open:
+            if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
+
+    def _stop_unfinished(self) -> None:
+        """A turn that an earlier run was in is not gone on with: the person who comes back says what comes next."""
+        if not self.options.session or self.session_id not in self.kernel.processes:
+            return
+        from lyra.agents.turn.unfinished import unfinished_turn, withdraw
+
+        self.unfinished = unfinished_turn(self.kernel, self.session_id)
+        if self.unfinished is not None:
+            withdraw(self.kernel, self.session_id, self.unfinished)
 
     def _audit(self) -> None:
         for path in self._logs():
@@ -189,20 +223,29 @@ class Headless:
 
     # ------------------------------------------------------------------ asking
 
-    async def ask(self, task: str, tell: Tell | None = None, *, beside: str = "") -> HeadlessOutcome:
+    async def ask(self, task: Content, tell: Tell | None = None, *, beside: str = "") -> HeadlessOutcome:
         """Put a task to the agent. An error of the run is in the outcome, not raised.
 
         `beside` is text to work on, which may come from outside: it taints the process like a file that it reads.
         """
-        assert self.process is not None
         say = _awaiting(tell or _ignore)
+        line: dict[str, Any] = {}
+        await say(await self.opening())
+        async with contextlib.aclosing(self.lines(task, beside=beside)) as lines:
+            async for line in lines:
+                await say(line)
+        return HeadlessOutcome(line, self._failure)
+
+    async def lines(self, task: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
+        """What happens while the agent works on a task, one mapping a line; the last one is the `result`."""
+        assert self.process is not None
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
-            task = f"{task}\n\n{beside}"
+            task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_listed(task), beside]
         self._began_s = self.kernel.clock.monotonic()
-        await say(await self.opening())
-        text, error, value = "", None, None
-        stream = self.process.stream(task, events=True)
+        self._is_stopped, self._failure = False, None
+        text, value = "", None
+        stream = self._stream = self.process.stream(task, events=True)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
@@ -211,19 +254,36 @@ class Headless:
                         text = event.text
                     line = _line(event)
                     if line is not None:
-                        await say(line)
+                        yield line
             value = await stream
         except LyraError as failure:
-            error = self._limit(failure)
-        if error is not None:
-            await say(error_line(error))
-        result = self.result("success" if error is None else status_of(error), text)
-        if error is None and self.options.output is not None:
+            self._failure = self._limit(failure)
+        except asyncio.CancelledError:
+            if not self._is_stopped:
+                raise
+        finally:
+            self._stream = None
+        if self._failure is not None:
+            yield error_line(self._failure)
+        yield self._last_line(text, value)
+
+    def stop(self) -> bool:
+        """Stop the task that is under way: its `lines` end with the status `interrupted`. False where there is none."""
+        stream = self._stream
+        if stream is None or stream.pending is None:
+            return False
+        self._is_stopped = True
+        return stream.pending.cancel()
+
+    def _last_line(self, text: str, value: Any) -> dict[str, Any]:
+        error = self._failure
+        status = "interrupted" if self._is_stopped else "success" if error is None else status_of(error)
+        result = self.result(status, text)
+        if status == "success" and self.options.output is not None:
             result["output"] = msgspec.to_builtins(value)
         if isinstance(value, Reply) and value.status != "success":  # an answer that was cut off
             result["cut_off"] = value.status
-        await say(result)
-        return HeadlessOutcome(result, error)
+        return result
 
     def _limit(self, failure: LyraError) -> LyraError:
         """Report an agent that used up its turns as a limit of this run."""
@@ -274,6 +334,10 @@ def _check_log(path: str, folder: str) -> None:
         raise ConfigError(
             f"the audit log {path} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"
         )
+
+
+def _listed(task: Content) -> list[Any]:
+    return list(task) if isinstance(task, (list, tuple)) else [task]
 
 
 def _ignore(_line: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ raises an error if the agent fails; an answer is never an error in disguise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, Literal, overload
 
 from lyra.agents.declaration.content import Content, content_of
@@ -24,7 +24,7 @@ from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.time_won import time_won, wait_for_limits
 from lyra.core.budgets.budget import Limits
-from lyra.core.checking.check import real
+from lyra.core.checking.check import real, whole
 from lyra.core.message import Message
 from lyra.core.naming import named
 from lyra.core.tool import caller
@@ -141,6 +141,20 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
             return pending
 
         return Stream(start, events=events)
+
+    async def revise(self, keep: int, add: Iterable[Message] = ()) -> None:
+        """Keep the first `keep` messages of the conversation and put others behind them, once the agent is idle."""
+        messages = [message.to_data() for message in add]
+        await self._order({"lyra.revise": {"keep": whole(keep, "keep", least=0), "add": messages}})
+
+    async def compact(self, focus: str = "") -> None:
+        """Replace all but the last turn by a summary in what the model is sent; `focus` says what it must keep."""
+        await self._order({"lyra.compact": focus})
+
+    async def _order(self, order: dict[str, Any]) -> None:
+        self._check_loop()
+        require_send(self._process)
+        await runtime_of(self.kernel).ask(self._process, order)
 
     def _mark(self, message: Any) -> None:
         """Taint the process by an answer of an agent that has read text from outside."""

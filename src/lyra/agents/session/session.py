@@ -274,6 +274,17 @@ class AgentSession:
         if "known" in data and not self.window.start:
             self.conversation.load(data["known"], self.messages)
 
+    def revise(self, keep: int, messages: list[Message]) -> None:
+        """Keep the first `keep` messages and put others behind them. A summary of messages that are gone is dropped."""
+        keep = min(keep, len(self.messages))
+        del self.messages[keep:]
+        self.messages += messages
+        self.ledger.forget(keep)
+        if self.window.start > keep:
+            self.window = Window()
+        self._window_before = self.window
+        self._chain, self._chained = b"", 0
+
     def cut_back(self, length: int, digest: bytes) -> None:
         """Forget all messages after the first `length`: their turn did not happen."""
         if self.execution is not None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.session.replies import show_question
 from lyra.agents.turn.approval import (
+    about_call,
     answer_to_row,
     arguments_as_json,
     caller_sink,
@@ -82,10 +83,27 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
         publish(runtime, process, call, row)
     if row["decision"] == "ask":
         row = await _ask(turn, case, row)
+        if row["decision"] == "allow" and "arguments" in row:
+            case, row = _edited(turn, case, row)
+            call = case.call
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
     return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row))
+
+
+def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
+    """The case of the call as a person has changed it, and its decision: a rule that denies holds for it, too."""
+    call = ToolCall(case.call.id, case.call.name, dict(row["arguments"]))
+    edited = Case(case.runtime, case.session, case.tool, call, case.grant)
+    replaying = turn.process.replay is not None and upcoming(turn.process) is not None
+    decision = read(turn.process, _ROW, edited.decide)
+    edited.read(decision)
+    if decision["decision"] != "deny":
+        decision = {**decision, "decision": "allow", "reason": row["reason"], "source": row["source"]}
+    if not replaying:
+        publish(case.runtime, turn.process, call, decision)
+    return edited, decision
 
 
 def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
@@ -288,7 +306,8 @@ async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     interrupts = process.kernel.interrupts
 
     def tell(interrupt_id: str) -> bool:
-        return show_question(turn.session.sink or caller_sink(case.runtime, process), process, interrupt_id)
+        sink = turn.session.sink or caller_sink(case.runtime, process)
+        return show_question(sink, process, interrupt_id, about_call(case, row))
 
     replayed = False
     try:
@@ -321,6 +340,7 @@ def publish(runtime: AgentRuntime, process: Process, call: ToolCall, row: dict[s
     if kernel.listeners.hears("tool.decided"):
         data = {"tool": call.name, **row, "subject": row["subject"][:_EVENT_CHARS_MAX]}
         data.pop("linked", None)
+        data.pop("arguments", None)
         kernel.publish(process.known_as, "tool.decided", data)
         kernel.raise_if_failed()  # an audit log that was asked for could not be written
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
     from lyra.models.stream import Completion
 
-__all__ = ["CHECK_TOKENS", "fit"]
+__all__ = ["CHECK_TOKENS", "compact", "fit"]
 
 CHECK_TOKENS: Final = 16_000  # an agent without a policy is checked only above this
 _PART_CHARS_MAX: Final = 4_000  # of one message, in the text to summarise
@@ -79,6 +79,19 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         runtime.kernel.publish(process.pid, "context.cut", data)
     session.move_window(window)
     return True
+
+
+async def compact(turn: Turn, focus: str = "") -> None:
+    """Summarise all but the last turn, because a person asked for it; `focus` says what the summary must keep."""
+    session = turn.session
+    messages, window = session.messages, session.window
+    users = [index for index in range(window.start + 1, len(messages)) if messages[index].role == "user"]
+    if not users:
+        return
+    moved = Window(users[-1], None, window.summary)
+    summary = await _summary(turn, turn.agent.context or _DEFAULT, moved, focus=focus)
+    if summary is not None:
+        session.move_window(msgspec.structs.replace(moved, summary=summary))
 
 
 def _slide(session: AgentSession, policy: ContextPolicy) -> bool:
@@ -154,7 +167,7 @@ def _cut(
 # ---------------------------------------------------------------------- summaries
 
 
-async def _summary(turn: Turn, policy: ContextPolicy, window: Window) -> str | None:
+async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: str = "") -> str | None:
     """A summary of the messages that leave the window; None where no model could give one."""
     runtime, session, process, agent = turn.runtime, turn.session, turn.process, turn.agent
     old = session.window
@@ -167,7 +180,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window) -> str | N
     request = Request(
         model=runtime.find(model)[1],
         messages=(Message("user", text),),
-        system=_SUMMARISE,
+        system=f"{_SUMMARISE}\nKeep above all: {focus}" if focus else _SUMMARISE,
         max_tokens=policy.summary_tokens,
     )
     call = ModelCall(

@@ -20,6 +20,7 @@ from lyra.agents.session.execution import AgentState
 from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
 from lyra.agents.session.shared import runtime_of, scopes
+from lyra.agents.turn.context_window import compact
 from lyra.agents.turn.memory import remembered_prompt
 from lyra.agents.turn.model_call import ask_model
 from lyra.agents.turn.model_effect import cut_by_budget
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.models.stream import Completion
 
-__all__ = ["STATUSES", "once", "serve"]
+__all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "once", "serve"]
 
 STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
@@ -58,6 +59,10 @@ _HINTS: Final[dict[str, str]] = {
     "content_filter": "say it differently, or try another model",
     "output_invalid": "make the type simpler, say in the system prompt what is wanted, or raise output_retries",
 }
+# Orders about the conversation itself, which are carried out in turn with its messages.
+REVISE: Final = "lyra.revise"
+COMPACT: Final = "lyra.compact"
+ORDERS: Final = {REVISE: "keep some messages and add others", COMPACT: "move the window over the conversation"}
 _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
@@ -83,6 +88,9 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
         message = await ctx.receive()
         request_id, content = parse_message(message)
         if content is None:
+            continue
+        if isinstance(content, dict) and content.keys() & ORDERS.keys():
+            checkpointed = min(checkpointed, await _carry_out(ctx, runtime, session, request_id, content))
             continue
         begin, mark = process.keys, len(session.messages)
         if process.replay is not None:
@@ -113,6 +121,29 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
             checkpointed = len(session.messages)
             await ctx.checkpoint({**session.to_data(), **outcome})
         runtime.kernel.withdrawals.passed(process, request_id)
+
+
+async def _carry_out(
+    ctx: Context, runtime: AgentRuntime, session: AgentSession, request_id: str, order: dict[str, Any]
+) -> int:
+    """Carry out an order about the conversation itself; gives how many of its messages are the same as before."""
+    pending, same, failure = runtime.pending.get(request_id), len(session.messages), None
+    try:
+        if REVISE in order:
+            same = min(int(order[REVISE]["keep"]), same)
+            session.revise(same, [Message.from_data(message) for message in order[REVISE]["add"]])
+        else:
+            turn = Turn(ctx, runtime, session, pending)
+            await compact(turn, str(order[COMPACT]))
+    except LyraError as error:
+        failure = error
+    runtime.take(request_id)
+    if pending is not None:
+        if failure is None:
+            pending.answer(None)
+        else:
+            pending.fail(failure)
+    return same
 
 
 async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:

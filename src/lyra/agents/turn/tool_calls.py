@@ -199,6 +199,8 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
                 deciding = False
                 with Held(admitted, allowed.path), Held(hides, allowed.hides):
                     output = await _output(turn, tool, allowed.call, allowed.rights)
+                if allowed.call.arguments != call.arguments:
+                    output = _with_changes(allowed.call, output)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _ENDS_TURN:
             raise
@@ -218,6 +220,14 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
     if sink is not None:
         sink.put(ToolEnded(result.id, result.name, result.output, result.is_error, result.error_code))
     return result
+
+
+def _with_changes(call: ToolCall, output: Any) -> Any:
+    """The output behind a line that tells the model which arguments the call really had."""
+    told = f"(the call was changed before it ran, to {msgspec.json.encode(call.arguments).decode()})"
+    if _has_image(output):
+        return [{"type": "text", "text": told}, *output]
+    return f"{told}\n{output if isinstance(output, str) else msgspec.json.encode(output, enc_hook=str).decode()}"
 
 
 class _ToolContext(Context):
