@@ -22,7 +22,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.checking.report import Mistake
 from lyra.errors import LyraError
 from lyra.sage.extensions.builtin_agents import BUILT_IN, SubAgentDefinition
-from lyra.sage.extensions.extension_files import ExtensionFiles, Named
+from lyra.sage.extensions.extension_files import ExtensionFiles, declared_tools
 from lyra.sage.extensions.front_matter import NAME, MarkdownFile
 from lyra.sage.extensions.places import ExtensionPlace
 from lyra.tools.permissions.decision import MODES
@@ -53,7 +53,7 @@ class AgentFiles(ExtensionFiles[SubAgentDefinition]):
     def definitions(self) -> dict[str, SubAgentDefinition]:
         return {**BUILT_IN, **self.entries()}
 
-    def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[Named | None, list[Mistake]]:
+    def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[SubAgentDefinition | None, list[Mistake]]:
         file, mistakes = MarkdownFile.of(data, path, _KEYS, self.WORD)
         if file is None:
             return None, mistakes
@@ -76,9 +76,7 @@ def _definition(file: MarkdownFile, place: ExtensionPlace) -> SubAgentDefinition
     description = file.text("description")
     if "description" not in file.keys:
         file.report.add((), "a sub-agent has a description, by which a model chooses it")
-    tools = file.tools("tools")
-    if place.tools is not None and tools is None:
-        tools = tuple(sorted(place.tools))
+    tools = declared_tools(file, "tools", place)
     return SubAgentDefinition(
         name=name,
         description=description,

@@ -10,15 +10,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from lyra.core.checking.report import Mistake
 from lyra.core.checking.watched_files import WatchedFiles
 from lyra.core.clock import Clock, loop_clock
-from lyra.sage.extensions.front_matter import FILE_BYTES_MAX, one_line
+from lyra.sage.extensions.front_matter import FILE_BYTES_MAX, MarkdownFile, one_line
 from lyra.sage.extensions.places import ExtensionPlace, markdown_files
+from lyra.tools.permissions.rules import Rule
 
-__all__ = ["ExtensionFiles", "Named"]
+__all__ = ["ExtensionFiles", "Named", "covers", "declared_tools"]
+
+
+def declared_tools(file: MarkdownFile, key: str, place: ExtensionPlace) -> tuple[str, ...] | None:
+    """The tools that a file names under `key`; of a plugin's file all that the plugin declares where it names none, and
+    never more. None has no limit."""
+    tools = file.tools(key)
+    if place.tools is None or file.report.mistakes:
+        return tools
+    declared = [Rule(text, "allow") for text in place.tools]
+    for tool in tools or ():
+        if not any(covers(rule, Rule(tool, "allow")) for rule in declared):
+            file.report.add((key,), f"{one_line(tool)} is not among the tools that the plugin declares")
+    return place.tools if tools is None else tools
+
+
+def covers(rule: Rule, other: Rule) -> bool:
+    """Whether every call that `other` matches is matched by `rule`, as far as their texts show it."""
+    return rule.text == other.text or (rule.bare and rule.covers_tool(other.tool))
 
 
 class Named(Protocol):
@@ -40,7 +59,7 @@ class ExtensionFiles(Generic[Entry]):
     def __init__(self, places: Iterable[ExtensionPlace], *, clock: Clock | None = None) -> None:
         self._clock = clock or loop_clock()
         self._places: tuple[ExtensionPlace, ...] = ()
-        self._files: dict[ExtensionPlace, WatchedFiles[Any]] = {}
+        self._files: dict[ExtensionPlace, WatchedFiles[Entry]] = {}
         self._entries: dict[str, Entry] = {}
         self._mistakes: tuple[Mistake, ...] = ()
         self.set_places(places)
@@ -76,7 +95,7 @@ class ExtensionFiles(Generic[Entry]):
             files.refresh(paths)
             for path in paths:
                 mistakes += files.mistakes(path)
-                entry = cast("Entry | None", files.value(path))
+                entry = files.value(path)
                 if entry is not None:
                     self._add(entry, path, entries, mistakes)
         self._entries, self._mistakes = entries, tuple(mistakes)
@@ -97,7 +116,7 @@ class ExtensionFiles(Generic[Entry]):
     def _is_same_place(left: Entry, right: Entry) -> bool:
         return all(getattr(left, key, "") == getattr(right, key, "") for key in ("origin", "plugin"))
 
-    def _watched(self, place: ExtensionPlace) -> WatchedFiles[Any]:
+    def _watched(self, place: ExtensionPlace) -> WatchedFiles[Entry]:
         return WatchedFiles(
             lambda data, path: self._read(data, path, place),
             bytes_max=FILE_BYTES_MAX,
@@ -110,6 +129,6 @@ class ExtensionFiles(Generic[Entry]):
         """The files of a place; a subclass may leave some out."""
         return markdown_files(place, self.KIND)
 
-    def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[Named | None, list[Mistake]]:
+    def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[Entry | None, list[Mistake]]:
         """The entry of one file, or its mistakes."""
         raise NotImplementedError(os.path.basename(path))

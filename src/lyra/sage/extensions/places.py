@@ -28,15 +28,15 @@ Origin = Literal["plugin", "project", "user"]
 
 class ExtensionPlace(NamedTuple):
     """A folder with `commands`, `skills` and `agents` in it. `accept` is asked for the path and content of each file;
-    None accepts all. `files` are the only files that count, by their paths; None: all. `tools` are the tools that its
-    extensions may name; None: any."""
+    None accepts all. `files` are the only files that count, by their paths; None: all. `tools` are rules: all that its
+    extensions may use; None: no limit."""
 
     origin: Origin
     folder: str
     plugin: str = ""  # the plugin's id
     accept: Callable[[str, bytes], bool] | None = None
     files: frozenset[str] | None = None
-    tools: frozenset[str] | None = None
+    tools: tuple[str, ...] | None = None
 
     @property
     def follows_links(self) -> bool:
