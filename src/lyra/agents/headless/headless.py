@@ -48,11 +48,22 @@ from lyra.tools.wrapped import Middleware
 if TYPE_CHECKING:
     from lyra.agents.turn.unfinished import UnfinishedTurn
 
-__all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]
+__all__ = [
+    "TURNS_MAX",
+    "Headless",
+    "HeadlessOptions",
+    "HeadlessOutcome",
+    "Tell",
+    "awaiting",
+    "error_line",
+    "result_line",
+    "status_of",
+]
 
 TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
 _ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 _NO_PERSON: Final = "no person is there to be asked"
+_REPLAY_S: Final = 60.0  # for a conversation to be read back
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
@@ -108,13 +119,13 @@ class Headless:
 
     __slots__ = (
         "_began_s",
-        "_failure",
         "_is_stopped",
         "_metrics",
         "_stack",
         "_stream",
         "agent",
         "config",
+        "failure",
         "kernel",
         "options",
         "process",
@@ -139,7 +150,7 @@ class Headless:
         self.unfinished: UnfinishedTurn | None = None  # of an earlier run, which was cut off in the middle
         self._stream: Stream[Any, Any] | None = None
         self._is_stopped = False
-        self._failure: LyraError | None = None
+        self.failure: LyraError | None = None  # of the last task
         self._metrics = Metrics()
         self._began_s = 0.0
         self._stack = contextlib.AsyncExitStack()
@@ -154,6 +165,7 @@ class Headless:
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
             self._stop_unfinished()
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
+            await self._caught_up()
             self._stack = stack.pop_all()
         return self
 
@@ -174,6 +186,16 @@ class Headless:
         self.unfinished = unfinished_turn(self.kernel, self.session_id)
         if self.unfinished is not None:
             withdraw(self.kernel, self.session_id, self.unfinished)
+
+    async def _caught_up(self) -> None:
+        """Wait until a process of an earlier run has its conversation again. What it waits for then is a message."""
+        assert self.process is not None
+        process = self.kernel.processes.get(self.session_id)
+        deadline_s = self.kernel.clock.monotonic() + _REPLAY_S
+        while self.options.session and process is not None and process.replay is not None and process.exit is None:
+            if self.kernel.clock.monotonic() > deadline_s:
+                return
+            await asyncio.sleep(0)
 
     def _audit(self) -> None:
         for path in self._logs():
@@ -228,13 +250,13 @@ class Headless:
 
         `beside` is text to work on, which may come from outside: it taints the process like a file that it reads.
         """
-        say = _awaiting(tell or _ignore)
+        say = awaiting(tell or _ignore)
         line: dict[str, Any] = {}
         await say(await self.opening())
         async with contextlib.aclosing(self.lines(task, beside=beside)) as lines:
             async for line in lines:
                 await say(line)
-        return HeadlessOutcome(line, self._failure)
+        return HeadlessOutcome(line, self.failure)
 
     async def lines(self, task: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
         """What happens while the agent works on a task, one mapping a line; the last one is the `result`."""
@@ -243,7 +265,7 @@ class Headless:
             self.kernel.taint.mark(self.session_id, "text beside the task")
             task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_listed(task), beside]
         self._began_s = self.kernel.clock.monotonic()
-        self._is_stopped, self._failure = False, None
+        self._is_stopped, self.failure = False, None
         text, value = "", None
         stream = self._stream = self.process.stream(task, events=True)
         try:
@@ -252,19 +274,19 @@ class Headless:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
                     if isinstance(event, AnswerDone):
                         text = event.text
-                    line = _line(event)
+                    line = _line(event, progress=self.options.attended)
                     if line is not None:
                         yield line
             value = await stream
         except LyraError as failure:
-            self._failure = self._limit(failure)
+            self.failure = self._limit(failure)
         except asyncio.CancelledError:
             if not self._is_stopped:
                 raise
         finally:
             self._stream = None
-        if self._failure is not None:
-            yield error_line(self._failure)
+        if self.failure is not None:
+            yield error_line(self.failure)
         yield self._last_line(text, value)
 
     def stop(self) -> bool:
@@ -276,7 +298,7 @@ class Headless:
         return stream.pending.cancel()
 
     def _last_line(self, text: str, value: Any) -> dict[str, Any]:
-        error = self._failure
+        error = self.failure
         status = "interrupted" if self._is_stopped else "success" if error is None else status_of(error)
         result = self.result(status, text)
         if status == "success" and self.options.output is not None:
@@ -344,7 +366,7 @@ def _ignore(_line: dict[str, Any]) -> None:
     """Drop the line."""
 
 
-def _awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
+def awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
     async def say(line: dict[str, Any]) -> None:
         result = tell(line)
         if inspect.isawaitable(result):
@@ -390,8 +412,8 @@ async def _tier() -> str:
 # ---------------------------------------------------------------------- lines
 
 
-def _line(event: AgentEvent) -> dict[str, Any] | None:
-    if isinstance(event, _SILENT):
+def _line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
+    if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
         return None
     if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
         message = "the answer broke off and begins again"

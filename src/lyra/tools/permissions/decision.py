@@ -88,6 +88,7 @@ class Permissions:
 
     __slots__ = (
         "_answers",
+        "_forbidden_modes",
         "_keep",
         "_named",
         "_narrowed",
@@ -118,9 +119,8 @@ class Permissions:
         answers: Iterable[Rule] = (),
         only: Iterable[Rule] | None = None,
     ) -> None:
-        self.mode = one_of(mode, MODES, "mode")
-        if mode in set(forbid_modes):
-            raise ConfigError(f"the managed policy forbids the mode {mode!r}", place=MANAGED, key="mode")
+        self._forbidden_modes = frozenset(forbid_modes)
+        self.set_mode(mode)
         self.workspace = check_workspace(workspace)
         self.extra_folders = tuple(
             check_workspace(folder) for folder in extra_folders
@@ -333,6 +333,12 @@ class Permissions:
             self._rules_by_tool.clear()
             self._narrowed.clear()
         return rule
+
+    def set_mode(self, mode: str) -> None:
+        """Decide in another mode from now on; ConfigError where the managed policy forbids it."""
+        if one_of(mode, MODES, "mode") in self._forbidden_modes:
+            raise ConfigError(f"the managed policy forbids the mode {mode!r}", place=MANAGED, key="mode")
+        self.mode = mode
 
     def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
         """The rule that an answer of `always` or `never` becomes; None where it can be none."""
