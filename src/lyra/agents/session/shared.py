@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
@@ -140,7 +140,14 @@ class AgentRuntime:
     # ------------------------------------------------------------------ asking
 
     def ask(
-        self, process: Process, content: Any, *, budget: Any = None, stream: bool = False, request_id: str = ""
+        self,
+        process: Process,
+        content: Any,
+        *,
+        budget: Any = None,
+        stream: bool = False,
+        request_id: str = "",
+        only: Iterable[str] | None = None,
     ) -> Pending:
         """Put a question to an agent process; the answer comes to the Pending that is returned.
 
@@ -193,7 +200,8 @@ class AgentRuntime:
         if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
-        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
+        limit = {} if only is None else {"only": list(only)}
+        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content), **limit})
         return pending
 
     def _await(self, pending: Pending, process: Process) -> None:
@@ -439,9 +447,9 @@ class AgentRuntime:
         asker = self.sessions[parent.pid]
         session.wary = asker.is_wary
         if session.permissions is None:
-            session.permissions, session.outer = asker.permissions, asker.outer
+            session.permissions, session.outer = asker.permissions, asker.enclosing
         else:
-            session.outer = asker.outer if asker.permissions is None else (asker.permissions, *asker.outer)
+            session.outer = asker.enclosing if asker.permissions is None else (asker.permissions, *asker.enclosing)
 
     def record(
         self,

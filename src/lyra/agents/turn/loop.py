@@ -111,7 +111,7 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
             runtime.take(request_id)
         else:
-            failure = await _answer(turn, request_id, content)
+            failure = await _answer(turn, request_id, content, only=limit_of(message))
         if not session.durable:
             continue
         outcome = _outcome(turn, request_id, mark, failure)
@@ -185,6 +185,12 @@ def parse_message(message: Any) -> tuple[str, Any]:
     return "", message
 
 
+def limit_of(message: Any) -> tuple[str, ...] | None:
+    """The rules outside of which no tool may be used for a message; None where it has no limit."""
+    rules = message.get("only") if isinstance(message, dict) and "lyra.ask" in message else None
+    return None if rules is None else tuple(map(str, rules))
+
+
 def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
     """Whether the caller left before the agent came to its message; the journal keeps that for a replay. `withdrawn`:
     it left in the life of an earlier kernel."""
@@ -194,7 +200,9 @@ def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
     return bool(read(turn.process, "given_up", lambda: withdrawn or (pending is not None and pending.abandoned)))
 
 
-async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | None:
+async def _answer(
+    turn: Turn, request_id: str, content: Any, *, only: tuple[str, ...] | None = None
+) -> BaseException | None:
     """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
     mark, digest = len(session.messages), session.digest
@@ -210,7 +218,7 @@ async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | 
     value: Any = None
     try:
         session.tools.begin(process)
-        value = await _run(turn, content)
+        value = await _run(turn, content, only)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
         if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:  # the process itself is to end
@@ -316,9 +324,11 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
 # ---------------------------------------------------------------------- a turn
 
 
-async def _run(turn: Turn, content: Any) -> Any:
+async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Any:
     """The answer to one message."""
     agent, session = turn.agent, turn.session
+    if only is not None:
+        session.limit(only)
     before = session.metrics.totals
     session.metrics.turns += 1
     session.metrics.last_active_at = turn.runtime.kernel.clock.now()

@@ -191,7 +191,8 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
         try:
             if call.masked:
                 raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
-            if not _is_decided_on(session, tool) and not (replaying and comes_next(process, "read")):
+            decided_on = session.judges(tool) or session.enclosing
+            if not decided_on and not (replaying and comes_next(process, "read")):
                 output = await _output(turn, tool, call, process.grant)
             else:
                 deciding = True
@@ -275,11 +276,6 @@ class _ProgressReports:
     def _put(self, event: ToolProgress) -> None:
         if not self._sink.full:  # a slow reader misses progress reports, not results
             self._sink.put(event)
-
-
-def _is_decided_on(session: AgentSession, tool: Tool) -> bool:
-    """Whether the call needs a decision. Calls of Lyra's own file tools do: files may hold keys."""
-    return session.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
 
 
 def _taints(session: AgentSession, tool: Tool) -> bool:

@@ -92,6 +92,7 @@ class Permissions:
         "_keep",
         "_named",
         "_narrowed",
+        "_only",
         "_own",
         "_protected",
         "_rules",
@@ -116,6 +117,7 @@ class Permissions:
         attended: bool = True,
         keep: Callable[[Rule], object] | None = None,
         answers: Iterable[Rule] = (),
+        only: Iterable[Rule] | None = None,
     ) -> None:
         self._forbidden_modes = frozenset(forbid_modes)
         self.set_mode(mode)
@@ -130,6 +132,7 @@ class Permissions:
         folders = {config_folder(), config_folder(home), *own_paths().hidden} - {""}
         folders |= {os.path.realpath(folder) for folder in folders}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings, answers and keys
+        self._only = None if only is None else tuple(only)  # calls that none of these matches are forbidden
         self._rules = tuple(rules)
         self._rules_by_tool: dict[str, _ToolRules] = {}
         self._answers = list(answers)  # of earlier runs
@@ -161,6 +164,9 @@ class Permissions:
         denied = _first_match(rules.deny, subject) if rules.deny else None
         if denied is not None:
             return _decided_by(denied, subject, "deny")
+        if self._only is not None and subject.act != "talk" and not any(rule.matches(subject) for rule in self._only):
+            allowed = ", ".join(rule.text for rule in self._only) or "no tool"
+            return PermissionDecision("deny", None, f"only {allowed} may be used for this message", "limit")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
         part = self._protected_part(subject) if subject.act == "write" else None
@@ -208,6 +214,14 @@ class Permissions:
         if subject.line is not None and subject.line.single is None and rules:
             reason = f"{reason}; an allow with a wildcard covers one simple command, and this is more"
         return PermissionDecision("ask", None, reason)
+
+    def limit(self, rules: Iterable[str]) -> Permissions:
+        """Permissions that forbid each call which none of these rules matches, and decide nothing else. Tools that do
+        nothing outside the conversation stay."""
+        only = [Rule(text, "allow", source="limit", workspace=self.workspace, home=self.home) for text in rules]
+        return Permissions(
+            mode="bypass", workspace=self.workspace, home=self.home, extra_folders=self.extra_folders, only=only
+        )
 
     def rules_of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
         """The rules of one effect that cover a tool."""
