@@ -37,6 +37,7 @@ from lyra.core.tool import (
     ending,
     error_code,
     hides,
+    job_log,
     progress,
     rights,
 )
@@ -300,6 +301,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     home.set(runtime)
     rights.set(grant)
     ending.set(partial(cleanups_of(runtime.kernel).add, turn.process))
+    job_log.set(runtime.job_log)
     searchable.set(turn.session.tools.deferred)
     if tool.guarded:
         from lyra.agents.turn.callbacks import Callbacks
