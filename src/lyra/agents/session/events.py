@@ -17,8 +17,8 @@ __all__ = [
     "AnswerDone",
     "AnswerFailed",
     "AnyEvent",
-    "Interrupted",
     "HookNotice",
+    "Interrupted",
     "Restart",
     "Text",
     "Thinking",
@@ -112,6 +112,12 @@ class Interrupted(AgentEvent, frozen=True):
     kind: str
     question: str
     message: str = ""  # why it is asked, and what an answer would do
+    about: dict[str, Any] = {}  # of a permission: call_id, tool, arguments, rule, and what `always` would allow
+
+    def to_data(self) -> dict[str, Any]:
+        data = AgentEvent.to_data(self)
+        about = data.pop("about")
+        return {**data, **about}
 
 
 class HookNotice(AgentEvent, frozen=True):

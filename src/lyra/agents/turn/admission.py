@@ -18,8 +18,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from lyra.agents.session.replies import show_question
 from lyra.agents.turn.approval import (
+    about_call,
     answer_to_row,
     arguments_as_json,
     caller_sink,
@@ -50,6 +53,7 @@ _ROW: Final = "admit"
 _KEPT: Final = "kept"
 _GRANT: Final = "grant"
 _HOOK: Final = "hook"
+_CHANGED_AGAIN: Final = "a hook would change the arguments that a person has chosen"
 _NO_PERSON: Final = "no person is there to be asked"
 _QUESTION: Final = Capability("human.ask", "confirmation")
 _HTTP: Final = "net.http"
@@ -57,6 +61,7 @@ _ALL_BUT_HTTP: Final = tuple(Capability(name) for name in VERBS if name != _HTTP
 _WILD: Final = frozenset("*?")
 _SHOWN_CHARS_MAX: Final = 50_000  # of the subject in a question; a longer one would not be read before it is answered
 _GIVEN_CHARS_MAX: Final = 300
+_UNJUDGED: Final = PermissionDecision("allow", None, "the agent has no permissions")
 _HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
 
 
@@ -88,10 +93,39 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
         row = await _ask_hooks(turn, case, row)
     if row["decision"] == "ask":
         row = await _ask(turn, case, row)
+        if row["decision"] == "allow" and "arguments" in row:
+            case, row = await _edited(turn, case, row)
+            call = case.call
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
     return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row))
+
+
+async def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
+    """The case of the call as a person has changed it, and its decision: a rule or hook that denies holds for it,
+    too."""
+    call = ToolCall(case.call.id, case.call.name, dict(row["arguments"]))
+    hook = await _hooks_on_edited(turn, call) if turn.has_hooks else None
+    edited = Case(case.runtime, case.session, case.tool, call, case.grant, hook=hook)
+    replaying = turn.process.replay is not None and upcoming(turn.process) is not None
+    decision = read(turn.process, _ROW, edited.decide)
+    edited.read(decision)
+    if decision["decision"] != "deny":
+        decision = {**decision, "decision": "allow", "reason": row["reason"], "source": row["source"]}
+    if not replaying:
+        publish(case.runtime, turn.process, call, decision)
+    return edited, decision
+
+
+async def _hooks_on_edited(turn: Turn, call: ToolCall) -> HookOutcome | None:
+    """What hooks say to a call that a person has changed: they cannot change it again behind the person's back."""
+    from lyra.agents.turn.hook_points import before_tool
+
+    changed, hook = await before_tool(turn, call)
+    if changed.arguments != call.arguments:
+        return msgspec.structs.replace(hook, decision="deny", reason=_CHANGED_AGAIN) if hook is not None else None
+    return hook
 
 
 def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
@@ -189,9 +223,10 @@ class Case:
 
     def _by_rules(self, subject: Subject, tainted: bool) -> PermissionDecision:
         """The decision of the rules. With hooks, a question stays one where no person is there: they may answer it."""
-        permissions, has_hooks = self.permissions, self.session.hooks is not None
-        decision = permissions.decide(subject, tainted=tainted, attended=True if has_hooks else None)
-        for outer in self.session.outer:  # a helper may do nothing that its caller may not do unasked
+        permissions, has_hooks, decision = self.permissions, self.session.hooks is not None, _UNJUDGED
+        if self.session.judges(self.tool):
+            decision = permissions.decide(subject, tainted=tainted, attended=True if has_hooks else None)
+        for outer in self.session.enclosing:  # a helper may do nothing that its caller may not do unasked
             decision = _stricter(decision, outer, subject, tainted=tainted, has_hooks=has_hooks)
         if decision.decision == "allow" and self.hook is not None and self.hook.decision == "ask":
             reason = f"a hook asks: {self.hook.reason}" if self.hook.reason else "a hook asks"
@@ -204,7 +239,7 @@ class Case:
             return decision
         if self.hook is not None and self.hook.decision == "allow":
             return PermissionDecision("allow", None, self.hook.reason or "a hook allows it", _HOOK)
-        asking = (self.permissions, *self.session.outer)
+        asking = (self.permissions, *self.session.enclosing)
         if all(permissions.attended and permissions.mode != "deny-unasked" for permissions in asking):
             return decision
         self._unanswered = True
@@ -251,7 +286,7 @@ class Case:
 
     def hides(self, path: str) -> bool:
         """Whether a search passes over a path: reading it would be denied, or would need a question."""
-        hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.outer))
+        hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.enclosing))
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
     def held(self, row: dict[str, Any]) -> Grant:
@@ -259,7 +294,7 @@ class Case:
         exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name that
         a pattern covers could carry data."""
         grant = self.grant
-        for permissions in (self.permissions, *self.session.outer):
+        for permissions in (self.permissions, *self.session.enclosing):
             grant = permissions.narrow(grant)
         if row["tainted"] and self.subject.act == "run" and _is_by_rule_for_line(row):
             grant = _without_host_patterns(grant)
@@ -348,7 +383,8 @@ async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     interrupts = process.kernel.interrupts
 
     def tell(interrupt_id: str) -> bool:
-        return show_question(turn.session.sink or caller_sink(case.runtime, process), process, interrupt_id)
+        sink = turn.session.sink or caller_sink(case.runtime, process)
+        return show_question(sink, process, interrupt_id, about_call(case, row))
 
     replayed = False
     try:

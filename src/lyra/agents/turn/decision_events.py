@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["UNANSWERED", "publish", "refused"]
 
 UNANSWERED: Final = "unanswered"  # in a row: denied because no person can be asked, so hooks may answer
-_OWN_KEYS: Final = ("linked", UNANSWERED)  # of a row, which only `admission` reads
+_OWN_KEYS: Final = ("linked", "arguments", UNANSWERED)  # of a row, which only `admission` reads
 _EVENT_CHARS_MAX: Final = 10_000
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from lyra.agents.declaration.hooks import AgentHooks, HookOutcome
 from lyra.agents.session.events import HookNotice
-from lyra.agents.turn.approval import arguments_as_json, caller_sink
+from lyra.agents.turn.approval import caller_sink
 from lyra.core.effect import Effect
 from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.message import Message
@@ -39,7 +39,7 @@ __all__ = [
     "before_tool",
     "context_after_cut",
     "fire",
-    "may_cut",
+    "refused_cut",
     "refused_stop",
     "safe_outcome",
 ]
@@ -208,10 +208,7 @@ async def after_tool(turn: Turn, call: ToolCall, result: ToolResult, before: Hoo
     if outcome is not None and outcome.decision == "deny":
         text = f"the result of {call.name} is withheld: {outcome.reason or 'a hook denies it'}"
         return ToolResult(call.id, call.name, text, True, "permission_denied")
-    notes = []
-    if before is not None and before.arguments is not None:
-        notes.append(f"[a hook changed the arguments to {arguments_as_json(turn.runtime.clean_data(call.arguments))}]")
-    notes += [_added(hooks) for hooks in (before, outcome) if hooks is not None and hooks.context]
+    notes = [_added(hooks) for hooks in (before, outcome) if hooks is not None and hooks.context]
     return _with_notes(result, notes) if notes else result
 
 
@@ -233,10 +230,12 @@ def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
 # ---------------------------------------------------------------------- the window and the end
 
 
-async def may_cut(turn: Turn, trigger: str) -> bool:
-    """Whether the conversation may be shortened now."""
+async def refused_cut(turn: Turn, trigger: str) -> str | None:
+    """Why the conversation may not be shortened now; None where it may."""
     outcome = await fire(turn, "PreCompact", {"trigger": trigger, "messages": len(turn.session.messages)})
-    return outcome is None or outcome.decision != "deny"
+    if outcome is None or outcome.decision != "deny":
+        return None
+    return outcome.reason or "a hook denies it"
 
 
 async def context_after_cut(turn: Turn) -> str:

@@ -37,6 +37,7 @@ from lyra.core.tool import (
     ending,
     error_code,
     hides,
+    job_log,
     progress,
     rights,
 )
@@ -173,21 +174,21 @@ async def _run(turn: Turn, call: ToolCall) -> ToolResult:
             kernel.publish(turn.ctx.pid, "tool.called", record)
 
 
-async def _call(turn: Turn, call: ToolCall) -> ToolResult:
+async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     """The result of one call, as the model is told it; a tool's error is a result too."""
     session, sink = turn.session, turn.sink
-    tool = session.tools.get(call.name)
-    problem = _problem(session, call, tool)
-    hook: HookOutcome | None = None
-    may_run = not problem and not call.masked
+    tool = session.tools.get(asked.name)
+    problem = _problem(session, asked, tool)
+    call, hook = asked, None
+    may_run = not problem and not asked.masked
     if may_run and turn.has_hooks:
-        call, hook = await _before(turn, call)
+        call, hook = await _before(turn, asked)
     if sink is not None:
         sink.put(ToolStarted(call.id, call.name, turn.runtime.clean_data(call.arguments)))
     if tool is None or problem:
         result = ToolResult(call.id, call.name, problem, True, "not_found")
     else:
-        result = await _result(turn, tool, call, hook)
+        result, call = await _result(turn, tool, call, hook, asked=asked)
     if may_run and turn.has_hooks:
         result = await _after(turn, call, result, hook)
     if result.is_error:
@@ -219,22 +220,29 @@ async def _after(turn: Turn, call: ToolCall, result: ToolResult, hook: HookOutco
     return await after_tool(turn, call, result, hook)
 
 
-async def _result(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None) -> ToolResult:
-    """Decide on a call and run it. `hook` is what hooks decided before."""
+async def _result(
+    turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None, *, asked: ToolCall
+) -> tuple[ToolResult, ToolCall]:
+    """Decide on a call and run it; gives its result, and the call as it ran. `hook` is what hooks decided before,
+    `asked` the call as the model made it."""
     runtime, session, process = turn.runtime, turn.session, turn.process
     replaying, taints = turn.ctx.replaying, _taints(session, tool)
     deciding = call.masked  # while a call is decided on, error messages are Lyra's own words
     try:
         if call.masked:
             raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
-        if not _is_decided_on(session, tool, hook) and not (replaying and comes_next(process, "read")):
+        is_stopped = hook is not None and hook.decision in ("deny", "ask")
+        decided_on = session.judges(tool) or session.enclosing or is_stopped
+        if not decided_on and not (replaying and comes_next(process, "read")):
             output = await _output(turn, tool, call, process.grant)
         else:
             deciding = True
             allowed = await _admission(turn, tool, call, hook)
-            deciding = False
+            deciding, call = False, allowed.call
             with Held(admitted, allowed.path), Held(hides, allowed.hides):
-                output = await _output(turn, tool, allowed.call, allowed.rights)
+                output = await _output(turn, tool, call, allowed.rights)
+        if call.arguments != asked.arguments:
+            output = _with_changes(call, output)
         result = ToolResult(call.id, call.name, _shown(runtime, output))
     except _ENDS_TURN:
         raise
@@ -249,7 +257,15 @@ async def _result(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | No
             refused(runtime, process, call, error)
     if taints or session.tools.shows_foreign(tool, result.output):
         session.taint(tool.name)
-    return result
+    return result, call
+
+
+def _with_changes(call: ToolCall, output: Any) -> Any:
+    """The output behind a line that tells the model which arguments the call really had."""
+    told = f"(the call was changed before it ran, to {msgspec.json.encode(call.arguments).decode()})"
+    if _has_image(output):
+        return [{"type": "text", "text": told}, *output]
+    return f"{told}\n{output if isinstance(output, str) else msgspec.json.encode(output, enc_hook=str).decode()}"
 
 
 class _ToolContext(Context):
@@ -299,13 +315,6 @@ class _ProgressReports:
             self._sink.put(event)
 
 
-def _is_decided_on(session: AgentSession, tool: Tool, hook: HookOutcome | None) -> bool:
-    """Whether the call needs a decision. Calls of Lyra's own file tools do: files may hold keys."""
-    if session.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders)):
-        return True
-    return hook is not None and hook.decision in ("deny", "ask")
-
-
 def _taints(session: AgentSession, tool: Tool) -> bool:
     """Whether the tool's output taints the session: where calls are decided on, the output of every tool does that is
     not declared trusted."""
@@ -328,6 +337,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     home.set(runtime)
     rights.set(grant)
     ending.set(partial(cleanups_of(runtime.kernel).add, turn.process))
+    job_log.set(runtime.job_log)
     searchable.set(turn.session.tools.deferred)
     if tool.guarded:
         from lyra.agents.turn.callbacks import Callbacks
