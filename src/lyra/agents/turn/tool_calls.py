@@ -201,7 +201,7 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
                 deciding = False
                 with Held(admitted, allowed.path), Held(hides, allowed.hides):
                     output = await _output(turn, tool, allowed.call, allowed.rights)
-                if allowed.call.arguments != call.arguments:
+                if allowed.is_edited:
                     output = _with_changes(allowed.call, output)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _ENDS_TURN:
