@@ -6,6 +6,7 @@ model call asks the same question as before without hashing a thousand turns eac
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,6 +117,7 @@ class AgentSession:
         "execution",
         "judged",
         "ledger",
+        "limits",
         "marks",
         "messages",
         "metrics",
@@ -168,6 +170,7 @@ class AgentSession:
         self.marks: Taint | None = None  # which processes have read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
+        self.limits: tuple[Permissions, ...] = ()  # of the message under way
         self.wary = False  # its caller is wary, so what this one reads has to taint
         self.judged = False  # tainted when the model made the calls that are under way
 
@@ -196,6 +199,20 @@ class AgentSession:
         """The permissions for guarded tools where neither the agent nor its caller has any."""
         return self.cache.default_permissions(self.agent)
 
+    @property
+    def enclosing(self) -> tuple[Permissions, ...]:
+        """The permissions that narrow its own: those of the agents that ask, and the limits of the message."""
+        return (*self.outer, *self.limits)
+
+    def judges(self, tool: Tool) -> bool:
+        """Whether its permissions decide on calls of a tool. They do on Lyra's own file tools: files may hold keys."""
+        return self.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
+
+    def limit(self, rules: Iterable[str]) -> None:
+        """Until the message is answered, allow only calls that one of these rules matches; a second limit narrows the
+        first."""
+        self.limits += ((self.permissions or self.default_permissions).limit(rules),)
+
     def taint(self, by: str) -> None:
         if self.marks is not None:
             self.marks.mark(self.pid, by)
@@ -203,6 +220,7 @@ class AgentSession:
     def begin(self, now: float, *, replayed: bool) -> None:
         """A run begins with the next message."""
         self.replayed = replayed
+        self.limits = ()
         self._window_before = self.window
         self.execution = AgentExecution(self, len(self.messages), now)
         self.turn_span = ""

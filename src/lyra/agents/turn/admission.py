@@ -54,6 +54,7 @@ _WILD: Final = frozenset("*?")
 _SHOWN_CHARS_MAX: Final = 50_000  # of the subject in a question; a longer one would not be read before it is answered
 _EVENT_CHARS_MAX: Final = 10_000
 _GIVEN_CHARS_MAX: Final = 300
+_UNJUDGED: Final = PermissionDecision("allow", None, "the agent has no permissions")
 _HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
 
 
@@ -174,8 +175,8 @@ class Case:
         real = os.path.realpath(given) if given is not None else None
         self._linked = real is not None and real != os.path.normpath(given or "")
         subject = self._subject = self._about(real)
-        decision = permissions.decide(subject, tainted=tainted)
-        for outer in self.session.outer:  # a helper may do nothing that its caller may not do unasked
+        decision = permissions.decide(subject, tainted=tainted) if self.session.judges(self.tool) else _UNJUDGED
+        for outer in self.session.enclosing:  # a helper may do nothing that its caller may not do unasked
             decision = _stricter(decision, outer, subject, tainted=tainted)
         if decision.decision == "ask" and not self.grant.allows(_QUESTION):
             decision = decision._replace(
@@ -228,7 +229,7 @@ class Case:
 
     def hides(self, path: str) -> bool:
         """Whether a search passes over a path: reading it would be denied, or would need a question."""
-        hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.outer))
+        hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.enclosing))
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
     def held(self, row: dict[str, Any]) -> Grant:
@@ -236,7 +237,7 @@ class Case:
         exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name that
         a pattern covers could carry data."""
         grant = self.grant
-        for permissions in (self.permissions, *self.session.outer):
+        for permissions in (self.permissions, *self.session.enclosing):
             grant = permissions.narrow(grant)
         if row["tainted"] and self.subject.act == "run" and _is_by_rule_for_line(row):
             grant = _without_host_patterns(grant)

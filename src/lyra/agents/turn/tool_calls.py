@@ -37,6 +37,7 @@ from lyra.core.tool import (
     ending,
     error_code,
     hides,
+    job_log,
     progress,
     rights,
 )
@@ -191,7 +192,8 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
         try:
             if call.masked:
                 raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
-            if not _is_decided_on(session, tool) and not (replaying and comes_next(process, "read")):
+            decided_on = session.judges(tool) or session.enclosing
+            if not decided_on and not (replaying and comes_next(process, "read")):
                 output = await _output(turn, tool, call, process.grant)
             else:
                 deciding = True
@@ -277,11 +279,6 @@ class _ProgressReports:
             self._sink.put(event)
 
 
-def _is_decided_on(session: AgentSession, tool: Tool) -> bool:
-    """Whether the call needs a decision. Calls of Lyra's own file tools do: files may hold keys."""
-    return session.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
-
-
 def _taints(session: AgentSession, tool: Tool) -> bool:
     """Whether the tool's output taints the session: where calls are decided on, the output of every tool does that is
     not declared trusted."""
@@ -304,6 +301,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     home.set(runtime)
     rights.set(grant)
     ending.set(partial(cleanups_of(runtime.kernel).add, turn.process))
+    job_log.set(runtime.job_log)
     searchable.set(turn.session.tools.deferred)
     if tool.guarded:
         from lyra.agents.turn.callbacks import Callbacks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,7 +80,7 @@ def export(session: str, form: str, output: str | None) -> None:
     from lyra.config.private_file import write_private
 
     check_folder(output, "--output")
-    write_private(output, text.encode())
+    write_private(Path(output), text.encode())
     note(f"wrote {output}")
 
 
