@@ -24,6 +24,7 @@ import msgspec
 from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.stored import read_agent
 from lyra.agents.turn.unfinished import repaired
 from lyra.config import Config
@@ -32,6 +33,7 @@ from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
+from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.session.facts import SessionFacts, SessionTurn
@@ -327,6 +329,8 @@ class LiveSession:
             {"number": partial.number, "status": status, "answer": preview(text), **spent},
         )
         self.index.add_text(self.id, partial.number, text)
+        if status == "success" and self.mode == "plan":
+            self.keep(plan=text)
         state = "idle" if status == "success" else "interrupted" if status == "interrupted" else "failed"
         self._save(state=state, cost_usd=self.process.metrics.cost_usd)
         counted = partial.usage(self.process.metrics)
@@ -411,9 +415,15 @@ class LiveSession:
 
     @property
     def agent_session(self) -> Any:
-        from lyra.agents.session.shared import runtime_of
-
         return runtime_of(self.kernel).session_to_read(self.process.pid)
+
+    def usage(self) -> dict[str, Any]:
+        """Tokens and dollars of the session, its last turn, its agents and models."""
+        return usage_figures(self.spending, self.id)
+
+    def context(self) -> dict[str, Any]:
+        """Tokens of the next request by part, and the size of the model's window."""
+        return context_figures(self.headless.agent, self.agent_session, self.kernel)
 
     def _require_idle(self) -> None:
         if self._partial is not None:
@@ -435,6 +445,10 @@ class LiveSession:
         self._save(title=preview(title))
 
     # ------------------------------------------------------------------ writing down
+
+    def keep(self, **settings: Any) -> None:
+        """Remember settings of the session in its facts: `facts.settings` has them, also after it is opened again."""
+        self._fact("session.set", settings)
 
     def _fact(self, kind: str, data: dict[str, Any]) -> None:
         self.kernel.fact(self.facts, AGENT, kind, data)
