@@ -72,6 +72,7 @@ class Admitted(NamedTuple):
     path: str | None
     hides: Callable[[str], bool] | None
     rights: Grant
+    is_edited: bool = False  # a person has changed the arguments
 
 
 async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None = None) -> Admitted:
@@ -91,15 +92,17 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
         publish(runtime, process, call, row)
     if (row["decision"] == "ask" or row.get(UNANSWERED)) and turn.has_hooks:
         row = await _ask_hooks(turn, case, row)
+    is_edited = False
     if row["decision"] == "ask":
         row = await _ask(turn, case, row)
-        if row["decision"] == "allow" and "arguments" in row:
+        is_edited = row["decision"] == "allow" and "arguments" in row
+        if is_edited:
             case, row = await _edited(turn, case, row)
             call = case.call
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
-    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row))
+    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row), is_edited)
 
 
 async def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:

@@ -227,6 +227,7 @@ async def _result(
     `asked` the call as the model made it."""
     runtime, session, process = turn.runtime, turn.session, turn.process
     replaying, taints = turn.ctx.replaying, _taints(session, tool)
+    is_changed = hook is not None and call.arguments != asked.arguments
     deciding = call.masked  # while a call is decided on, error messages are Lyra's own words
     try:
         if call.masked:
@@ -238,10 +239,10 @@ async def _result(
         else:
             deciding = True
             allowed = await _admission(turn, tool, call, hook)
-            deciding, call = False, allowed.call
+            deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
             with Held(admitted, allowed.path), Held(hides, allowed.hides):
                 output = await _output(turn, tool, call, allowed.rights)
-        if call.arguments != asked.arguments:
+        if is_changed:
             output = _with_changes(call, output)
         result = ToolResult(call.id, call.name, _shown(runtime, output))
     except _ENDS_TURN:
