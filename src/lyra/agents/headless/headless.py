@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -45,7 +45,6 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.tools.source import ToolSource
-from lyra.tools.wrapped import Middleware
 
 if TYPE_CHECKING:
     from lyra.agents.headless.session_hooks import SessionHooks
@@ -95,7 +94,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The name of a session: a later run with it on the same store goes on with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
-    layers: tuple[Middleware, ...] = ()  # around every tool, the first outermost
+    wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     facts: Mapping[str, Any] = {}  # more for the first line
 
