@@ -196,6 +196,33 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
+        "sage.daily_budget_usd",
+        type="money",
+        default=None,
+        sentence=(
+            "What all sessions of Sage may spend on one day of the local calendar, in dollars: a turn gets what is "
+            "left of it, and where nothing is left it is refused."
+        ),
+        optional=True,
+        narrows=True,
+    ),
+    SettingKey(
+        "sage.session_budget_usd",
+        type="money",
+        default=None,
+        sentence="What one session of Sage may spend, in dollars, with its sub-agents and over all its runs.",
+        optional=True,
+        narrows=True,
+    ),
+    SettingKey(
+        "sage.turn_budget_usd",
+        type="money",
+        default=None,
+        sentence="What one turn of Sage may spend, in dollars: all that is done about one message.",
+        optional=True,
+        narrows=True,
+    ),
+    SettingKey(
         "vesper.results",
         type="results",
         default="memory",

@@ -35,6 +35,7 @@ __all__ = [
     "BudgetConfig",
     "Config",
     "KernelConfig",
+    "SageConfig",
     "SettingRow",
     "VesperConfig",
     "nested",
@@ -76,6 +77,12 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     on_exceed: str
 
 
+class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
+    daily_budget_usd: Money | None
+    session_budget_usd: Money | None
+    turn_budget_usd: Money | None
+
+
 class VesperConfig(msgspec.Struct, frozen=True, kw_only=True):
     results: Secret
 
@@ -107,6 +114,7 @@ class Config:
         "project_servers",
         "project_trusted",
         "providers",
+        "sage",
         "trust",
         "vesper",
     )
@@ -118,6 +126,7 @@ class Config:
         self.agent = AgentCommandConfig(**_section(values, "agent"))
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
+        self.sage = SageConfig(**_section(values, "sage"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant
         self.demanded: dict[str, Any] = {}  # minimum demands of project and machine, which bind the user too

@@ -33,6 +33,7 @@ from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Res
 from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
+from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
@@ -258,8 +259,11 @@ class Headless:
                 await say(line)
         return HeadlessOutcome(line, self.failure)
 
-    async def lines(self, task: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """What happens while the agent works on a task, one mapping a line; the last one is the `result`."""
+    async def lines(
+        self, task: Content, *, beside: str = "", budget: Limits | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens while the agent works on a task, one mapping a line; the last one is the `result`. `budget` is
+        for this task alone."""
         assert self.process is not None
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
@@ -267,7 +271,7 @@ class Headless:
         self._began_s = self.kernel.clock.monotonic()
         self._is_stopped, self.failure = False, None
         text, value = "", None
-        stream = self._stream = self.process.stream(task, events=True)
+        stream = self._stream = self.process.stream(task, events=True, budget=budget)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["AgentSession", "Metrics"]
+__all__ = ["SUMMARY_HEADING", "AgentSession", "Metrics"]
 
-_SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
+SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
 
 
 class Metrics(msgspec.Struct):
@@ -250,7 +250,7 @@ class AgentSession:
         summary = self.window.summary
         if not summary:
             return system
-        return f"{system}\n\n{_SUMMARY_HEADING}\n{summary}" if system else f"{_SUMMARY_HEADING}\n{summary}"
+        return f"{system}\n\n{SUMMARY_HEADING}\n{summary}" if system else f"{SUMMARY_HEADING}\n{summary}"
 
     def move_window(self, window: Window) -> None:
         self.window = window

@@ -45,9 +45,10 @@ from lyra.models.tokens import ConversationTokens, Estimator
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.model_call import ModelCall
+    from lyra.agents.session.notices import NoticeSource
     from lyra.core.effect import Effect
     from lyra.core.policies.policy import RateLimit
-    from lyra.core.tool import Tool
+    from lyra.core.tool import JobLog, Tool
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
@@ -99,8 +100,10 @@ class AgentRuntime:
         "followers",
         "has_answered",
         "is_own",
+        "job_log",
         "kernel",
         "name",
+        "notices",
         "pending",
         "sessions",
         "settings",
@@ -116,6 +119,8 @@ class AgentRuntime:
         self.followers: dict[str, list[Pending]] = {}  # by pid: readers of the turn that is under way
         self._asked: dict[str, set[str]] = {}  # pid → its requests without an answer
         self.sessions: dict[str, AgentSession] = {}
+        self.job_log: JobLog | None = None  # keeps what is known of commands in the background
+        self.notices: dict[str, NoticeSource] = {}  # by pid: what else its model is told before its next answer
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
         self._tokens = Estimator()
@@ -214,10 +219,18 @@ class AgentRuntime:
 
     def expect(self, request_id: str, process: Process, inside: tuple[Budget, ...], *, stream: bool) -> None:
         """Await the answer to a question from before a restart, whose caller will ask again."""
-        pending = Pending(self, request_id, process.pid, inside, Sink(self.kernel) if stream else None)
+        sink = Sink(self.kernel) if stream else None
+        self.awaited[request_id] = self.attend(request_id, process, inside=inside, sink=sink)
+
+    def attend(
+        self, request_id: str, process: Process, *, inside: tuple[Budget, ...] = (), sink: Sink | None = None
+    ) -> Pending:
+        """The answer to a question that was put into the mailbox of a process by other means than `ask`, in this life
+        of the kernel or an earlier one. To be called before the process takes the question."""
+        pending = Pending(self, request_id, process.pid, inside, sink)
         pending.is_keyed = True
-        self.awaited[request_id] = pending
         self._await(pending, process)
+        return pending
 
     def follow(self, process: Process) -> Pending | None:
         """The turn that a process is in, also one that began before a restart; None if it is in none.

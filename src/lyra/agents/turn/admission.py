@@ -65,6 +65,7 @@ class Admitted(NamedTuple):
     path: str | None
     hides: Callable[[str], bool] | None
     rights: Grant
+    is_edited: bool = False  # a person has changed the arguments
 
 
 async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
@@ -82,15 +83,17 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
     case.read(row)
     if not replaying:
         publish(runtime, process, call, row)
+    is_edited = False
     if row["decision"] == "ask":
         row = await _ask(turn, case, row)
-        if row["decision"] == "allow" and "arguments" in row:
+        is_edited = row["decision"] == "allow" and "arguments" in row
+        if is_edited:
             case, row = _edited(turn, case, row)
             call = case.call
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
-    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row))
+    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row), is_edited)
 
 
 def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:

@@ -9,6 +9,7 @@ without an answer has a status of its own (`STATUSES`) and is an AgentFailed for
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from lyra.agents.turn.context_window import compact
 from lyra.agents.turn.memory import remembered_prompt
 from lyra.agents.turn.model_call import ask_model
 from lyra.agents.turn.model_effect import cut_by_budget
+from lyra.agents.turn.notices import add_notices
 from lyra.agents.turn.tool_calls import run_tools
 from lyra.agents.turn.turn import Turn
 from lyra.core.message import Message
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.models.stream import Completion
 
-__all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "once", "serve"]
+__all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serve"]
 
 STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
@@ -71,12 +73,19 @@ _REPEATS_MAX: Final = 3  # the same calls in a row
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 _CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
 
+TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
+
 
 # ---------------------------------------------------------------------- programs
 
 
-async def serve(ctx: Context, agent: AgentDeclaration) -> None:
-    """The program of an agent process: one conversation, message by message."""
+async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | None = None) -> None:
+    """The program of an agent process: one conversation, message by message.
+
+    `turn_ended` is called with each turn that is over, the id of its request, the number of messages before it, and
+    why there is no answer (None where there is one), right before the journal has the turn's end. After a crash in
+    between it is called again with the same turn. What it does to the conversation stays.
+    """
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, ctx.restored)
@@ -107,11 +116,15 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
             pending.running = process.pid
             session.asked_in(pending.span, own_span)
         turn = Turn(ctx, runtime, session, pending)
-        failure = None
+        failure: BaseException | None = None
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
             runtime.take(request_id)
+            if turn_ended is not None:
+                turn_ended(turn, request_id, mark, asyncio.CancelledError(GIVEN_UP))
         else:
             failure = await _answer(turn, request_id, content, only=limit_of(message))
+            if turn_ended is not None:
+                turn_ended(turn, request_id, mark, failure)
         if not session.durable:
             continue
         outcome = _outcome(turn, request_id, mark, failure)
@@ -349,6 +362,7 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
     for iteration in range(agent.max_iterations):
         if iteration:
             session.tools.renew(turn.process)
+        add_notices(turn)
         completion = await ask_model(turn)
         session.append(completion.message)
         if completion.stop_reason == "content_filter":

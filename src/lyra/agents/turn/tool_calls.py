@@ -37,6 +37,7 @@ from lyra.core.tool import (
     ending,
     error_code,
     hides,
+    job_log,
     progress,
     rights,
 )
@@ -200,7 +201,7 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
                 deciding = False
                 with Held(admitted, allowed.path), Held(hides, allowed.hides):
                     output = await _output(turn, tool, allowed.call, allowed.rights)
-                if allowed.call.arguments != call.arguments:
+                if allowed.is_edited:
                     output = _with_changes(allowed.call, output)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _ENDS_TURN:
@@ -300,6 +301,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     home.set(runtime)
     rights.set(grant)
     ending.set(partial(cleanups_of(runtime.kernel).add, turn.process))
+    job_log.set(runtime.job_log)
     searchable.set(turn.session.tools.deferred)
     if tool.guarded:
         from lyra.agents.turn.callbacks import Callbacks

@@ -15,6 +15,7 @@ import msgspec
 
 from lyra.agents.declaration.content import message_of
 from lyra.agents.turn.loop import parse_message
+from lyra.agents.turn.notices import NOTICES, notice_message
 from lyra.core import codec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
@@ -113,6 +114,8 @@ def _messages(rows: _Rows) -> tuple[list[Message], list[ToolCall]]:
     for key, entry in rows.line:
         if entry.kind == "context":
             summary_next = True
+        if (entry.kind, entry.name) == ("read", NOTICES):
+            messages.append(notice_message(rows.value(entry)))
         if entry.kind != "do" or not entry.name.startswith(_MODEL):
             continue
         if summary_next:

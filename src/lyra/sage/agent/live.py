@@ -24,6 +24,7 @@ import msgspec
 from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.stored import read_agent
 from lyra.agents.turn.unfinished import repaired
 from lyra.config import Config
@@ -32,10 +33,13 @@ from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
+from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
+from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
+from lyra.sage.session.usage_log import UsageLog
 from lyra.store import open_store
 
 __all__ = ["AGENT", "LiveSession", "SessionStart", "Undone", "read_session"]
@@ -97,6 +101,7 @@ class LiveSession:
         self._record: SessionRecord | None = None
         self._headless: Headless | None = None
         self._clock = SystemClock()
+        self._spending: SessionSpending | None = None
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -114,7 +119,7 @@ class LiveSession:
             await self._close()
             if not self.resumed and not self.facts.turns:
                 self.index.remove(self.id)
-            self.index.close()
+            self._close_files()
             raise
         return self
 
@@ -126,7 +131,12 @@ class LiveSession:
         finally:
             if not self.facts.turns:  # nothing was said: an empty session would only be in the way
                 self.index.remove(self.id)
-            self.index.close()
+            self._close_files()
+
+    def _close_files(self) -> None:
+        self.index.close()
+        if self._spending is not None:
+            self._spending.log.close()
 
     def _earlier(self) -> SessionRecord | None:
         wanted = self.start.resume
@@ -157,11 +167,13 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
-        options = msgspec.structs.replace(self.options, session=AGENT, store=str(self.place / STORE_FILE))
+        # The budget is one of this run: the process, which outlives it, is spawned without one.
+        options = msgspec.structs.replace(self.options, session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
         headless = Headless(options, self.config, states=(self.facts,))
         await headless.__aenter__()
         self._headless = headless
+        self.spending.listen(headless.kernel)
         if headless.unfinished is not None:
             await self._repair()
         self._save(model=str(headless.agent.model), state="idle")
@@ -257,6 +269,16 @@ class LiveSession:
     def is_busy(self) -> bool:
         return self._partial is not None
 
+    @property
+    def spending(self) -> SessionSpending:
+        """What the session's calls cost, and what they may cost."""
+        if self._spending is None:
+            log = UsageLog(self.root)
+            self._spending = SessionSpending(
+                log, self.config, self._clock, session=self.id, run_budget=self.options.budget
+            )
+        return self._spending
+
     # ------------------------------------------------------------------ turns
 
     async def opening(self) -> dict[str, Any]:
@@ -267,15 +289,16 @@ class LiveSession:
         """Put a message to the agent: what happens, one mapping a line. The last line is the `result`."""
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="wait for its result, or interrupt it")
+        budget = self.spending.turn_budget()
         start = len(self.process.messages)
         prompt = _text_of(content)
-        number = self.facts.last_number + 1
+        number = self.spending.turn = self.facts.last_number + 1
         partial = self._partial = PartialTurn(number, start, self.process.metrics.copy())
         self._fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": self.model})
         self._save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
         try:
-            async with contextlib.aclosing(self.headless.lines(content, beside=beside)) as lines:
+            async with contextlib.aclosing(self.headless.lines(content, beside=beside, budget=budget)) as lines:
                 async for line in lines:
                     partial.see(line)
                     if line["type"] == "result":
@@ -306,6 +329,8 @@ class LiveSession:
             {"number": partial.number, "status": status, "answer": preview(text), **spent},
         )
         self.index.add_text(self.id, partial.number, text)
+        if status == "success" and self.mode == "plan":
+            self.keep(plan=text)
         state = "idle" if status == "success" else "interrupted" if status == "interrupted" else "failed"
         self._save(state=state, cost_usd=self.process.metrics.cost_usd)
         counted = partial.usage(self.process.metrics)
@@ -390,9 +415,15 @@ class LiveSession:
 
     @property
     def agent_session(self) -> Any:
-        from lyra.agents.session.shared import runtime_of
-
         return runtime_of(self.kernel).session_to_read(self.process.pid)
+
+    def usage(self) -> dict[str, Any]:
+        """Tokens and dollars of the session, its last turn, its agents and models."""
+        return usage_figures(self.spending, self.id)
+
+    def context(self) -> dict[str, Any]:
+        """Tokens of the next request by part, and the size of the model's window."""
+        return context_figures(self.headless.agent, self.agent_session, self.kernel)
 
     def _require_idle(self) -> None:
         if self._partial is not None:
@@ -414,6 +445,10 @@ class LiveSession:
         self._save(title=preview(title))
 
     # ------------------------------------------------------------------ writing down
+
+    def keep(self, **settings: Any) -> None:
+        """Remember settings of the session in its facts: `facts.settings` has them, also after it is opened again."""
+        self._fact("session.set", settings)
 
     def _fact(self, kind: str, data: dict[str, Any]) -> None:
         self.kernel.fact(self.facts, AGENT, kind, data)

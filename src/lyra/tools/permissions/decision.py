@@ -166,7 +166,7 @@ class Permissions:
             return _decided_by(denied, subject, "deny")
         if self._only is not None and subject.act != "talk" and not any(rule.matches(subject) for rule in self._only):
             allowed = ", ".join(rule.text for rule in self._only) or "no tool"
-            return PermissionDecision("deny", None, f"only {allowed} may be used for this message", "limit")
+            return PermissionDecision("deny", None, f"only {allowed} may be used here", "limit")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
         part = self._protected_part(subject) if subject.act == "write" else None
@@ -353,6 +353,38 @@ class Permissions:
         """Pass an answer to the function that stores it, if one was given."""
         if self._keep is not None:
             self._keep(rule)
+
+    # ------------------------------------------------------------ for a helper
+    def for_helper(self, *, mode: str = "", only: Iterable[str] = (), workspace: str = "") -> Permissions:
+        """A copy with another mode, or limited to calls that rules of `only` speak of: these allow nothing by
+        themselves. In another workspace the rules and answers hold for the same places in it, and answers to new
+        questions are not stored. An answer that the copy takes is not known here."""
+        root = check_workspace(workspace) if workspace else self.workspace
+        rules, answers = self._rules, tuple(self._answers)
+        if root != self.workspace:
+            rules, answers = (tuple(self._moved(rule, root) for rule in kept) for kept in (rules, answers))
+        limits = [Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only]
+        return Permissions(
+            rules,
+            mode=mode or self.mode,
+            workspace=root,
+            home=self.home,
+            protected=self._named,
+            extra_folders=self.extra_folders if root == self.workspace else (),
+            attended=self.attended,
+            keep=self._keep if root == self.workspace else None,
+            answers=answers,
+            only=limits or None,
+        )
+
+    def _moved(self, rule: Rule, root: str) -> Rule:
+        """The rule for the same places below another workspace."""
+        here = f"{self.workspace.rstrip('/')}/"
+        pattern = rule.pattern
+        text = rule.text
+        if pattern is not None and pattern.startswith(here) and rule.paths:
+            text = f"{text.partition('(')[0]}({root.rstrip('/')}/{pattern[len(here) :]})"
+        return Rule(text, rule.effect, source=rule.source, workspace=root, home=self.home)
 
 
 class _Rules(tuple[Rule, ...]):
