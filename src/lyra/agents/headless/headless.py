@@ -57,6 +57,7 @@ __all__ = [
     "HeadlessOutcome",
     "Tell",
     "awaiting",
+    "end_reason",
     "error_line",
     "result_line",
     "status_of",
@@ -182,7 +183,7 @@ class Headless:
         async with self._stack:
             assert self.process is not None
             if self.hooks is not None and self.kernel.open and not self.options.session:
-                await self.hooks.end(_end_of(error))
+                await self.hooks.end(end_reason(error))
             if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
 
@@ -384,7 +385,7 @@ def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
     return SessionHooks(hooks, run.kernel, run.session_id)
 
 
-def _end_of(error: BaseException | None) -> str:
+def end_reason(error: BaseException | None) -> str:
     """The reason of a session's end, for its hooks."""
     if error is None:
         return "exit"
