@@ -67,9 +67,8 @@ class PtyTerminal:
     @property
     def text(self) -> str:
         """The scrollback and the visible rows."""
-        above = []
-        for line in self.screen.history.top:
-            above.append("".join(line[column].data for column in range(self.columns)).rstrip())
+        rows = self.screen.history.top
+        above = ["".join(row[column].data for column in range(self.columns)).rstrip() for row in rows]
         return "\n".join([*above, self.display])
 
     def wait_for(self, wanted: str, *, seconds: float = 15.0, gone: bool = False) -> PtyTerminal:
