@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lyra.core.clock import Clock
-from lyra.sage.terminal.edit_preview import edit_preview
+from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
 from lyra.sage.terminal.running_call import RunningCall

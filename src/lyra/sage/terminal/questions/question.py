@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.terminal.edit_preview import edit_preview
+from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
 from lyra.sage.terminal.tool_lines import main_argument
 
