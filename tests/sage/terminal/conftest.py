@@ -64,7 +64,13 @@ class SageTerminal:
         """`sage` with these arguments, at its prompt."""
         variables = {"HOME": str(self.home), **self._env, **env}
         command = python(SAGE, "--model", "anthropic/scripted", *arguments)
-        terminal = PtyTerminal(command, folder=self.folder, env=variables, columns=columns, rows=rows)
+        return self._opened(PtyTerminal(command, folder=self.folder, env=variables, columns=columns, rows=rows))
+
+    def start_bare(self) -> PtyTerminal:
+        """`sage` without a model and without a key."""
+        return self._opened(PtyTerminal(python(SAGE), folder=self.folder, env={"HOME": str(self.home)}))
+
+    def _opened(self, terminal: PtyTerminal) -> PtyTerminal:
         self._terminals.append(terminal)
         return terminal
 

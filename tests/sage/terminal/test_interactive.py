@@ -196,7 +196,7 @@ def test_a_question_of_the_agent_is_answered_by_number(sage: SageTerminal) -> No
     ask = call("AskUser", question="Which colour?", options=["red", "blue"])
     screen = sage.script(ask, {"text": "Blue it is."}).start()
     screen.wait_for_prompt().line("go").wait_for("> Which colour\\?").wait_for("2\\. blue")
-    screen.wait_for("^answer › ").line("2").wait_for("Blue it is")
+    screen.wait_for("^answer ›").line("2").wait_for("Blue it is")
     assert "blue" in str(sage.model.requests[-1].messages[-1])
 
 
