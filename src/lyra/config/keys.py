@@ -235,7 +235,8 @@ _TABLE: Final = (
 )
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
-ELSEWHERE: Final = ("permissions",)  # sections of the same files that `tools.permissions` reads and checks
+# Sections of the same files that are read elsewhere: by `tools.permissions`, and by `config.hook_settings`.
+ELSEWHERE: Final = ("permissions", "hooks")
 
 
 def needs_trust(key: SettingKey, value: Any) -> bool:

@@ -12,6 +12,7 @@ nothing. Next: `lyra.sage.session.facts`, what is remembered of turns.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator
@@ -33,12 +34,15 @@ from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
+from lyra.sage.agent.edit_preview import edit_preview
+from lyra.sage.agent.equipment import Equipment
 from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
+from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
 from lyra.sage.session.usage_log import UsageLog
 from lyra.store import open_store
 
@@ -61,10 +65,11 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undone(NamedTuple):
-    """The turns that were taken back, and the files that were restored."""
+    """The turns that were taken back, the files that were restored, and sentences about those that could not be."""
 
     turns: list[int]
     files: list[str]
+    problems: list[str]
 
 
 def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:
@@ -100,6 +105,7 @@ class LiveSession:
         self._partial: PartialTurn | None = None
         self._record: SessionRecord | None = None
         self._headless: Headless | None = None
+        self.equipment: Equipment | None = None
         self._clock = SystemClock()
         self._spending: SessionSpending | None = None
 
@@ -167,8 +173,9 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
+        self.equipment = Equipment(self.options, self.config, self.folder, self.place)
         # The budget is one of this run: the process, which outlives it, is spawned without one.
-        options = msgspec.structs.replace(self.options, session=AGENT, store=str(self.place / STORE_FILE), budget=None)
+        options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
         headless = Headless(options, self.config, states=(self.facts,))
         await headless.__aenter__()
@@ -182,6 +189,9 @@ class LiveSession:
         if self._headless is not None:
             headless, self._headless = self._headless, None
             await headless.__aexit__(None, None, None)
+        if self.equipment is not None:
+            equipment, self.equipment = self.equipment, None
+            equipment.close()
 
     async def _reopen(self, **changes: Any) -> None:
         """Open the same session with other options."""
@@ -225,6 +235,11 @@ class LiveSession:
     def headless(self) -> Headless:
         assert self._headless is not None, "the session is not open"
         return self._headless
+
+    @property
+    def snapshots(self) -> Snapshots:
+        assert self.equipment is not None, "the session is not open"
+        return self.equipment.snapshots
 
     @property
     def kernel(self) -> Kernel:
@@ -294,6 +309,7 @@ class LiveSession:
         prompt = _text_of(content)
         number = self.spending.turn = self.facts.last_number + 1
         partial = self._partial = PartialTurn(number, start, self.process.metrics.copy())
+        await asyncio.to_thread(self.snapshots.begin_turn, number)
         self._fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": self.model})
         self._save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
@@ -324,9 +340,11 @@ class LiveSession:
         if not text and status != "success":
             text = partial.text if status == "interrupted" else summary_of_guard(status, partial)
         spent = partial.spent(self.process.metrics)
+        await asyncio.to_thread(self.snapshots.end_turn)
+        files = [change.name for change in self.changes(partial.number)]
         self._fact(
             "session.turn_ended",
-            {"number": partial.number, "status": status, "answer": preview(text), **spent},
+            {"number": partial.number, "status": status, "answer": preview(text), "files": files, **spent},
         )
         self.index.add_text(self.id, partial.number, text)
         if status == "success" and self.mode == "plan":
@@ -363,12 +381,23 @@ class LiveSession:
         await self.kernel.resolve_interrupt(interrupt_id, answer)
 
     def _shown(self, line: dict[str, Any]) -> dict[str, Any]:
-        return line
+        """The line with the diff of the edit that a question is about."""
+        if line["type"] != "interrupt" or "tool" not in line:
+            return line
+        diff = edit_preview(line["tool"], line["arguments"], self.folder)
+        return {**line, "diff": diff} if diff else line
 
     # ------------------------------------------------------------------ moving in the conversation
 
+    def changes(self, turn: int | None = None) -> list[FileChange]:
+        """The files that the agent has changed in a turn; without one, since the session began."""
+        return self.snapshots.turn_changes(turn)
+
     async def undo(self, turn: int | None = None, *, force: bool = False) -> Undone:
-        """Restore files and conversation to before a turn (the last one where none is named)."""
+        """Restore files and conversation to before a turn (the last one where none is named).
+
+        Conflict where another hand has changed one of the files since, with the `diff`; `force` overwrites it.
+        """
         self._require_idle()
         standing = self.facts.standing
         if not standing:
@@ -376,8 +405,27 @@ class LiveSession:
         number = standing[-1].number if turn is None else self.facts.turn(turn).number
         undone = [done.number for done in standing if done.number >= number]
         before = self.facts.messages_before(number, list(self.process.messages))
+        restored = await asyncio.to_thread(self.snapshots.restore, number, force=force)
         await self._move("undo", before, undone)
-        return Undone(undone, [])
+        return Undone(undone, list(restored.paths), list(restored.problems))
+
+    async def checkpoint(self, name: str) -> Checkpoint:
+        """Name the present state of files and conversation."""
+        self._require_idle()
+        marked = await asyncio.to_thread(self.snapshots.checkpoint, name)
+        self.keep(checkpoints={**self.facts.settings.get("checkpoints", {}), name: self.facts.last_number})
+        return marked
+
+    async def restore(self, name: str, *, force: bool = False) -> Undone:
+        """Go back to a checkpoint: the files as they were, and the conversation up to there."""
+        self._require_idle()
+        restored = await asyncio.to_thread(self.snapshots.restore_checkpoint, name, force=force)
+        last = int(self.facts.settings.get("checkpoints", {}).get(name, self.facts.last_number))
+        undone = [turn.number for turn in self.facts.standing if turn.number > last]
+        if undone:
+            before = self.facts.messages_before(undone[0], list(self.process.messages))
+            await self._move("restore", before, undone)
+        return Undone(undone, list(restored.paths), list(restored.problems))
 
     async def clear(self) -> None:
         """Begin a new conversation in the same session; the turns so far can still be undone."""

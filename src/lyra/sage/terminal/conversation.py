@@ -21,9 +21,8 @@ from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, pro
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Paper, Sheet
 from lyra.sage.terminal.prompt.attachments import prompt_of
-from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
-from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.queue import Questions
+from lyra.sage.terminal.questions.desk import QuestionDesk
+from lyra.sage.terminal.questions.question import TerminalQuestion
 from lyra.sage.terminal.shell_view import ShellView
 from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.text.safe_text import shown
@@ -33,8 +32,6 @@ from lyra.sage.terminal.turn_view import TurnView
 __all__ = ["Conversation", "Submission"]
 
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
-_ALLOWED: Final = {"allow": "allowed once", "always": "allowed from now on", "deny": "denied"}
-_WORDS: Final = {"retry": "done again", "skip": "taken as done", "fail": "stopped"}
 
 
 class Submission:
@@ -55,19 +52,18 @@ class Conversation:
         self.clock = clock or loop_clock()
         self.sheet = Sheet(paper)
         self.folds = Folds()
-        self.questions = Questions(self.clock)
+        self._tasks = Tasks()
+        self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
         self.waiting: deque[Submission] = deque()
         self.view: TurnView | None = None
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
         self.ended = False
-        self._sandbox = ""
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._wake = asyncio.Event()
-        self._tasks = Tasks()
 
     @property
     def paper(self) -> Paper:
@@ -80,10 +76,9 @@ class Conversation:
     # ------------------------------------------------------------ what the person does
     def submit(self, submission: Submission) -> None:
         """Take a text of the prompt: an answer to a question, or something to do next."""
-        self.questions.text_submitted()
-        question = self.questions.current
-        if question is not None and question.takes_text:
-            self._answer_text(question, submission.text)
+        self.desk.queue.text_submitted()
+        if self.desk.takes_text:
+            self.desk.submit(submission.text)
             return
         if submission.text.strip().startswith("/expand"):
             self._expand(submission.text)
@@ -115,26 +110,6 @@ class Conversation:
         self.waiting.clear()
         self.interrupt()
         self._wake.set()
-
-    def press(self, key: str) -> bool:
-        """A key for the current question; False where it has no meaning there."""
-        question = self.questions.current
-        meaning = question.press(key) if question is not None else None
-        if question is None or meaning is None:
-            return False
-        if isinstance(meaning, Decision):
-            self._decide(question, meaning)
-        elif meaning == "why":
-            self.sheet.print("note", why_lines(question, self.sheet.width))
-        else:
-            self.restore(question.draft)
-        self.paper.changed()
-        return True
-
-    def back(self) -> bool:
-        """Leave the text of an answer; False where there is none."""
-        question = self.questions.current
-        return question is not None and question.back()
 
     def expand_all(self) -> None:
         """Show whole what was folded since the last prompt."""
@@ -231,6 +206,7 @@ class Conversation:
         self.folds.begin_turn()
         self._is_stopping = False
         view = self.view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder)
+        self.desk.begin(view)
         self._turn = self._tasks.start(self._show_turn(view, content, beside), name="turn")
         try:
             await asyncio.wait([self._turn])
@@ -241,7 +217,7 @@ class Conversation:
         finally:
             self._turn.cancel()
             view.finish()
-            self.questions.clear()
+            self.desk.end()
             self.view = self._turn = None
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
@@ -253,10 +229,10 @@ class Conversation:
         async with aclosing(self.session.send(content, beside=beside)) as lines:  # type: ignore[type-var]
             async for line in lines:
                 if line.get("type") == "interrupt":
-                    self._ask(view, TerminalQuestion(line))
+                    self.desk.ask(TerminalQuestion(line, self.session.folder))
                 else:
+                    await view.prepare(line)
                     view.take(line)
-                    self._sandbox = view.sandbox or self._sandbox
                 if line.get("type") == "usage":
                     self.refresh()
                 count += 1
@@ -269,75 +245,30 @@ class Conversation:
         except LyraError as error:
             self._show_error(error)
 
-    # ------------------------------------------------------------ questions
-    def _ask(self, view: TurnView, question: TerminalQuestion) -> None:
-        view.pause(question.call_id, waiting=True)
-        if self.questions.add(question):
-            self._show_question(question)
-        self.paper.changed()
-
-    def _show_question(self, question: TerminalQuestion) -> None:
-        if self.view is not None:
-            self.view.hold()
-            if question.diff:
-                self.view.diff_was_shown(question.call_id)
-        lines = about_lines(
-            question,
-            self.sheet.width,
-            marks=self.paper.facts.marks,
-            folds=self.folds,
-            folder=self.session.folder,
-            sandbox=self._sandbox,
-        )
-        self.sheet.print("tool" if question.is_permission else "question", lines)
-
-    def _answer_text(self, question: TerminalQuestion, text: str) -> None:
-        decision = question.answer(text)
-        if decision is None:
-            self.note("that is no answer: it is empty, or no JSON object", "waits")
-            self.restore(text)
-        else:
-            self._decide(question, decision)
-
-    def _decide(self, question: TerminalQuestion, decision: Decision) -> None:
-        words = _ALLOWED.get(decision.word) or _WORDS.get(decision.word) or "answered"
-        words = f"{words}, as edited" if decision.arguments is not None else words
-        words = f"{words}: {shown(decision.text)}" if decision.text else words
-        style = "removed" if decision.word in ("deny", "fail") else "faint"
-        self.sheet.print("tool", note_lines(words, self.sheet.width, style, indent=10))
-        if self.view is not None:
-            self.view.pause(question.call_id, waiting=False)
-        self._tasks.start(self._send_answer(question, decision), name="answer")
-        following = self.questions.close()
-        if following is not None:
-            self._show_question(following)
-        self.paper.changed()
-
-    async def _send_answer(self, question: TerminalQuestion, decision: Decision) -> None:
-        try:
-            await self.session.answer(question.id, decision.word, text=decision.text, arguments=decision.arguments)
-        except LyraError as error:
-            self._show_error(error)
-
     def _show_error(self, error: LyraError) -> None:
         self.sheet.print("error", error_lines(error, self.sheet.width))
 
     # ------------------------------------------------------------ what is live
     def live_lines(self, width: int, rows: int) -> list[Line]:
         """What runs, the current question, and what waits; in at most so many lines."""
-        marks = self.paper.facts.marks
-        question = self.questions.current
-        if question is not None:
-            return key_lines(question, width, position=self.questions.position)[:rows]
-        hints = ["esc interrupts"] if self.working else []
-        if self.waiting and self.working:
-            hints.append("1 message waits" if len(self.waiting) == 1 else f"{len(self.waiting)} messages wait")
+        if self.desk.current is not None:
+            return self.desk.live_lines(width)[:rows]
         lines: list[Line] = []
+        blank: list[Line] = [[]]
         if self.view is not None:
-            lines = self.view.live_lines(width, rows - 1)
-            hints.append("ctrl-o shows everything")
+            lines = self.view.live_lines(width, rows - 2)
+            blank = [] if self.view.shows_calls and self.sheet.follows_closely("tool") else blank
         elif self._shell is not None:
-            lines = self._shell.live_lines(width, rows - 1)
+            lines = self._shell.live_lines(width, rows - 2)
+        hints = self._hints()
         if hints:
-            lines = [*lines, [("faint", f"{' ' * MARGIN}{f' {marks.dot} '.join(hints)}")]]
-        return lines
+            joined = f" {self.paper.facts.marks.dot} ".join(hints)
+            lines = [*lines, [("faint", f"{' ' * MARGIN}{joined}")]]
+        return [*blank, *lines] if lines else []
+
+    def _hints(self) -> list[str]:
+        if not self.working:
+            return []
+        count = len(self.waiting)
+        waits = [] if not count else ["1 message waits"] if count == 1 else [f"{count} messages wait"]
+        return ["esc interrupts", *waits, *(["ctrl-o shows everything"] if self.view is not None else [])]

@@ -58,8 +58,8 @@ async def _run_live(session: ShownSession, first_task: str | None, facts: Termin
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
     bar = _StatusBar(session, screen, conversation)
     conversation.refresh = bar.refresh
-    conversation.restore = box.replace
-    box.label = lambda: question.label if (question := conversation.questions.current) is not None else ""
+    conversation.restore = conversation.desk.restore = box.replace
+    box.label = lambda: conversation.desk.label
     keyboard = Keyboard(conversation, box)
     screen.connect(
         conversation.live_lines,
@@ -82,8 +82,15 @@ async def _run_live(session: ShownSession, first_task: str | None, facts: Termin
 async def _after_first_frame(bar: _StatusBar) -> None:
     """What may take longer than the prompt: the branch and the highlighter."""
     await asyncio.sleep(0.05)
+    await asyncio.to_thread(_load_slow_parts)
     bar.refresh()
-    await asyncio.to_thread(load)
+
+
+def _load_slow_parts() -> None:
+    """Import what the first answer needs, beside the loop that reads the keyboard."""
+    import lyra.sage.project.git_state  # noqa: F401 - for the import alone
+
+    load()
 
 
 def command_names(session: Any) -> Sequence[CommandName]:
@@ -122,7 +129,7 @@ class _StatusBar:
 
     def _read(self, before: Status) -> Status:
         session = self._session
-        usage, context = session.usage(), session.context()
+        usage, context = getattr(session, "usage", dict)(), getattr(session, "context", dict)()
         return before._replace(
             folder=session.folder,
             model=session.model,

@@ -125,9 +125,9 @@ class _LineReader:
 
     def _line(self, text: str) -> None:
         conversation = self._conversation
-        question = conversation.questions.current
+        question = conversation.desk.current
         if question is not None and not question.takes_text:
-            if not conversation.press(text.strip()[:1].lower() or "\0"):
+            if not conversation.desk.press(text.strip()[:1].lower() or "\0"):
                 self._asked = ""
             self.show_question()
             return
@@ -148,7 +148,7 @@ class _LineReader:
 
     def show_question(self) -> None:
         """Print the current question with its keys, once for each of its steps."""
-        question = self._conversation.questions.current
+        question = self._conversation.desk.current
         state = f"{question.id} {question.label}" if question is not None else ""
         if question is not None and state != self._asked:
             self._screen.show(self._conversation.live_lines(self._screen.width, 50))

@@ -135,7 +135,6 @@ class Permissions:
         self._only = None if only is None else tuple(only)  # calls that none of these matches are forbidden
         self._rules = tuple(rules)
         self._rules_by_tool: dict[str, _ToolRules] = {}
-        self._only: tuple[Rule, ...] = ()  # where there are some, all other calls are denied
         self._answers = list(answers)  # of earlier runs
         self.attended = attended  # a person can answer questions
         self._keep = keep
@@ -182,11 +181,9 @@ class Permissions:
             return _decided_by(denied, subject, "deny")
         if self._only is not None and subject.act != "talk" and not any(rule.matches(subject) for rule in self._only):
             allowed = ", ".join(rule.text for rule in self._only) or "no tool"
-            return PermissionDecision("deny", None, f"only {allowed} may be used for this message", "limit")
+            return PermissionDecision("deny", None, f"only {allowed} may be used here", "limit")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
-        if self._only and not any(rule.covers_tool(subject.tool) and rule.speaks_of(subject) for rule in self._only):
-            return PermissionDecision("deny", None, f"this {subject.tool} is not among what the agent may do", "agent")
         part = self._protected_part(subject) if subject.act == "write" else None
         if part is not None:
             return PermissionDecision("deny", None, f"{part} is protected from being written", "protected")
@@ -381,7 +378,8 @@ class Permissions:
         rules, answers = self._rules, tuple(self._answers)
         if root != self.workspace:
             rules, answers = (tuple(self._moved(rule, root) for rule in kept) for kept in (rules, answers))
-        copy = Permissions(
+        limits = [Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only]
+        return Permissions(
             rules,
             mode=mode or self.mode,
             workspace=root,
@@ -391,9 +389,8 @@ class Permissions:
             attended=self.attended,
             keep=self._keep if root == self.workspace else None,
             answers=answers,
+            only=limits or None,
         )
-        copy._only = tuple(Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only)
-        return copy
 
     def _moved(self, rule: Rule, root: str) -> Rule:
         """The rule for the same places below another workspace."""
