@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -300,8 +300,27 @@ class LiveSession:
         """The `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}
 
-    async def send(self, content: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`."""
+    async def send(
+        self, content: Content, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
+
+        `beside` is text from outside to work on. For this message alone `only` are the rules of all calls that are
+        allowed, and `model` is asked instead of the session's."""
+        usual = self.model
+        if model and model != usual:
+            await self.set_model(model)
+        try:
+            async with contextlib.aclosing(self._send(content, beside, only)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            if model and model != usual:
+                await self.set_model(usual)
+
+    async def _send(
+        self, content: Content, beside: str, only: Sequence[str] | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="wait for its result, or interrupt it")
         budget = self.spending.turn_budget()
@@ -314,7 +333,9 @@ class LiveSession:
         self._save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
         try:
-            async with contextlib.aclosing(self.headless.lines(content, beside=beside, budget=budget)) as lines:
+            async with contextlib.aclosing(
+                self.headless.lines(content, beside=beside, budget=budget, only=only)
+            ) as lines:
                 async for line in lines:
                     partial.see(line)
                     if line["type"] == "result":

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lyra.config.private_file import write_private
+from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, Conflict, NoSuchSession
 from lyra.sage.commands.arguments import SlashArguments
-from lyra.sage.commands.result import SlashResult, diff, lines, table
-from lyra.sage.commands.session_protocol import CommandSession
+from lyra.sage.commands.result import Block, SlashResult, diff, lines, table
+from lyra.sage.commands.session_protocol import CommandSession, UndoneTurns
 from lyra.sage.commands.words import age, dollars, tokens
 from lyra.sage.session.record import SessionRecord
 
@@ -52,7 +54,7 @@ async def undo(session: CommandSession, arguments: SlashArguments) -> SlashResul
     except Conflict as conflict:
         again = f"/undo {turn or ''}".rstrip() + " --force"
         return _refused(conflict, f"{again} restores the files all the same")
-    return SlashResult.of(_turns(undone.turns), *_files(undone.files))
+    return SlashResult.of(_turns(undone.turns), *_files(undone))
 
 
 async def checkpoint(session: CommandSession, arguments: SlashArguments) -> SlashResult:
@@ -64,7 +66,7 @@ async def checkpoint(session: CommandSession, arguments: SlashArguments) -> Slas
 
 
 def _checkpoints(session: CommandSession) -> SlashResult:
-    marks = session.checkpoints()
+    marks = session.snapshots.checkpoints()
     if not marks:
         return SlashResult.of("no checkpoint yet; /checkpoint NAME makes one")
     rows = [(mark.name, mark.turn, age(mark.time), "made by a restore" if mark.automatic else "") for mark in marks]
@@ -77,12 +79,12 @@ async def restore(session: CommandSession, arguments: SlashArguments) -> SlashRe
     if not words:
         return _checkpoints(session)
     name = " ".join(words)
-    target: str | int = int(name) if name.isascii() and name.isdecimal() else name
     try:
-        restored = await session.restore(target, force=force)
+        restored = await session.restore(name, force=force)
     except Conflict as conflict:
         return _refused(conflict, f"/restore {name} --force restores the files all the same")
-    return SlashResult.of(f"restored: {name}", *_files(restored.files))
+    undone = [_turns(restored.turns)] if restored.turns else []
+    return SlashResult.of(f"back at {name!r}", *undone, *_files(restored))
 
 
 def _refused(conflict: Conflict, hint: str) -> SlashResult:
@@ -92,13 +94,14 @@ def _refused(conflict: Conflict, hint: str) -> SlashResult:
     return SlashResult(blocks=[diff(shown), *blocks] if shown else blocks)
 
 
-def _turns(numbers: Any) -> str:
+def _turns(numbers: Sequence[int]) -> str:
     first, last = min(numbers), max(numbers)
     return f"turn {first} is undone" if first == last else f"turns {first} to {last} are undone"
 
 
-def _files(files: Any) -> list[Any]:
-    return [lines([f"  {path}" for path in files], title="restored files")] if files else []
+def _files(undone: UndoneTurns) -> list[Block]:
+    blocks = [lines([f"  {visible(path)}" for path in undone.files], title="restored files")] if undone.files else []
+    return [*blocks, lines(undone.problems, title="not restored")] if undone.problems else blocks
 
 
 # ---------------------------------------------------------------- other sessions

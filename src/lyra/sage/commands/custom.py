@@ -1,45 +1,32 @@
 """Commands from Markdown files in a session: which there are, and what they become.
 
-Files are read when a list or a command is wanted, and again when they change. Those of a project count where its folder
-is trusted.
+The session's equipment reads the files, and reads them again when they change. Those of a project count where its
+folder is trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from lyra.core.secrets.visible import visible
 from lyra.sage.commands.result import SlashResult
 from lyra.sage.commands.session_protocol import CommandSession
-from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
-from lyra.sage.extensions.places import extension_places
+from lyra.sage.extensions.custom_commands import CustomCommand
 
 __all__ = ["custom_commands", "custom_result", "problems_of"]
 
-_read: Final[WeakKeyDictionary[Any, CustomCommands]] = WeakKeyDictionary()
+
+def custom_commands(session: CommandSession) -> dict[str, CustomCommand]:
+    """The commands by name, as their files are now."""
+    if session.equipment is None:
+        return {}
+    session.equipment.commands.refresh()
+    return session.equipment.commands.entries()
 
 
-def _files(session: CommandSession, reserved: Iterable[str]) -> CustomCommands:
-    files = _read.get(session)
-    if files is None:
-        trusted = session.config.trust if session.config.trust is not None else session.options.trust
-        files = CustomCommands(extension_places(session.folder, trusted=trusted), reserved=reserved)
-        _read[session] = files
-    else:
-        files.refresh()
-    return files
-
-
-def custom_commands(session: CommandSession, reserved: Iterable[str]) -> dict[str, CustomCommand]:
-    """The commands by name, as their files are now. `reserved` names cannot be taken by a file."""
-    return _files(session, reserved).entries()
-
-
-def problems_of(session: CommandSession, reserved: Iterable[str]) -> tuple[str, ...]:
+def problems_of(session: CommandSession) -> tuple[str, ...]:
     """What is wrong with the files, with file and line."""
-    return _files(session, reserved).problems
+    return session.equipment.commands.problems if session.equipment is not None else ()
 
 
 def custom_result(command: CustomCommand, rest: str) -> SlashResult:

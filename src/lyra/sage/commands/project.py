@@ -9,8 +9,9 @@ from typing import Final
 from lyra.core.secrets.visible import visible
 from lyra.sage.commands.arguments import SlashArguments
 from lyra.sage.commands.result import SlashResult, diff, lines, table
-from lyra.sage.commands.session_protocol import ChangedFile, CommandSession
+from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.project.git_diff import GitDiff, git_diff
+from lyra.sage.session.snapshots import FileChange
 
 __all__ = ["diff_", "init", "review"]
 
@@ -36,10 +37,10 @@ that a reader would not guess), what is general advice that could go. Do not wri
 what is right and how it is said. Say in the end what you changed and why."""
 _REVIEW: Final = """\
 Review the changes below, which are not committed yet. Have the Review sub-agent do it (the tool Task), with the names
-of the changed files and the parts of the diff that it needs, several at once where the changes have nothing to do with
-one another. Then check its findings in the code yourself and answer with those that hold: the worst first, each with file
-and line, what goes wrong and for whom, and how to put it right. Leave out praise and matters of taste. Say so if there
-is nothing to find. Change nothing."""
+of the changed files and the parts of the diff that it needs; several at once where the changes have nothing to do with
+one another. Then check its findings in the code yourself and answer with those that hold: the worst first, each with
+file and line, what goes wrong and for whom, and how to put it right. Leave out praise and matters of taste. Say so if
+there is nothing to find. Change nothing."""
 
 
 async def init(session: CommandSession, arguments: SlashArguments) -> SlashResult:
@@ -70,9 +71,9 @@ async def diff_(session: CommandSession, arguments: SlashArguments) -> SlashResu
     return _of_git(await git_diff(session.folder))
 
 
-def _of_changes(changes: Sequence[ChangedFile], title: str) -> SlashResult:
+def _of_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
     diffs = [change.diff() for change in changes]
-    rows = [(visible(change.path), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
+    rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
     return SlashResult.of(table(("file", "+", "−"), rows, title=title), diff(_bounded("".join(diffs))))
 
 

@@ -56,7 +56,7 @@ async def _help(session: CommandSession, arguments: SlashArguments) -> SlashResu
 
 async def _commands(session: CommandSession, arguments: SlashArguments) -> SlashResult:
     arguments.none()
-    files = custom_commands(session, _reserved())
+    files = custom_commands(session)
     prompts = await servers.read_prompts(session)
     rows = [
         (f"/{name} {command.argument_hint}".rstrip(), command.plugin or command.origin, visible(command.description))
@@ -66,7 +66,7 @@ async def _commands(session: CommandSession, arguments: SlashArguments) -> Slash
         (f"/{visible(name)}", f"MCP server {prompt['server']}", visible(str(prompt.get("description") or "")))
         for name, prompt in sorted(prompts.items())
     ]
-    problems = problems_of(session, _reserved())
+    problems = problems_of(session)
     blocks = [table(("command", "from", ""), rows)] if rows else []
     blocks += [lines(problems, title="not read")] if problems else []
     none = "no commands of your own; `commands/NAME.md` in .lyra or in your settings makes one"
@@ -142,7 +142,7 @@ async def run_command(session: CommandSession, text: str) -> SlashResult:
     command = COMMANDS.get(ALIASES.get(name, name))
     if command is not None:
         return await command.function(session, SlashArguments(rest, command.usage))
-    custom = custom_commands(session, _reserved()).get(name)
+    custom = custom_commands(session).get(name)
     if custom is not None:
         return custom_result(custom, rest)
     prompt = await servers.prompt_result(session, name, rest)
@@ -154,14 +154,10 @@ async def run_command(session: CommandSession, text: str) -> SlashResult:
 def command_list(session: CommandSession) -> list[tuple[str, str]]:
     """Every command with its sentence, for completion and help; no server is asked for this."""
     listed = [(command.name, command.help) for command in COMMANDS.values()]
-    files = custom_commands(session, _reserved())
+    files = custom_commands(session)
     listed += [(name, visible(command.description)) for name, command in sorted(files.items())]
     prompts = servers.known_prompts(session)
     return listed + [(name, visible(str(about.get("description") or ""))) for name, about in sorted(prompts.items())]
-
-
-def _reserved() -> tuple[str, ...]:
-    return (*COMMANDS, *ALIASES)
 
 
 def _unknown(session: CommandSession, name: str) -> ConfigError:

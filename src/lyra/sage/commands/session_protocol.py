@@ -12,37 +12,34 @@ from lyra.config import Config
 from lyra.core.budgets.money import Money
 from lyra.core.message import Message
 from lyra.kernel.kernel import Kernel
+from lyra.sage.extensions.custom_commands import CustomCommands
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord
+from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
 from lyra.sage.session.usage_log import UsageLog
 
-__all__ = ["ChangedFile", "CommandSession", "SpendingView", "UndoneTurns"]
-
-
-class ChangedFile(Protocol):
-    """A file before and after; None where it was not there."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def before(self) -> bytes | None: ...
-
-    @property
-    def after(self) -> bytes | None: ...
-
-    def diff(self) -> str: ...
+__all__ = ["CommandSession", "EquipmentView", "SpendingView", "UndoneTurns"]
 
 
 class UndoneTurns(Protocol):
-    """The turns that were taken back, and the files that were restored."""
+    """The turns that were taken back, the files that were restored, and sentences about those that could not be."""
 
     @property
     def turns(self) -> Sequence[int]: ...
 
     @property
     def files(self) -> Sequence[str]: ...
+
+    @property
+    def problems(self) -> Sequence[str]: ...
+
+
+class EquipmentView(Protocol):
+    """What the session has beside the built-in tools: here the commands from Markdown files."""
+
+    @property
+    def commands(self) -> CustomCommands: ...
 
 
 class SpendingView(Protocol):
@@ -108,6 +105,12 @@ class CommandSession(Protocol):
     def process(self) -> AgentProcess[Any]: ...
 
     @property
+    def snapshots(self) -> Snapshots: ...
+
+    @property
+    def equipment(self) -> EquipmentView | None: ...
+
+    @property
     def spending(self) -> SpendingView: ...
 
     def usage(self) -> dict[str, Any]: ...
@@ -128,10 +131,8 @@ class CommandSession(Protocol):
 
     async def undo(self, turn: int | None = None, *, force: bool = False) -> UndoneTurns: ...
 
-    async def checkpoint(self, name: str) -> Any: ...
+    async def checkpoint(self, name: str) -> Checkpoint: ...
 
-    def checkpoints(self) -> Sequence[Any]: ...
+    async def restore(self, name: str, *, force: bool = False) -> UndoneTurns: ...
 
-    async def restore(self, name_or_turn: str | int, *, force: bool = False) -> UndoneTurns: ...
-
-    def changes(self, turn: int | None = None) -> Sequence[ChangedFile]: ...
+    def changes(self, turn: int | None = None) -> Sequence[FileChange]: ...
