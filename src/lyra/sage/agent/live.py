@@ -139,6 +139,25 @@ class LiveSession:
                 self.index.remove(self.id)
             self._close_files()
 
+    async def switch(self, session: str, *, fork: bool = False, before_turn: int | None = None) -> None:
+        """Close this session and open another one in its place, or a copy of one. Where that fails, this one again."""
+        self._require_idle()
+        self.index.get(session)  # raises where there is none
+        here = SessionStart(resume=self.id, root=str(self.root)) if self.facts.turns else self.start
+        there = SessionStart(resume=session, fork=fork, before_turn=before_turn, root=str(self.root))
+        await self.__aexit__(None, None, None)
+        try:
+            await self._start_as(there)
+        except LyraError:
+            await self._start_as(here)
+            raise
+
+    async def _start_as(self, start: SessionStart) -> None:
+        self.start, self.doubts, self.resumed = start, [], False
+        self._record = self._spending = None
+        self.index = SessionIndex(self.root)
+        await self.__aenter__()
+
     def _close_files(self) -> None:
         self.index.close()
         if self._spending is not None:

@@ -45,6 +45,7 @@ async def run_terminal(session: ShownSession, first_task: str | None, *, plain: 
 
 def _conversation(session: ShownSession, paper: Any, first_task: str | None) -> Conversation:
     conversation = Conversation(session, paper)
+    conversation.reopened = lambda: opening.show(conversation)
     opening.show(conversation)
     if first_task:
         conversation.submit(Submission(first_task))
@@ -95,12 +96,9 @@ def _load_slow_parts() -> None:
 
 def command_names(session: Any) -> Sequence[CommandName]:
     """The commands that can be completed."""
-    own = CommandName("expand", "show whole what was folded")
-    with suppress(ImportError):
-        from lyra.sage.commands.registry import command_list  # type: ignore[import-not-found]
+    from lyra.sage.commands.registry import command_list
 
-        return sorted([*(CommandName(name, summary) for name, summary in command_list(session)), own])
-    return [own]
+    return sorted(CommandName(name, summary) for name, summary in command_list(session))
 
 
 class _StatusBar:
