@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -145,6 +145,25 @@ class LiveSession:
             if not self.facts.turns:  # nothing was said: an empty session would only be in the way
                 self.index.remove(self.id)
             self._close_files()
+
+    async def switch(self, session: str, *, fork: bool = False, before_turn: int | None = None) -> None:
+        """Close this session and open another one in its place, or a copy of one. Where that fails, this one again."""
+        self._require_idle()
+        self.index.get(session)  # raises where there is none
+        here = SessionStart(resume=self.id, root=str(self.root)) if self.facts.turns else self.start
+        there = SessionStart(resume=session, fork=fork, before_turn=before_turn, root=str(self.root))
+        await self.__aexit__(None, None, None)
+        try:
+            await self._start_as(there)
+        except LyraError:
+            await self._start_as(here)
+            raise
+
+    async def _start_as(self, start: SessionStart) -> None:
+        self.start, self.doubts, self.resumed = start, [], False
+        self._record = self._spending = None
+        self.index = SessionIndex(self.root)
+        await self.__aenter__()
 
     def _close_files(self) -> None:
         self.index.close()
@@ -312,8 +331,27 @@ class LiveSession:
         """The `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}
 
-    async def send(self, content: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`."""
+    async def send(
+        self, content: Content, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
+
+        `beside` is text from outside to work on. For this message alone `only` are the rules of all calls that are
+        allowed, and `model` is asked instead of the session's."""
+        usual = self.model
+        if model and model != usual:
+            await self.set_model(model)
+        try:
+            async with contextlib.aclosing(self._send(content, beside, only)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            if model and model != usual:
+                await self.set_model(usual)
+
+    async def _send(
+        self, content: Content, beside: str, only: Sequence[str] | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="wait for its result, or interrupt it")
         budget = self.spending.turn_budget()
@@ -326,7 +364,9 @@ class LiveSession:
         self._save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
         try:
-            async with contextlib.aclosing(self.headless.lines(content, beside=beside, budget=budget)) as lines:
+            async with contextlib.aclosing(
+                self.headless.lines(content, beside=beside, budget=budget, only=only)
+            ) as lines:
                 async for line in lines:
                     partial.see(line)
                     if line["type"] == "result":

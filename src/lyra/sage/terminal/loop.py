@@ -46,6 +46,7 @@ async def run_terminal(session: ShownSession, first_task: str | None, *, plain: 
 
 def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
     conversation = Conversation(session, paper)
+    conversation.reopened = lambda: opening.show(conversation, is_first=False)
     opening.show(conversation, is_first=not kept.entries and not first_task)
     if first_task:
         conversation.submit(Submission(first_task))
@@ -97,12 +98,9 @@ def _load_slow_parts() -> None:
 
 def command_names(session: Any) -> Sequence[CommandName]:
     """The commands that can be completed."""
-    own = CommandName("expand", "show whole what was folded")
-    with suppress(ImportError):
-        from lyra.sage.commands.registry import command_list  # type: ignore[import-not-found]
+    from lyra.sage.commands.registry import command_list
 
-        return sorted([*(CommandName(name, summary) for name, summary in command_list(session)), own])
-    return [own]
+    return sorted(CommandName(name, summary) for name, summary in command_list(session))
 
 
 class _StatusBar:
