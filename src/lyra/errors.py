@@ -17,7 +17,7 @@
       VegaError(name, text)           an error that a Vega program did not catch
       Divergence(expected, actual, at) a replay asked for something its journal does not hold
       StoreError                      the store cannot do what was asked
-        Conflict  Corrupt  Tampered  StoreFull
+        Conflict  Corrupt  Tampered  StoreFull  NoSuchSession
       InternalError                   "this is a bug in Lyra"
 
 An error says what happened in one sentence, may have a place and a hint, and carries its facts as `fields`, so that
@@ -58,6 +58,7 @@ __all__ = [
     "NoSuchInterrupt",
     "NoSuchProcess",
     "NoSuchService",
+    "NoSuchSession",
     "Overloaded",
     "ParseError",
     "ProcessError",
@@ -332,6 +333,12 @@ class StoreFull(StoreError):
     retryable = True
 
 
+class NoSuchSession(StoreError):
+    """No session on disk has that id."""
+
+    code = "no_such_session"
+
+
 class InternalError(LyraError):
     code = "internal"
 
@@ -380,6 +387,7 @@ CODES: dict[str, Surface] = {
     "corrupt": Surface("DATA_LOSS", 500, 1, "Corrupt"),
     "tampered": Surface("DATA_LOSS", 500, 3, "Tampered"),
     "store_full": Surface("RESOURCE_EXHAUSTED", 507, 1, "StoreFull"),
+    "no_such_session": Surface("NOT_FOUND", 404, 1, "NoSuchSession"),
     "internal": Surface("INTERNAL", 500, 1, "InternalError"),
 }
 

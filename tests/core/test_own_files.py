@@ -11,12 +11,14 @@ import pytest
 
 from lyra.config import KEYS, Config
 from lyra.core import own_files
+from lyra.core.data_folder import data_folder
 from lyra.core.own_files import VARIABLES, add_own_path, is_opened, make_folder, own_paths
 from lyra.core.user_folder import user_folder
 from lyra.kernel.kernel import Kernel
 from lyra.mcp.client.approvals import Approvals
 from lyra.models.script import load_script
 from lyra.observe.audit import attach_audit
+from lyra.sandbox.protection.protected_places import is_own, places_in
 from lyra.store.sqlite import SqliteStore
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.rules import Rule
@@ -29,7 +31,7 @@ def nothing_added(monkeypatch, tmp_path):
     monkeypatch.setattr(own_files, "_added", {})
     monkeypatch.setattr(own_files, "_opened", {})
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("XDG_CONFIG_HOME", *VARIABLES):
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", *VARIABLES):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -39,15 +41,39 @@ def mode(path: Path) -> int:
 
 def test_the_users_folder(monkeypatch, tmp_path):
     """By XDG_CONFIG_HOME or below the home; both are Lyra's own, since another Lyra may not have the variable."""
-    usual = f"{tmp_path}/home/.config/lyra"
+    usual, data = f"{tmp_path}/home/.config/lyra", f"{tmp_path}/home/.local/share/lyra"
     assert user_folder(os.environ) == usual
-    assert own_paths().hidden == (usual,)
+    assert own_paths().hidden == (usual, data)
     monkeypatch.setenv("XDG_CONFIG_HOME", f"{tmp_path}/conf")
     assert user_folder(os.environ) == f"{tmp_path}/conf/lyra"
-    assert own_paths().hidden == (f"{tmp_path}/conf/lyra", usual)
+    assert own_paths().hidden == (f"{tmp_path}/conf/lyra", data, usual)
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     assert user_folder(os.environ) == usual
     assert user_folder({}) is None
+
+
+def test_the_data_folder(monkeypatch, tmp_path):
+    """By XDG_DATA_HOME or below the home; both are hidden, since sessions with their transcripts lie there."""
+    usual = tmp_path / "home/.local/share/lyra"
+    assert data_folder() == usual
+    monkeypatch.setenv("XDG_DATA_HOME", f"{tmp_path}/data")
+    assert data_folder() == tmp_path / "data/lyra"
+    assert {str(usual), f"{tmp_path}/data/lyra"} <= set(own_paths().hidden)
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert data_folder() == usual
+    monkeypatch.setenv("HOME", "relative")
+    assert data_folder().is_absolute()
+
+
+def test_file_tools_neither_read_nor_write_the_data_folder(tmp_path):
+    """Also where the workspace is the home folder."""
+    session = f"{tmp_path}/home/.local/share/lyra/sessions/20261117-ab12cd/session.db"
+    assert is_own(session)
+    assert is_own(session, hidden=True)
+    places = places_in(f"{tmp_path}/home")
+    assert ".local/share/lyra" in places.missing
+    os.makedirs(f"{tmp_path}/home/.local/share/lyra")
+    assert ".local/share/lyra" in places_in(f"{tmp_path}/home").hidden
 
 
 def test_variables_that_name_files(monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ import sys
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from lyra.core.data_folder import data_folder
 from lyra.core.user_folder import user_folder
 
 __all__ = [
@@ -41,7 +42,7 @@ _opened: Final[dict[str, None]] = {}
 class OwnPaths(NamedTuple):
     """Absolute paths of files and folders, existing or not. Their links are not resolved, except those of `code`."""
 
-    hidden: tuple[str, ...]  # folders with keys, tokens and rules: a command neither reads nor writes them
+    hidden: tuple[str, ...]  # folders with keys, tokens, rules and sessions: a command neither reads nor writes them
     read_only: tuple[str, ...]
     code: tuple[str, ...]  # read-only, too: the rules of the machine, the interpreter, Lyra's installation
     home: str  # the user's home folder
@@ -50,15 +51,19 @@ class OwnPaths(NamedTuple):
 def own_paths() -> OwnPaths:
     """All that Lyra obeys outside the names of a project's files."""
     read = os.environ.get
-    home, folder, named = read("HOME", ""), read("XDG_CONFIG_HOME", ""), [read(name, "") for name in VARIABLES]
-    return _own_paths(home, folder, home or os.path.expanduser("~"), tuple(named), tuple(_added))
+    home, folders = read("HOME", ""), (read("XDG_CONFIG_HOME", ""), read("XDG_DATA_HOME", ""))
+    named = tuple([read(name, "") for name in VARIABLES])
+    return _own_paths(home, folders, home or os.path.expanduser("~"), named, tuple(_added))
 
 
 @lru_cache(maxsize=16)
-def _own_paths(variable: str, folder: str, home: str, named: tuple[str, ...], added: tuple[str, ...]) -> OwnPaths:
-    # Also the usual folder, where a variable names another: a Lyra without that variable obeys it.
-    hidden = [user_folder({"HOME": variable, "XDG_CONFIG_HOME": folder}) or ""]
-    hidden += [f"{home}/.config/lyra"] if os.path.isabs(home) else []
+def _own_paths(
+    variable: str, folders: tuple[str, str], home: str, named: tuple[str, ...], added: tuple[str, ...]
+) -> OwnPaths:
+    # Also the usual folders, where a variable names another: a Lyra without that variable uses them.
+    env = {"HOME": variable, "XDG_CONFIG_HOME": folders[0], "XDG_DATA_HOME": folders[1]}
+    hidden = [user_folder(env) or "", str(data_folder(env))]
+    hidden += [f"{home}/.config/lyra", f"{home}/.local/share/lyra"] if os.path.isabs(home) else []
     files = [path for value in named for path in _file_named(value)]
     return OwnPaths(_distinct(hidden), _distinct([*files, *added]), _installation(), home)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,8 @@ import click
 
 from lyra.cli.provider_addresses import provider_addresses
 from lyra.core.clock import SystemClock
+from lyra.core.data_folder import data_folder
+from lyra.core.own_files import make_folder
 from lyra.errors import Conflict
 
 if TYPE_CHECKING:
@@ -42,15 +42,9 @@ def store_of(invocation: Invocation) -> str:
     target = invocation.config.store_target()
     if target != "memory":
         return target
-    folder = _data_folder()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = data_folder()
+    make_folder(folder, private=True)
     return str(folder / "vesper.db")
-
-
-def _data_folder() -> Path:
-    """`$XDG_DATA_HOME/lyra`, else `~/.local/share/lyra`."""
-    data = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share") / "lyra"
 
 
 def runtime_of(

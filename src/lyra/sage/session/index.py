@@ -1,0 +1,303 @@
+"""The SessionIndex: all sessions of a user in one SQLite file, listed by time and searched by their words.
+
+Owns `sessions/index.db`. Every row of it is also in the folder of its session: `record.json` (`record`), and
+`search.jsonl` with the prompts and answers. The index is therefore only a quick way to find them: a damaged file is
+renamed to `index.db.damaged-N` and the index is rebuilt from the folders. Several processes use the file at once
+(write-ahead log, waiting for locks); a process whose file was replaced meanwhile opens the new one. Never opens the
+store of a session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from lyra.config.private_file import alone
+from lyra.core.checking.check import did_you_mean
+from lyra.core.own_files import STORE_SUFFIXES, add_own_path, make_folder
+from lyra.core.secrets.redact import redact
+from lyra.errors import Conflict, NoSuchSession, StoreError
+from lyra.sage.session.index_rows import (
+    SCHEMA,
+    TEXT_FILE,
+    VERSION,
+    append_text,
+    delete_session,
+    put_passage,
+    put_record,
+    read_texts,
+    select_query,
+    text_line,
+    writing,
+)
+from lyra.sage.session.record import (
+    RECORD_FILE,
+    SessionRecord,
+    is_session_id,
+    read_record,
+    sessions_folder,
+    write_record,
+)
+
+__all__ = ["INDEX_FILE", "SessionIndex"]
+
+T = TypeVar("T")
+
+INDEX_FILE: Final = "index.db"
+_BUSY_TIMEOUT_S: Final = 10.0
+_TEXT_LENGTH_MAX: Final = 20_000  # characters of one prompt or answer that can be searched
+_NAMED_MAX: Final = 5  # sessions that an error about an ambiguous prefix names
+_DAMAGED_MAX: Final = 1_000  # files that are kept for a look at what was wrong
+_RECORD: Final = msgspec.json.Decoder(SessionRecord)
+
+
+Records = list[SessionRecord]  # the class has a method named `list`
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """The file is a database, and not of the form that the index has."""
+
+
+class SessionIndex:
+    """`root` is the folder of all sessions. `rebuilt`: the index was damaged or missing and was made from the folders
+    of sessions that exist."""
+
+    __slots__ = ("_connection", "_identity", "_lock", "path", "rebuilt", "root")
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or sessions_folder()
+        self.path = self.root / INDEX_FILE
+        self.rebuilt = False
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._identity = (0, 0)
+        make_folder(self.root, private=True)
+        add_own_path(self.path, is_store=True, opened=True)
+        self._perform(lambda _connection: None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    # ------------------------------------------------------------ writing
+    def upsert(self, record: SessionRecord) -> None:
+        """Write the record into the folder of its session and into the index."""
+        folder = self._folder_of(record.id)
+        make_folder(folder, private=True)
+        write_record(folder, record)
+        self._write(lambda connection: put_record(connection, record))
+
+    def add_text(self, id: str, turn: int, text: str) -> None:  # noqa: A002 - the record's field
+        """Make a prompt or an answer of a turn (from 1) findable. The same text of a turn is kept once."""
+        passage = redact(text[:_TEXT_LENGTH_MAX]).encode("utf-8", "replace").decode()
+        if not passage.strip():
+            return
+        file = self._folder_of(id) / TEXT_FILE
+
+        def add(connection: sqlite3.Connection) -> None:
+            if put_passage(connection, id, turn, passage) is not None:
+                append_text(file, text_line(turn, passage))
+
+        self._write(add)
+
+    def remove(self, id: str) -> None:  # noqa: A002 - the record's field
+        """Remove a session: its folder with everything in it, and its rows."""
+        folder = self._folder_of(id)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(folder / RECORD_FILE)  # first: a rebuilt index no longer finds the session
+        if os.path.islink(folder):
+            os.unlink(folder)
+        elif folder.exists():
+            shutil.rmtree(folder)
+        self._write(lambda connection: delete_session(connection, id))
+
+    # ------------------------------------------------------------ reading
+    def list(self, folder: str | None = None, limit: int = 50, search: str | None = None) -> Records:
+        """The newest sessions first; of one folder, or with all these words (each may be the start of a longer one) in
+        the title, the prompts or the answers, if asked."""
+        query, values = select_query(folder, search)
+        return self._records(query, (*values, max(limit, 0)))
+
+    def get(self, prefix: str) -> SessionRecord:
+        """The session with this id, or the only one whose id begins so. Conflict where several do."""
+        query = "SELECT record FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+        records = self._records(query, (prefix, f"{prefix}~", _NAMED_MAX + 1)) if prefix.isascii() else []
+        if prefix and (len(records) == 1 or (records and records[0].id == prefix)):
+            return records[0]
+        if prefix and records:
+            more = " and more" if len(records) > _NAMED_MAX else ""
+            names = [record.id for record in records[:_NAMED_MAX]]
+            raise Conflict(
+                f"{prefix!r} begins several session ids: {', '.join(names)}{more}",
+                hint="give more of the id",
+                ids=names,
+            )
+        near = did_you_mean(prefix, (record.id for record in self.list(limit=1_000)))
+        raise NoSuchSession(
+            f"there is no session {prefix[:80]!r}",
+            hint=f"did you mean {near}?" if near else "`sage sessions list` shows the sessions",
+            session=prefix[:80],
+        )
+
+    def latest(self, folder: str) -> SessionRecord | None:
+        """The session of a folder that was used last."""
+        records = self.list(folder, limit=1)
+        return records[0] if records else None
+
+    def _records(self, query: str, values: tuple[Any, ...]) -> Records:
+        def read(connection: sqlite3.Connection) -> Records:
+            try:
+                return [_RECORD.decode(data) for (data,) in connection.execute(query, values)]
+            except msgspec.MsgspecError as error:
+                raise _Damaged(str(error)) from error
+
+        return self._perform(read)
+
+    def _folder_of(self, id: str) -> Path:  # noqa: A002
+        if not is_session_id(id):
+            raise NoSuchSession(f"{id[:80]!r} is not a session's id", session=id[:80])
+        return self.root / id
+
+    # ------------------------------------------------------------ the file
+    def _write(self, action: Callable[[sqlite3.Connection], object]) -> None:
+        def act(connection: sqlite3.Connection) -> None:
+            with writing(connection):
+                action(connection)
+
+        self._perform(act)
+
+    def _perform(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Run the action on the open index; where its file is damaged, on a new one."""
+        with self._lock:
+            try:
+                try:
+                    return action(self._open())
+                except sqlite3.DatabaseError as error:
+                    if not _is_damage(error) and not self._lacks_a_table():
+                        raise
+                    self._rename_damaged()
+                return action(self._open())
+            except sqlite3.Error as error:
+                self.close()
+                raise StoreError(
+                    f"the index of sessions {self.path} cannot be used: {error}", place=str(self.path)
+                ) from error
+
+    def _open(self) -> sqlite3.Connection:
+        identity = _identity(self.path)
+        if self._connection is None or identity != self._identity:
+            self.close()
+            if identity is None:
+                self._create()
+            self._connection = _connect(self.path)
+            self._identity = _identity(self.path) or (0, 0)
+            self._check_version(self._connection)
+        return self._connection
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
+        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        if version > VERSION:
+            raise StoreError(f"{self.path} was made by a newer Lyra", place=str(self.path))
+        if self._lacks_a_table():
+            raise _Damaged("a table is missing")
+
+    def _lacks_a_table(self) -> bool:
+        if self._connection is None:
+            return False
+        try:
+            self._connection.execute("SELECT 1 FROM sessions, passages, words LIMIT 0")
+        except sqlite3.OperationalError as error:
+            return error.sqlite_errorcode == sqlite3.SQLITE_ERROR
+        return False
+
+    def _rename_damaged(self) -> None:
+        """Rename the damaged file, unless another process has done so meanwhile. The next opening makes a new one."""
+        identity = self._identity if self._connection is not None else _identity(self.path)
+        self.close()
+        with alone(self.path):
+            if _identity(self.path) != identity:
+                return
+            numbers = range(1, _DAMAGED_MAX)
+            number = next((n for n in numbers if not os.path.lexists(f"{self.path}.damaged-{n}")), _DAMAGED_MAX)
+            for suffix in STORE_SUFFIXES:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(f"{self.path}{suffix}", f"{self.path}.damaged-{number}{suffix}")
+
+    def _create(self) -> None:
+        """Make the index from the folders of the sessions; it appears complete or not at all."""
+        with alone(self.path):
+            if _identity(self.path) is not None:
+                return  # another process was first
+            new = self.root / f".{INDEX_FILE}.new"
+            new.unlink(missing_ok=True)
+            os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            with contextlib.closing(_connect(new)) as connection:
+                connection.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN; {SCHEMA} COMMIT;")
+                self._fill(connection)
+                connection.execute("PRAGMA journal_mode=WAL")
+            for suffix in filter(None, STORE_SUFFIXES):  # of an index that was deleted: SQLite would replay them
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            os.rename(new, self.path)
+
+    def _fill(self, connection: sqlite3.Connection) -> None:
+        with writing(connection):
+            for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name):
+                if not is_session_id(entry.name) or not entry.is_dir(follow_symlinks=False):
+                    continue
+                folder = self.root / entry.name
+                record = read_record(folder)
+                if record is None:
+                    continue
+                self.rebuilt = True
+                put_record(connection, record)
+                for turn, text in read_texts(folder / TEXT_FILE):
+                    put_passage(connection, record.id, turn, text)
+
+
+# ------------------------------------------------------------ files
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        state = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return state.st_dev, state.st_ino
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw",
+        uri=True,
+        timeout=_BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA trusted_schema=OFF")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the content of the file is wrong, unlike a full disk or a lock."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    return isinstance(error, _Damaged) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)

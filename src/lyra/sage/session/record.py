@@ -1,0 +1,133 @@
+"""A SessionRecord: what a list of sessions shows of one, without opening its store.
+
+Owns the record's fields, its file `record.json` in the folder of the session, the form of session ids and the folder
+itself. The record is written whole or not at all and is what a damaged index is rebuilt from. Texts in it are previews:
+one line, keys redacted, escape sequences made visible. Never reads the store of a session. `index` keeps all records.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from lyra.config.private_file import write_private
+from lyra.core.data_folder import data_folder
+from lyra.core.ids import Entropy
+from lyra.core.own_files import make_folder
+from lyra.core.secrets.redact import redact
+from lyra.core.secrets.visible import visible
+from lyra.errors import ConfigError
+
+__all__ = [
+    "PREVIEW_LENGTH",
+    "RECORD_FILE",
+    "SessionRecord",
+    "is_session_id",
+    "make_session_folder",
+    "new_session_id",
+    "preview",
+    "read_record",
+    "sessions_folder",
+    "write_record",
+]
+
+PREVIEW_LENGTH: Final = 100
+RECORD_FILE: Final = "record.json"
+_RECORD_BYTES_MAX: Final = 256 * 1024
+_ID_FORM: Final = re.compile(r"[0-9]{8}-[0-9a-z]{6}\Z")
+_ID_TRIES: Final = 100
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_SECONDS_OF_A_DAY: Final = 86_400
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`parent`: the id of the session that this one was forked from, or "". `cost_usd`: None where a price is unknown.
+    Times are in seconds since 1970. Another version's further fields are ignored."""
+
+    id: str
+    folder: str
+    title: str = ""
+    model: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    turns: int = 0
+    cost_usd: float | None = 0.0
+    first_prompt: str = ""
+    last_prompt: str = ""
+    parent: str = ""
+    state: Literal["active", "idle", "interrupted", "failed"] = "idle"
+
+    @property
+    def label(self) -> str:
+        """The words that a list shows for the session."""
+        return self.title or self.first_prompt or self.id
+
+    def with_prompt(self, prompt: str, *, now: float) -> SessionRecord:
+        """The record after one more turn has begun with this prompt."""
+        text = preview(prompt)
+        return msgspec.structs.replace(
+            self, turns=self.turns + 1, first_prompt=self.first_prompt or text, last_prompt=text, updated_at=now
+        )
+
+
+def preview(text: str, length: int = PREVIEW_LENGTH) -> str:
+    """The start of a text on one line, with keys redacted and escape sequences visible."""
+    line = " ".join(redact(text[: 40 * length]).split())
+    shown = visible(line)
+    return shown if len(shown) <= length else f"{shown[: length - 1]}…"
+
+
+# ------------------------------------------------------------ ids and folders
+def sessions_folder() -> Path:
+    return data_folder() / "sessions"
+
+
+def is_session_id(text: str) -> bool:
+    return _ID_FORM.match(text) is not None
+
+
+def new_session_id(now: float, entropy: Entropy) -> str:
+    """`YYYYMMDD-xxxxxx`: the day in UTC, three characters for the time of the day (steps of 2.6 s) and three random
+    ones, so that ids sort by the time they were made at."""
+    day = datetime.fromtimestamp(now, UTC)
+    step = int(now % _SECONDS_OF_A_DAY / _SECONDS_OF_A_DAY * 32**3)
+    time_of_day = "".join(_ALPHABET[(step >> shift) & 31] for shift in (10, 5, 0))
+    return f"{day:%Y%m%d}-{time_of_day}{entropy.text(3)}"
+
+
+def make_session_folder(now: float, entropy: Entropy, root: Path | None = None) -> Path:
+    """Make the folder of a new session, open to its owner alone; its name is the session's id. Two processes never get
+    the same one."""
+    sessions = root or sessions_folder()
+    make_folder(sessions, private=True)
+    for _ in range(_ID_TRIES):
+        folder = sessions / new_session_id(now, entropy)
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            continue
+        folder.chmod(0o700)  # the umask may have removed a right of the owner
+        return folder
+    raise ConfigError(f"no free session id in {sessions}", place=str(sessions))
+
+
+# ------------------------------------------------------------ the file
+def write_record(folder: Path, record: SessionRecord) -> None:
+    """Replace `record.json` in the session's folder in one step."""
+    write_private(folder / RECORD_FILE, msgspec.json.encode(record))
+
+
+def read_record(folder: Path) -> SessionRecord | None:
+    """The record in a session's folder; None where it is missing, damaged, a link, or another session's."""
+    try:
+        fd = os.open(folder / RECORD_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            record = msgspec.json.decode(file.read(_RECORD_BYTES_MAX), type=SessionRecord)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return record if record.id == folder.name else None
