@@ -41,6 +41,7 @@ _ANSWER_BYTES_MAX: Final = 16 << 20
 _MISFITS_MAX: Final = 20  # files in a row that are too long for what is left of the budget
 _HEAD_SHARE: Final = 0.2  # of the budget, for folders and files without symbols
 _ENVIRONMENT: Final = ("PATH", "HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "LC_CTYPE")
+_LYRAS_FOLDER: Final = os.path.abspath(os.path.join(__file__, *[os.pardir] * 5))
 _START: Final = "import sys; sys.path += sys.argv[1:]; from lyra.sage.project.repo_map.worker import main; main()"
 
 
@@ -163,13 +164,12 @@ def _package_folders() -> list[str]:
 
     import msgspec
 
-    import lyra
-
-    files: list[str | None] = [lyra.__file__, msgspec.__file__]
+    files: list[str | None] = [msgspec.__file__]
     for name in ("tree_sitter", "tree_sitter_javascript"):
         spec = importlib.util.find_spec(name)
         files.append(spec.origin if spec is not None else None)
-    return list(dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(file))) for file in files if file))
+    outside = [os.path.dirname(os.path.dirname(os.path.abspath(file))) for file in files if file]
+    return list(dict.fromkeys([_LYRAS_FOLDER, *outside]))
 
 
 def _head(answer: dict[str, Any], shown: Any, plain: list[str]) -> Iterator[str]:
