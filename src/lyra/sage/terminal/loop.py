@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
