@@ -22,6 +22,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.models.context_windows import context_window
 from lyra.models.request import Request
 from lyra.models.tokens import MESSAGE_TOKENS, TOOLS_TOKENS, Measure, Size
+from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.session.usage_log import UsageSum
 
