@@ -3,8 +3,8 @@
 Owns a folder. A small content is appended to a pack, a file of many contents (`pack-1`, `pack-2`, …; each process
 begins one of its own), because making a file takes longer than writing it. A large one is a file under its digest:
 where the file system can, it is cloned (its blocks are shared until one copy changes), else copied, and gets its name
-when it is complete. A torn end of a pack is ignored. The digest is checked when a content is read, so that a damaged one is never
-put into a workspace. Never decides what is kept or how long.
+when it is complete. A torn end of a pack is ignored. The digest is checked when a content is read, so that a damaged
+one is never put into a workspace. Never decides what is kept or how long.
 """
 
 from __future__ import annotations
