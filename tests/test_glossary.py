@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from importlib import import_module
 from pathlib import Path
@@ -11,11 +10,18 @@ from typing import NamedTuple
 import pytest
 
 from tests.test_structure import SAME_IDEA
-from verify.structure.source_tree import Module, SourceTree
+from verify.structure.source_tree import SourceTree
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "glossary.md"
 _CODE = re.compile(r"`([\w.]+)(?::(\w+))?`")
+_DEFINITION = re.compile(r"^(class|(?:async )?def) (\w+)", re.MULTILINE)  # at the top level of a module
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+class Definition(NamedTuple):
+    kind: str
+    name: str
+    module: str
 
 
 class Term(NamedTuple):
@@ -48,6 +54,13 @@ def tree() -> SourceTree:
     return SourceTree()
 
 
+@pytest.fixture(scope="module")
+def definitions(tree: SourceTree) -> list[Definition]:
+    """The classes and functions of all modules. What stands in a text as a definition does counts as one."""
+    modules = tree.modules.values()
+    return [Definition(*match, module.name) for module in modules for match in _DEFINITION.findall(module.text)]
+
+
 def test_each_word_has_one_row() -> None:
     words = [term.word.lower() for term in TERMS]
     assert len(words) > 40
@@ -57,34 +70,27 @@ def test_each_word_has_one_row() -> None:
 
 
 @pytest.mark.parametrize("term", TERMS, ids=[term.word for term in TERMS])
-def test_a_word_is_where_the_glossary_says(term: Term, tree: SourceTree) -> None:
+def test_a_word_is_where_the_glossary_says(term: Term, tree: SourceTree, definitions: list[Definition]) -> None:
     """Its module and name exist; a class of that name is defined once, or is the same idea twice."""
     assert term.module in tree.modules
     if term.name is None:
         return
     assert hasattr(import_module(term.module), term.name)
-    homes = tree.files_by_class().get(term.name, [])
+    homes = [thing.module for thing in definitions if thing.kind == "class" and thing.name == term.name]
     if homes and term.name not in SAME_IDEA:
         assert homes == [term.module]
 
 
 @pytest.mark.parametrize("word", RETIRED)
-def test_a_retired_word_is_no_name(word: str, tree: SourceTree) -> None:
+def test_a_retired_word_is_no_name(word: str, tree: SourceTree, definitions: list[Definition]) -> None:
     """No word of the name of a module or a class, and no whole name of a public function."""
-    used = {name for module in tree.modules.values() for name in _uses(word, module)}
+    used = {name for name in tree.modules if word in name.rpartition(".")[2].split("_")}
+    used |= {f"{thing.module}:{thing.name}" for thing in definitions if _has_word(thing, word)}
     assert used <= RETIRED[word], "not retired yet"
     assert used >= RETIRED[word], "the last column names what is gone"
 
 
-def _uses(word: str, module: Module) -> list[str]:
-    uses = []
-    if word in module.name.rpartition(".")[2].split("_"):
-        uses.append(module.name)
-    for node in module.tree.body:
-        if isinstance(node, ast.ClassDef):
-            is_used = word in [part.lower() for part in _WORD.findall(node.name)]
-        else:
-            is_used = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == word
-        if is_used:
-            uses.append(f"{module.name}:{getattr(node, 'name', '')}")
-    return uses
+def _has_word(thing: Definition, word: str) -> bool:
+    if thing.kind != "class":
+        return thing.name == word
+    return word in [part.lower() for part in _WORD.findall(thing.name)]

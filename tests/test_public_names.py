@@ -40,6 +40,7 @@ NAMES = {
     "RateLimit",
     "Reply",
     "Retry",
+    "SageAgentSDK",
     "Stream",
     "Supervision",
     "Timeouts",

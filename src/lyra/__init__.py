@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lyra.models.client import LLMClient
     from lyra.models.provider import LLMProvider
     from lyra.models.timeouts import Timeouts
+    from lyra.sage.sdk.sdk import SageAgentSDK
     from lyra.tools.function import tool
     from lyra.tools.registry import ToolRegistry
 
@@ -72,6 +73,7 @@ __all__ = [
     "RateLimit",
     "Reply",
     "Retry",
+    "SageAgentSDK",
     "Stream",
     "Supervision",
     "Timeouts",
@@ -126,6 +128,7 @@ _HOMES = {
     "RateLimit": "lyra.core.policies.policy",
     "Reply": "lyra.agents.session.replies",
     "Retry": "lyra.core.policies.policy",
+    "SageAgentSDK": "lyra.sage.sdk.sdk",
     "Stream": "lyra.agents.session.replies",
     "Supervision": "lyra.core.policies.policy",
     "Timeouts": "lyra.models.timeouts",

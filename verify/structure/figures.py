@@ -97,15 +97,18 @@ def vague_names(module: Module, root: Path = SOURCE) -> Iterator[str]:
         for target in ast.walk(statement)
     }
     for node in module.nodes:
-        name = ""
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
-            name = node.id
-        elif isinstance(node, ast.arg):
-            name = node.arg
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            name = node.name
-        if name.lstrip("_") in VAGUE_NAMES:
+        name = _local_name(node)
+        if name.lstrip("_") in VAGUE_NAMES and id(node) not in fields:
             yield f"{module.path.relative_to(root.parent)}:{getattr(node, 'lineno', 0)}: {name}"
+
+
+def _local_name(node: ast.AST) -> str:
+    """The name that a node gives to a variable, a parameter or a function, or ""."""
+    if isinstance(node, ast.Name):
+        return node.id if isinstance(node.ctx, ast.Store) else ""
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ""
 
 
 def report(figures: Figures, *, details: bool = False) -> Iterator[str]:

@@ -19,6 +19,7 @@ __all__ = ["RUN_TIME", "SOURCE", "Import", "ImportKind", "Module", "SourceTree",
 ImportKind = Literal["top", "function", "typing"]
 RUN_TIME: Final[tuple[ImportKind, ...]] = ("top", "function")
 SOURCE: Final = Path(__file__).parents[2] / "src" / "lyra"
+_NODES: Final = (ast.expr, ast.stmt, ast.arguments, ast.arg, ast.keyword, ast.pattern)
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")  # where statements have statements below them
 
 
@@ -43,8 +44,16 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every node of the tree, which several figures read."""
-        return list(ast.walk(self.tree))
+        """The statements, expressions and parameters of the tree, which several figures read; each before its parts."""
+        nodes: list[ast.AST] = [self.tree]
+        for node in nodes:  # grows meanwhile
+            for field in node._fields:
+                part = getattr(node, field, None)
+                if isinstance(part, list):
+                    nodes += [item for item in part if isinstance(item, ast.AST)]
+                elif isinstance(part, _NODES):
+                    nodes.append(part)
+        return nodes
 
     @property
     def is_folder(self) -> bool:

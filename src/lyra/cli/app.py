@@ -57,6 +57,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
     ),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
+    "sage": Lazy("lyra.cli.sage.group", "sage", "Work on code with an agent: in this terminal, or printed with -p."),
     "store": Lazy(
         "lyra.cli.commands.store", "store", "Inspect, compact and sign a store: info, check, compact, export, adopt."
     ),

@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main", "vega", "vesper"]
+__all__ = ["main", "sage", "vega", "vesper"]
 
 # 128 + the signal, as a shell counts it: SIGINT is 2, SIGPIPE is 13.
 _INTERRUPTED = 130
@@ -32,6 +32,11 @@ def vega(arguments: "Sequence[str] | None" = None) -> int:
 def vesper(arguments: "Sequence[str] | None" = None) -> int:
     """The same for `vesper`, which is `lyra vesper`."""
     return _main("vesper", arguments)
+
+
+def sage(arguments: "Sequence[str] | None" = None) -> int:
+    """The same for `sage`, which is `lyra sage`."""
+    return _main("sage", arguments)
 
 
 def _main(name: str, arguments: "Sequence[str] | None") -> int:
@@ -74,6 +79,10 @@ def _run(name: str, args: list[str]) -> int:
         from lyra.cli.vesper.group import vesper as nodes
 
         return run(args, nodes)
+    if name == "sage":
+        from lyra.cli.sage.group import sage as code_agent
+
+        return run(args, code_agent)
     from lyra.cli.vega.group import vega as group
 
     return run(args, group)

@@ -38,20 +38,30 @@ _NAMES_MAX: Final = 20  # in the line about what was passed over
 _NAME_CHARS_MAX: Final = 60
 
 
-def asking_files(*folders: str) -> list[FileAsks]:
-    """The files that ask for something when a program runs in these folders."""
+def asking_files(*folders: str, rules: bool = False) -> list[FileAsks]:
+    """The files that ask for something when a program runs in these folders; with `rules` also those that give a model
+    rules, and Sage's extensions."""
     from lyra.config.asks import folder_asks
 
-    return list({file.path: file for folder in folders for file in folder_asks(folder)}.values())
+    if not rules:
+        return list({file.path: file for folder in folders for file in folder_asks(folder)}.values())
+    from lyra.sage.extensions.extension_asks import extension_asks
+    from lyra.sage.project.rule_asks import rule_asks
+
+    files = [
+        file for folder in folders for file in folder_asks(folder, more=(*rule_asks(folder), *extension_asks(folder)))
+    ]
+    return list({file.path: file for file in files}.values())
 
 
-def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False) -> None:
+def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False, rules: bool = False) -> None:
     """Have the trust of a run decided: by the flag, a kept answer, or the person at the terminal. `quiet`: stderr is
-    for a program that reads it, so that nothing is asked or told there."""
+    for a program that reads it, so that nothing is asked or told there. `rules`: the run gives a model the rules of the
+    folder, so that they are asked for, too."""
     for folder in folders:
         invocation.trust_folder(folder)
     trust = invocation.trust
-    files = waiting_files(invocation, *folders)
+    files = waiting_files(invocation, *folders, rules=rules)
     if not files or quiet:
         return
     unanswered = [file for file in files if file.state(trust) != "refused" and not file.problem]
@@ -59,7 +69,8 @@ def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False) ->
         show_asks(unanswered, trust, err=True)
         if not ask_person(err=True):
             # A no is for all files of the folders, also for those that were trusted before one of them changed.
-            keep_answer((file for file in asking_files(*folders) if not file.problem), trust, trusted=False)
+            asking = asking_files(*folders, rules=rules)
+            keep_answer((file for file in asking if not file.problem), trust, trusted=False)
             note("its files can only tighten; `lyra trust add` changes the answer")
             return
         keep_answer(unanswered, trust, trusted=True)
@@ -68,9 +79,10 @@ def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False) ->
         note(passed_over_line(files))
 
 
-def waiting_files(invocation: Invocation, *folders: str) -> list[FileAsks]:
+def waiting_files(invocation: Invocation, *folders: str, rules: bool = False) -> list[FileAsks]:
     """The files that ask for something that the person has not agreed to: not by trust, nor for single MCP servers."""
-    waiting = [file for file in asking_files(*folders) if file.state(invocation.trust) != "trusted"]
+    asking = asking_files(*folders, rules=rules)
+    waiting = [file for file in asking if file.state(invocation.trust) != "trusted"]
     if not any(ask.server for file in waiting for ask in file.asks):
         return waiting
     agreed = {name for folder in folders for name in _agreed_servers(invocation, folder)}

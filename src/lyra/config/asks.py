@@ -2,6 +2,7 @@
 
 `folder_asks` reads the files of a project that can do more than tighten: its `lyra.toml`, `.mcp.json`,
 `.lyra/permissions.toml`, `.lyra/permissions.local.toml` and `.lyra/tools`. A file that asks for nothing is left out.
+A part above that gives meaning to further files names them (`AskingFile`).
 The sentences are made of the same bytes that `FileAsks.sha256` is the hash of. Every text of the project is shown with
 invisible characters as their codes, on one line, and is never cut: a file with a text that is too long to be shown
 cannot be trusted by an answer (`problem`), and neither can the files of a folder that ask for too many things together.
@@ -17,9 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
-from lyra.config.keys import KEYS, needs_trust
+from lyra.config.hook_settings import hook_entries, read_hook
+from lyra.config.keys import HOOKS, KEYS, needs_trust
 from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, form_of, parse, text_of
+from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible
@@ -32,6 +35,7 @@ __all__ = [
     "SENTENCE_CHARS_MAX",
     "TIGHT_MODES",
     "Ask",
+    "AskingFile",
     "FileAsks",
     "folder_asks",
     "on_one_line",
@@ -88,12 +92,26 @@ class FileAsks(NamedTuple):
         return "trusted" if answer.trusted else "refused"
 
 
-def folder_asks(folder: str, env: Mapping[str, str] | None = None) -> list[FileAsks]:
-    """The files that ask for something when a program runs in this folder, the one above it included."""
+Reader = Callable[[bytes, str], Iterable[Ask]]
+
+
+class AskingFile(NamedTuple):
+    """A file that may ask for something: the folder it belongs to, its path in it, and the reader of what it asks
+    for."""
+
+    folder: str
+    name: str
+    read: Reader
+
+
+def folder_asks(
+    folder: str, env: Mapping[str, str] | None = None, *, more: Iterable[AskingFile] = ()
+) -> list[FileAsks]:
+    """The files that ask for something when a program runs in this folder, the one above it included, and `more`."""
     own = user_folder(os.environ if env is None else env)
     user = os.path.join(own, FILE_NAME) if own else None
     files = {}
-    for place, name, read in (*_settings(folder, user), *_workspace(folder)):
+    for place, name, read in (*_settings(folder, user), *_workspace(folder), *more):
         real = os.path.realpath(place)
         if (real, name) not in files:
             files[real, name] = _read(real, name, read)
@@ -109,23 +127,20 @@ def _bounded(files: list[FileAsks]) -> list[FileAsks]:
     return [file if file.problem else file._replace(problem=problem) for file in files]
 
 
-Reader = Callable[[bytes, str], Iterable[Ask]]
-
-
-def _settings(folder: str, user: str | None) -> Iterator[tuple[str, str, Reader]]:
+def _settings(folder: str, user: str | None) -> Iterator[AskingFile]:
     """The `lyra.toml` that counts in a folder; one that is named by a link has two ways up."""
     for start in (os.path.abspath(folder), os.path.realpath(folder)):
         path = project_file(start, user)
         if path is not None:
-            yield os.path.dirname(path), FILE_NAME, _of_settings
+            yield AskingFile(os.path.dirname(path), FILE_NAME, _of_settings)
 
 
-def _workspace(folder: str) -> Iterator[tuple[str, str, Reader]]:
-    yield folder, ".mcp.json", _of_mcp_json
+def _workspace(folder: str) -> Iterator[AskingFile]:
+    yield AskingFile(folder, ".mcp.json", _of_mcp_json)
     for name in ("permissions.toml", "permissions.local.toml"):
-        yield folder, os.path.join(".lyra", name), _of_permissions
+        yield AskingFile(folder, os.path.join(".lyra", name), _of_permissions)
     for name in _tool_files(os.path.join(folder, _TOOLS)):
-        yield folder, os.path.join(_TOOLS, name), _of_tools
+        yield AskingFile(folder, os.path.join(_TOOLS, name), _of_tools)
 
 
 def _tool_files(folder: str) -> list[str]:
@@ -191,6 +206,8 @@ def _of_settings(data: bytes, name: str) -> Iterator[Ask]:
                 yield from _server(server, entry)
         elif section == "permissions":
             yield from _permissions(table)
+        elif section == HOOKS:
+            yield from _hooks(table)
         elif section not in ("prices", "limits"):  # which can only tighten
             for field, value in table.items():
                 yield from _setting(f"{section}.{field}", value)
@@ -226,6 +243,15 @@ def _provider(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
     for field, value in entry.items():
         if field not in ("base_url", "api_key") and (field, value) != ("insecure_http", False):
             yield Ask(f"{short}.{_shown(field)}", f"sets {short}.{_shown(field)} to {_shown(value)}")
+
+
+# ---------------------------------------------------------------- hooks
+def _hooks(table: Mapping[str, Any]) -> Iterator[Ask]:
+    for event, _number, entry in hook_entries(table):
+        hook = read_hook(event, entry, name=f"{HOOKS}.{event}")
+        words = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
+        limits = f", for {_shown(hook.matcher)}" if hook.matcher else ""
+        yield Ask(f"hook {event}", f"runs {_shown(words)} {HOOK_EVENTS[event].sentence}{limits}")
 
 
 # ---------------------------------------------------------------- MCP servers

@@ -24,6 +24,7 @@ __all__ = [
     "ERROR_CODES",
     "Answering",
     "FunctionTool",
+    "JobLog",
     "Tool",
     "ToolCall",
     "ToolResult",
@@ -34,6 +35,7 @@ __all__ = [
     "ending",
     "error_code",
     "hides",
+    "job_log",
     "progress",
     "report",
     "rights",
@@ -54,6 +56,31 @@ admitted: Final[ContextVar[str | None]] = ContextVar("lyra_admitted", default=No
 hides: Final[ContextVar[Callable[[str], bool] | None]] = ContextVar("lyra_hides", default=None)
 # Registers a function that is called when that process or its kernel ends; it may give futures to wait for.
 ending: Final[ContextVar[Callable[[Callable[[], Any]], None] | None]] = ContextVar("lyra_ending", default=None)
+
+
+class JobLog(Protocol):
+    """Keeps what is known of commands in the background for the time after the process that started them. A job is
+    named by the pid of that process and a number."""
+
+    def last(self, pid: str) -> int:
+        """The number of the last job that a process has started; 0 where it has started none."""
+        ...
+
+    def copy_for(self, pid: str, number: int) -> str | None:
+        """The path of a new file for the output of a job that is about to start; None: it is not kept."""
+        ...
+
+    def started(self, pid: str, number: int, command: str, system_pid: int) -> None: ...
+
+    def ended(self, pid: str, number: int, *, ok: bool, how: str) -> None: ...
+
+    def earlier(self, pid: str, number: int) -> str | None:
+        """What is known of a job from an earlier life of its process, in words; None where there was none."""
+        ...
+
+
+# Keeps a record of the jobs that a tool leaves running in the background.
+job_log: Final[ContextVar[JobLog | None]] = ContextVar("lyra_job_log", default=None)
 # Receives what a running tool reports.
 progress: Final[ContextVar[Callable[[str, float | None], None] | None]] = ContextVar("lyra_progress", default=None)
 

@@ -1,4 +1,4 @@
-"""Sage: the code agent. Sessions that last, undo, slash commands, extensions, and their faces: terminal, print, ACP, SDK.
+"""Sage, the code agent: sessions that last, undo, slash commands, extensions; faces: terminal, print, ACP, SDK.
 
 An agent of `lyra.agents` with the built-in tools does the work; this part keeps its sessions and shows them.
 
@@ -6,3 +6,16 @@ An agent of `lyra.agents` with the built-in tools does the work; this part keeps
 
 Start with `agent.live`: one session that is open.
 """
+
+from typing import Any
+
+__all__ = ["ExecutionResult", "PermissionAnswer", "PermissionRequest", "SageAgentSDK", "query", "query_sync"]
+
+
+def __getattr__(name: str) -> Any:
+    """The names of the SDK, looked up when they are first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("lyra.sage.sdk.sdk"), name)

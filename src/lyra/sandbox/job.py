@@ -88,8 +88,17 @@ class Job:
     """A handle on a running command."""
 
     def __init__(
-        self, plan: LaunchPlan, limits: Limits, *, stdin: bytes | None, timeout_s: float, apart: bool, spill: str | None
+        self,
+        plan: LaunchPlan,
+        limits: Limits,
+        *,
+        stdin: bytes | None,
+        timeout_s: float,
+        apart: bool,
+        spill: str | None,
+        copy: str | None = None,
     ) -> None:
+        """`copy`: a new file that gets all output as it comes."""
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
@@ -99,7 +108,7 @@ class Job:
         self._began = self._clock.monotonic()
         self._process = self._start(stdin, apart=apart)
         self._captures = {
-            pipe.fileno(): self._capture(limits, spill)
+            pipe.fileno(): self._capture(limits, spill, copy if pipe is self._process.stdout else None)
             for pipe in (self._process.stdout, self._process.stderr)
             if pipe is not None
         }
@@ -109,8 +118,8 @@ class Job:
         self._timer = self._loop.call_later(timeout_s, self._hit, "wall")
         self._drain: asyncio.TimerHandle | None = None
 
-    def _capture(self, limits: Limits, spill: str | None) -> Capture:
-        return Capture(kept_bytes=limits.output_kept_bytes, most_bytes=limits.output_bytes, folder=spill)
+    def _capture(self, limits: Limits, spill: str | None, copy: str | None) -> Capture:
+        return Capture(kept_bytes=limits.output_kept_bytes, most_bytes=limits.output_bytes, folder=spill, copy=copy)
 
     @property
     def pid(self) -> int:

@@ -2,7 +2,8 @@
 
 `Capture` takes bytes as they come. Up to `kept_bytes` everything stays in memory; then a file is opened, everything
 goes there, and only the first and the last half are kept. More than `most_bytes` is refused, and its owner ends the
-command. Where the file cannot be written the middle is lost, and `Output.text` says so.
+command. Where the file cannot be written the middle is lost, and `Output.text` says so. With a `copy` all bytes go to
+that file too, as they come: they are there also after the end of this program.
 """
 
 from __future__ import annotations
@@ -43,7 +44,15 @@ class Output:
 class Capture:
     """Collects the output of one stream."""
 
-    def __init__(self, *, kept_bytes: int, most_bytes: int, folder: str | None = None, has_file: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        kept_bytes: int,
+        most_bytes: int,
+        folder: str | None = None,
+        has_file: bool = True,
+        copy: str | None = None,
+    ) -> None:
         self._half = max(1, kept_bytes // 2)
         self._most = most_bytes
         self._folder = folder
@@ -52,6 +61,7 @@ class Capture:
         self._file: BinaryIO | None = None
         self._name: str | None = None
         self._lost = not has_file  # no file: only head and tail are kept
+        self._copy = None if copy is None else _new_file(copy)
         self.total_bytes = 0
 
     def feed(self, data: bytes) -> bool:
@@ -61,6 +71,8 @@ class Capture:
         if not fits:
             data = data[: max(0, room)]
         self.total_bytes += len(data)
+        if self._copy is not None:
+            self._write_copy(data)
         self._held += data
         if self._head:
             self._write(data)
@@ -88,12 +100,19 @@ class Capture:
         if self._file is None:
             return
         try:
-            with memoryview(data) as left:
-                written = 0
-                while written < len(left):
-                    written += self._file.write(left[written:])
+            _write_all(self._file, data)
         except OSError:
             self._lose()
+
+    def _write_copy(self, data: bytes) -> None:
+        """Write it to the copy; where that fails the copy ends there."""
+        assert self._copy is not None
+        try:
+            _write_all(self._copy, data)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._copy.close()
+            self._copy = None
 
     def _lose(self) -> None:
         self._lost = True
@@ -124,7 +143,23 @@ class Capture:
 
     def close(self) -> Output:
         output = self.now()
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
+        for file in (self._file, self._copy):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
         return output
+
+
+def _new_file(path: str) -> BinaryIO | None:
+    """A new file for its owner alone; None where there is one already, or it cannot be made."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        return os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0)
+    return None
+
+
+def _write_all(file: BinaryIO, data: bytes | bytearray) -> None:
+    with memoryview(data) as left:
+        written = 0
+        while written < len(left):
+            written += file.write(left[written:])

@@ -60,9 +60,9 @@ class Pipes(Job):
         self._transports[0].close()
         return result
 
-    def _capture(self, limits: Limits, spill: str | None) -> Capture:
+    def _capture(self, limits: Limits, spill: str | None, copy: str | None) -> Capture:
         """A capture of stderr without a file and without a limit: only its beginning and end are kept."""
-        del spill
+        del spill, copy
         return Capture(kept_bytes=limits.output_kept_bytes, most_bytes=sys.maxsize, has_file=False)
 
     def _start(self, stdin: bytes | None, *, apart: bool) -> Any:

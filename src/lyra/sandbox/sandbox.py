@@ -96,13 +96,15 @@ class Sandbox:
         timeout_s: float | None = None,
         apart: bool = False,
         spill_folder: str | None = None,
+        copy: str | None = None,
     ) -> Job:
         """Start a command and give a handle. With `apart` stderr goes to `Result.errors` instead of the output; long
-        output goes to a file in `spill_folder`, by default that of the sandbox."""
+        output goes to a file in `spill_folder`, by default that of the sandbox. `copy` is a new file that gets all
+        output as it comes."""
         limit_s = profile.limits.wall_s if timeout_s is None else min(timeout_s, profile.limits.wall_s)
         plan = await self._plan(argv, profile)
         spill = spill_folder or self._spill
-        return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=spill)
+        return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=spill, copy=copy)
 
     async def pipes(self, argv: Sequence[str], profile: Profile, *, line_bytes_max: int = 2**20) -> Pipes:
         """Start a command whose stdin and stdout the caller uses as streams."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+import lyra.core.checking.watched_files
 import lyra.tools
-import lyra.tools.yaml.folder
 from lyra import Agent, Kernel
 from lyra.core.event import Event
 from lyra.sandbox import Sandbox
@@ -271,8 +271,10 @@ def test_a_file_that_has_lain_for_a_while_is_not_read_again(folder: Path, monkey
     """By the clock that is given: a file that was written just now may change within one tick of its time stamp."""
     put(folder, "a.yaml", declaration())
     read: list[str] = []
-    read_file = lyra.tools.yaml.folder._read
-    monkeypatch.setattr("lyra.tools.yaml.folder._read", lambda name: (read.append(name), read_file(name))[1])
+    read_file = lyra.core.checking.watched_files._read
+    monkeypatch.setattr(
+        "lyra.core.checking.watched_files._read", lambda name, *rest: (read.append(name), read_file(name, *rest))[1]
+    )
     written_s = (folder / "a.yaml").stat().st_mtime
     counts = []
     for later_s in (0.0, 60.0):

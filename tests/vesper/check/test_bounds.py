@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lyra.vesper.check import check_text
 
 HEAD = "node_id: a_v1\ntype: function\nintent: a hostile node\ninputs: {n: integer}\noutputs: {r: any}\n"
@@ -11,12 +13,14 @@ def codes(text: str) -> set[str]:
     return {issue.code for issue in check_text(text) if issue.severity == "error"}
 
 
-def test_types_inside_types_do_not_multiply() -> None:
+@pytest.mark.parametrize("depth", [pytest.param(12, marks=pytest.mark.slow), 40])
+def test_types_inside_types_do_not_multiply(depth: int) -> None:
+    """Neither in the program nor in the time that the check takes."""
     types = "".join(
         f"  T{i}: {{fields: {{a: T{i + 1}, b: T{i + 1}, c: 'array<T{i + 1}>'}}, constraints: ['true']}}\n"
-        for i in range(12)
+        for i in range(depth)
     )
-    text = HEAD.replace("n: integer", "n: T0") + f"types:\n{types}  T12: {{fields: {{x: integer}}}}\n"
+    text = HEAD.replace("n: integer", "n: T0") + f"types:\n{types}  T{depth}: {{fields: {{x: integer}}}}\n"
     assert "limit" in codes(text)
 
 
@@ -34,6 +38,7 @@ def test_loops_inside_loops_are_walked_a_bounded_number_of_times() -> None:
     assert codes(HEAD + f"flow:\n  - {nest}\n") == {"missing_output"}
 
 
+@pytest.mark.slow
 def test_the_parts_of_all_expressions_are_counted() -> None:
     chain = " + ".join(["n"] * 150)
     steps = "".join(f"  - {{step: s{i}, operation: arithmetic, expression: '{chain}'}}\n" for i in range(180))

@@ -4,47 +4,69 @@
         outcome = await run.ask("Fix the failing test", tell=print)
 
 `tell` is called with every event as a plain mapping, in this order: `system` once, then `text_delta`, `thinking_delta`,
-`tool_start`, `tool_end`, `usage`, `interrupt` and `error` as they come, and `result` at the end. A call that no rule
-allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of its own
-kernel, and all that it started ends with it.
+`tool_start`, `tool_end`, `usage`, `interrupt`, `notice` and `error` as they come, and `result` at the end. A call that
+no rule allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of
+its own kernel, and all that it started ends with it.
 
 `setup` puts together what the agent may touch. Next: `lyra.cli.commands.agent`, which prints the events.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
 from lyra._version import __version__
 from lyra.agents.agent import Agent
+from lyra.agents.declaration.content import Content
+from lyra.agents.declaration.hooks import AgentHooks
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
-from lyra.agents.session.replies import Reply
+from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
+from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
+from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.seams import Seams
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.tools.source import ToolSource
 
-__all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]
+if TYPE_CHECKING:
+    from lyra.agents.headless.session_hooks import SessionHooks
+    from lyra.agents.turn.unfinished import UnfinishedTurn
+
+__all__ = [
+    "TURNS_MAX",
+    "Headless",
+    "HeadlessOptions",
+    "HeadlessOutcome",
+    "Tell",
+    "awaiting",
+    "end_reason",
+    "error_line",
+    "result_line",
+    "status_of",
+]
 
 TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
 _ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 _NO_PERSON: Final = "no person is there to be asked"
+_REPLAY_S: Final = 60.0  # for a conversation to be read back
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
@@ -70,7 +92,11 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: str = "memory"
     audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names
     audit_level: str | None = None  # None: as the configuration says
+    # The name of a session: a later run with it on the same store goes on with its conversation.
+    session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
+    wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
+    hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property
@@ -97,26 +123,40 @@ class Headless:
 
     __slots__ = (
         "_began_s",
+        "_is_stopped",
         "_metrics",
         "_stack",
+        "_stream",
         "agent",
         "config",
+        "failure",
+        "hooks",
         "kernel",
         "options",
         "process",
         "session_id",
         "setup",
+        "unfinished",
     )
 
-    def __init__(self, options: HeadlessOptions, config: Config | None = None) -> None:
+    def __init__(
+        self, options: HeadlessOptions, config: Config | None = None, *, states: tuple[State, ...] = ()
+    ) -> None:
+        """`states` keep facts of the layers above in the kernel's store."""
         self.options = options
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.setup: HeadlessSetup = setup_of(options, logs=self._logs())
         # The agent has this name too: sessions of earlier runs in the same store have other names, and are not resumed.
-        self.session_id = f"session-{Entropy().text(12)}"
+        self.session_id = options.session or f"session-{Entropy().text(12)}"
         self.agent = _agent(self.session_id, options, self.config, self.setup)
-        self.kernel = Kernel.from_config(self.config, store=options.store, programs=[self.agent])
+        # The program becomes known when the process is spawned: what an earlier run left unfinished is read before.
+        self.kernel = Kernel.from_config(self.config, store=options.store, seams=Seams(states=states))
         self.process: AgentProcess | None = None
+        self.hooks = None if options.hooks is None else _session_hooks(options.hooks, self)
+        self.unfinished: UnfinishedTurn | None = None  # of an earlier run, which was cut off in the middle
+        self._stream: Stream[Any, Any] | None = None
+        self._is_stopped = False
+        self.failure: LyraError | None = None  # of the last task
         self._metrics = Metrics()
         self._began_s = 0.0
         self._stack = contextlib.AsyncExitStack()
@@ -129,7 +169,11 @@ class Headless:
                 stack.callback(self.kernel.on_event(self._on_question, kinds=("interrupt.created",)))
             stack.callback(self.kernel.on_event(self._regrant, kinds=("tools.changed",)))
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
+            self._stop_unfinished()
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
+            await self._caught_up()
+            if self.hooks is not None:
+                await self._begin_hooks(self.hooks, stack)
             self._stack = stack.pop_all()
         return self
 
@@ -138,8 +182,37 @@ class Headless:
     ) -> None:
         async with self._stack:
             assert self.process is not None
-            if self.process.alive and self.kernel.open:
+            if self.hooks is not None and self.kernel.open and not self.options.session:
+                await self.hooks.end(end_reason(error))
+            if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
+
+    async def _begin_hooks(self, hooks: SessionHooks, stack: contextlib.AsyncExitStack) -> None:
+        """A run of its own is a session from here to its end; the program that names a session says when it begins."""
+        if self.options.attended:  # without a person a question is cancelled at once
+            stack.callback(hooks.listen())
+        if not self.options.session:
+            await hooks.start("new", model=str(self.agent.model))
+
+    def _stop_unfinished(self) -> None:
+        """A turn that an earlier run was in is not gone on with: the person who comes back says what comes next."""
+        if not self.options.session or self.session_id not in self.kernel.processes:
+            return
+        from lyra.agents.turn.unfinished import unfinished_turn, withdraw
+
+        self.unfinished = unfinished_turn(self.kernel, self.session_id)
+        if self.unfinished is not None:
+            withdraw(self.kernel, self.session_id, self.unfinished)
+
+    async def _caught_up(self) -> None:
+        """Wait until a process of an earlier run has its conversation again. What it waits for then is a message."""
+        assert self.process is not None
+        process = self.kernel.processes.get(self.session_id)
+        deadline_s = self.kernel.clock.monotonic() + _REPLAY_S
+        while self.options.session and process is not None and process.replay is not None and process.exit is None:
+            if self.kernel.clock.monotonic() > deadline_s:
+                return
+            await asyncio.sleep(0)
 
     def _audit(self) -> None:
         for path in self._logs():
@@ -189,41 +262,81 @@ class Headless:
 
     # ------------------------------------------------------------------ asking
 
-    async def ask(self, task: str, tell: Tell | None = None, *, beside: str = "") -> HeadlessOutcome:
+    async def ask(self, task: Content, tell: Tell | None = None, *, beside: str = "") -> HeadlessOutcome:
         """Put a task to the agent. An error of the run is in the outcome, not raised.
 
         `beside` is text to work on, which may come from outside: it taints the process like a file that it reads.
         """
+        say = awaiting(tell or _ignore)
+        line: dict[str, Any] = {}
+        await say(await self.opening())
+        async with contextlib.aclosing(self.lines(task, beside=beside)) as lines:
+            async for line in lines:
+                await say(line)
+        return HeadlessOutcome(line, self.failure)
+
+    async def lines(
+        self, task: Content, *, beside: str = "", budget: Limits | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens while the agent works on a task, one mapping a line; the last one is the `result`. `budget` is
+        for this task alone."""
         assert self.process is not None
-        say = _awaiting(tell or _ignore)
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
-            task = f"{task}\n\n{beside}"
+            task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_listed(task), beside]
         self._began_s = self.kernel.clock.monotonic()
-        await say(await self.opening())
-        text, error, value = "", None, None
-        stream = self.process.stream(task, events=True)
+        context = "" if self.hooks is None else self.hooks.take_context()
+        if context:
+            task = f"{task}\n\n{context}" if isinstance(task, str) else [*_listed(task), context]
+        for notice in self._notices():
+            yield notice
+        self._is_stopped, self.failure = False, None
+        text, value = "", None
+        stream = self._stream = self.process.stream(task, events=True, budget=budget)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
                     if isinstance(event, AnswerDone):
                         text = event.text
-                    line = _line(event)
+                    line = _line(event, progress=self.options.attended)
                     if line is not None:
-                        await say(line)
+                        yield line
             value = await stream
         except LyraError as failure:
-            error = self._limit(failure)
-        if error is not None:
-            await say(error_line(error))
-        result = self.result("success" if error is None else status_of(error), text)
-        if error is None and self.options.output is not None:
+            self.failure = self._limit(failure)
+        except asyncio.CancelledError:
+            if not self._is_stopped:
+                raise
+        finally:
+            self._stream = None
+        for notice in self._notices():
+            yield notice
+        if self.failure is not None:
+            yield error_line(self.failure)
+        yield self._last_line(text, value)
+
+    def _notices(self) -> list[dict[str, Any]]:
+        """What hooks outside a turn have said to the user since the last line of this kind."""
+        return [] if self.hooks is None else [notice.to_data() for notice in self.hooks.take_notices()]
+
+    def stop(self) -> bool:
+        """Stop the task that is under way: its `lines` end with the status `interrupted`. False where there is none."""
+        stream = self._stream
+        if stream is None or stream.pending is None:
+            return False
+        self._is_stopped = True
+        return stream.pending.cancel()
+
+    def _last_line(self, text: str, value: Any) -> dict[str, Any]:
+        error = self.failure
+        status = "interrupted" if self._is_stopped else "success" if error is None else status_of(error)
+        result = self.result(status, text)
+        if status == "success" and self.options.output is not None:
             result["output"] = msgspec.to_builtins(value)
         if isinstance(value, Reply) and value.status != "success":  # an answer that was cut off
             result["cut_off"] = value.status
-        await say(result)
-        return HeadlessOutcome(result, error)
+        return result
 
     def _limit(self, failure: LyraError) -> LyraError:
         """Report an agent that used up its turns as a limit of this run."""
@@ -266,6 +379,19 @@ class Headless:
         )
 
 
+def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
+    from lyra.agents.headless.session_hooks import SessionHooks  # most runs have no hooks
+
+    return SessionHooks(hooks, run.kernel, run.session_id)
+
+
+def end_reason(error: BaseException | None) -> str:
+    """The reason of a session's end, for its hooks."""
+    if error is None:
+        return "exit"
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
+
+
 def _check_log(path: str, folder: str) -> None:
     """Refuse a log file that a project has put where programs act on it, or in place of a key."""
     parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
@@ -276,11 +402,15 @@ def _check_log(path: str, folder: str) -> None:
         )
 
 
+def _listed(task: Content) -> list[Any]:
+    return list(task) if isinstance(task, (list, tuple)) else [task]
+
+
 def _ignore(_line: dict[str, Any]) -> None:
     """Drop the line."""
 
 
-def _awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
+def awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
     async def say(line: dict[str, Any]) -> None:
         result = tell(line)
         if inspect.isawaitable(result):
@@ -307,6 +437,7 @@ def _agent(name: str, options: HeadlessOptions, config: Config, setup: HeadlessS
         tools=setup.tools,
         permissions=setup.permissions,
         memory=setup.memory,
+        hooks=options.hooks,
         max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
         max_tokens=_ANSWER_TOKENS_MAX,
         output=options.output,
@@ -326,8 +457,8 @@ async def _tier() -> str:
 # ---------------------------------------------------------------------- lines
 
 
-def _line(event: AgentEvent) -> dict[str, Any] | None:
-    if isinstance(event, _SILENT):
+def _line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
+    if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
         return None
     if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
         message = "the answer broke off and begins again"

@@ -69,7 +69,9 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
     built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
-    tools = (*built_in, task_tool(), *more)
+    tools: tuple[Tool | ToolSource, ...] = (*built_in, task_tool(), *more)
+    if options.wrap is not None:
+        tools = tuple(options.wrap(tools))
     return HeadlessSetup(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
 
 

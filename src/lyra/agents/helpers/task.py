@@ -112,6 +112,7 @@ def _sub_agent(caller: AgentDeclaration, kind: Kind, left_out: frozenset[str], b
         thinking_tokens=caller.thinking_tokens,
         context=caller.context,
         permissions=caller.permissions,
+        hooks=caller.hooks,
         timeouts=caller.timeouts,
         max_iterations=caller.max_iterations,
         max_parallel_tools=caller.max_parallel_tools,

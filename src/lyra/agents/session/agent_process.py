@@ -12,7 +12,7 @@ raises an error if the agent fails; an answer is never an error in disguise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Generic, Literal, overload
 
 from lyra.agents.declaration.content import Content, content_of
@@ -24,7 +24,7 @@ from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.time_won import time_won, wait_for_limits
 from lyra.core.budgets.budget import Limits
-from lyra.core.checking.check import real
+from lyra.core.checking.check import real, whole
 from lyra.core.message import Message
 from lyra.core.naming import named
 from lyra.core.tool import caller
@@ -48,17 +48,27 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
         *,
         timeout: float | None = None,
         budget: Limits | None = None,
+        only: Sequence[str] | None = None,
         wait_for_person: bool = False,
     ) -> Coroutine[Any, Any, Out_co]:
         """The answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails.
 
+        `only` are permission rules, such as `Read` or `Bash(git diff *)`: for this message, a call that none of them
+        matches is denied. They allow nothing that is not allowed without them.
+
         After a crash the agent may stand still until a person says what became of an effect. Then this raises
         EffectInDoubt after a few seconds, unless there is a `timeout` or it should `wait_for_person`.
         """
-        return self._send(message, timeout, budget, wait_for_person=wait_for_person)
+        return self._send(message, timeout, budget, only, wait_for_person=wait_for_person)
 
     async def _send(
-        self, message: Content, timeout_s: float | None, budget: Limits | None, *, wait_for_person: bool
+        self,
+        message: Content,
+        timeout_s: float | None,
+        budget: Limits | None,
+        only: Sequence[str] | None,
+        *,
+        wait_for_person: bool,
     ) -> Out_co:
         if timeout_s is not None:
             timeout_s = real(timeout_s, "timeout")
@@ -73,7 +83,8 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
             )
         if self.kernel.missing_program(self._process) is not None:
             await self.kernel.until_known(self._process)
-        pending = self.send_async(message, budget=budget, wait_for_person=wait_for_person or timeout_s is not None)
+        waits = wait_for_person or timeout_s is not None
+        pending = self.send_async(message, budget=budget, only=only, wait_for_person=waits)
         if timeout_s is None:
             return await pending
         try:
@@ -93,14 +104,19 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
             await wait_for_limits(runtime, session.agent, timed=timed)
 
     def send_async(
-        self, message: Content, *, budget: Limits | None = None, wait_for_person: bool = False
+        self,
+        message: Content,
+        *,
+        budget: Limits | None = None,
+        only: Sequence[str] | None = None,
+        wait_for_person: bool = False,
     ) -> Pending[Out_co]:
         """The same without waiting: await the result, ask whether it is done, or cancel it."""
         self._check_loop()
         require_send(self._process)
         self._mark(message)
         runtime = runtime_of(self.kernel)
-        pending = runtime.ask(self._process, content_of(message), budget=budget)
+        pending = runtime.ask(self._process, content_of(message), budget=budget, only=_rules(only))
         if not wait_for_person:
             runtime.limit_doubt(pending)
         return pending
@@ -112,21 +128,40 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
         *,
         events: Literal[False] = False,
         budget: Limits | None = None,
+        only: Sequence[str] | None = None,
         wait_for_person: bool = False,
     ) -> Stream[Out_co, str]: ...
     @overload
     def stream(
-        self, message: Content, *, events: Literal[True], budget: Limits | None = None, wait_for_person: bool = False
+        self,
+        message: Content,
+        *,
+        events: Literal[True],
+        budget: Limits | None = None,
+        only: Sequence[str] | None = None,
+        wait_for_person: bool = False,
     ) -> Stream[Out_co, AnyEvent]: ...
     @overload
     def stream(
-        self, message: Content, *, events: bool, budget: Limits | None = None, wait_for_person: bool = False
+        self,
+        message: Content,
+        *,
+        events: bool,
+        budget: Limits | None = None,
+        only: Sequence[str] | None = None,
+        wait_for_person: bool = False,
     ) -> Stream[Out_co, Any]: ...
     def stream(
-        self, message: Content, *, events: bool = False, budget: Limits | None = None, wait_for_person: bool = False
+        self,
+        message: Content,
+        *,
+        events: bool = False,
+        budget: Limits | None = None,
+        only: Sequence[str] | None = None,
+        wait_for_person: bool = False,
     ) -> Stream[Out_co, Any]:
         """The answer piece by piece: text, or with `events=True` everything that happens on the way."""
-        content = content_of(message)
+        content, rules = content_of(message), _rules(only)
 
         async def start() -> Pending[Out_co]:
             self._check_loop()
@@ -135,12 +170,26 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
                 await self._wait_for_limits(timed=False)
             self._mark(message)
             runtime = runtime_of(self.kernel)
-            pending = runtime.ask(self._process, content, budget=budget, stream=True)
+            pending = runtime.ask(self._process, content, budget=budget, stream=True, only=rules)
             if not wait_for_person:
                 runtime.limit_doubt(pending)
             return pending
 
         return Stream(start, events=events)
+
+    async def revise(self, keep: int, add: Iterable[Message] = ()) -> None:
+        """Keep the first `keep` messages of the conversation and put others behind them, once the agent is idle."""
+        messages = [message.to_data() for message in add]
+        await self._order({"lyra.revise": {"keep": whole(keep, "keep", least=0), "add": messages}})
+
+    async def compact(self, focus: str = "") -> None:
+        """Replace all but the last turn by a summary in what the model is sent; `focus` says what it must keep."""
+        await self._order({"lyra.compact": focus})
+
+    async def _order(self, order: dict[str, Any]) -> None:
+        self._check_loop()
+        require_send(self._process)
+        await runtime_of(self.kernel).ask(self._process, order)
 
     def _mark(self, message: Any) -> None:
         """Taint the process by an answer of an agent that has read text from outside."""
@@ -212,3 +261,14 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
         """Tokens, money, calls and errors so far."""
         session = runtime_of(self.kernel).sessions.get(self.pid)
         return session.metrics if session is not None else Metrics()
+
+
+def _rules(only: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The rules of a message's limit, each checked; None where it has none."""
+    if only is None:
+        return None
+    from lyra.tools.permissions.rules import Rule
+
+    if isinstance(only, str):
+        raise ConfigError(f"only is a list of rules, not {only!r}", hint=f"only=[{only!r}]", key="only")
+    return tuple(Rule(rule, "allow", source="only").text for rule in only)

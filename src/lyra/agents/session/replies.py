@@ -342,6 +342,11 @@ class Stream(Generic[Out_co, Piece_co]):
         self._events = events
         self._pending: Pending[Out_co] | None = None
 
+    @property
+    def pending(self) -> Pending[Out_co] | None:
+        """The answer on its way; None before the reading has begun."""
+        return self._pending
+
     def __aiter__(self) -> AsyncIterator[Piece_co]:
         return self._pieces()
 
@@ -410,10 +415,10 @@ async def _close(pieces: Any) -> None:
     await pieces.aclose()
 
 
-def show_question(sink: Sink | None, process: Process, interrupt_id: str) -> bool:
+def show_question(sink: Sink | None, process: Process, interrupt_id: str, about: dict[str, Any] | None = None) -> bool:
     """Put a question into the stream of an answer; whether there is a stream."""
     if sink is None:
         return False
     interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)
-    sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
+    sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message, about or {}))
     return True

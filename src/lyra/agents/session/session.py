@@ -6,6 +6,7 @@ model call asks the same question as before without hashing a thousand turns eac
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.declaration.hooks import AgentHooks
     from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.spans import TraceSpan
     from lyra.core.effect import Effect
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
     from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["AgentSession", "Metrics"]
+__all__ = ["SUMMARY_HEADING", "AgentSession", "Metrics"]
 
-_SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
+SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
 
 
 class Metrics(msgspec.Struct):
@@ -114,8 +116,10 @@ class AgentSession:
         "conversation",
         "durable",
         "execution",
+        "hooks",
         "judged",
         "ledger",
+        "limits",
         "marks",
         "messages",
         "metrics",
@@ -125,6 +129,7 @@ class AgentSession:
         "pid",
         "replayed",
         "sink",
+        "subagent_type",
         "tool_effects",
         "tools",
         "trace_id",
@@ -168,6 +173,9 @@ class AgentSession:
         self.marks: Taint | None = None  # which processes have read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
+        self.limits: tuple[Permissions, ...] = ()  # of the message under way
+        self.hooks: AgentHooks | None = agent.hooks  # its own, or those of the agent that asks
+        self.subagent_type = ""  # what hooks call it, where it works for another agent
         self.wary = False  # its caller is wary, so what this one reads has to taint
         self.judged = False  # tainted when the model made the calls that are under way
 
@@ -196,6 +204,20 @@ class AgentSession:
         """The permissions for guarded tools where neither the agent nor its caller has any."""
         return self.cache.default_permissions(self.agent)
 
+    @property
+    def enclosing(self) -> tuple[Permissions, ...]:
+        """The permissions that narrow its own: those of the agents that ask, and the limits of the message."""
+        return (*self.outer, *self.limits)
+
+    def judges(self, tool: Tool) -> bool:
+        """Whether its permissions decide on calls of a tool. They do on Lyra's own file tools: files may hold keys."""
+        return self.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
+
+    def limit(self, rules: Iterable[str]) -> None:
+        """Until the message is answered, allow only calls that one of these rules matches; a second limit narrows the
+        first."""
+        self.limits += ((self.permissions or self.default_permissions).limit(rules),)
+
     def taint(self, by: str) -> None:
         if self.marks is not None:
             self.marks.mark(self.pid, by)
@@ -203,6 +225,7 @@ class AgentSession:
     def begin(self, now: float, *, replayed: bool) -> None:
         """A run begins with the next message."""
         self.replayed = replayed
+        self.limits = ()
         self._window_before = self.window
         self.execution = AgentExecution(self, len(self.messages), now)
         self.turn_span = ""
@@ -232,7 +255,7 @@ class AgentSession:
         summary = self.window.summary
         if not summary:
             return system
-        return f"{system}\n\n{_SUMMARY_HEADING}\n{summary}" if system else f"{_SUMMARY_HEADING}\n{summary}"
+        return f"{system}\n\n{SUMMARY_HEADING}\n{summary}" if system else f"{SUMMARY_HEADING}\n{summary}"
 
     def move_window(self, window: Window) -> None:
         self.window = window
@@ -273,6 +296,17 @@ class AgentSession:
         self._chain, self._chained = data["chain"], len(self.messages)
         if "known" in data and not self.window.start:
             self.conversation.load(data["known"], self.messages)
+
+    def revise(self, keep: int, messages: list[Message]) -> None:
+        """Keep the first `keep` messages and put others behind them. A summary of messages that are gone is dropped."""
+        keep = min(keep, len(self.messages))
+        del self.messages[keep:]
+        self.messages += messages
+        self.ledger.forget(keep)
+        if self.window.start > keep:
+            self.window = Window()
+        self._window_before = self.window
+        self._chain, self._chained = b"", 0
 
     def cut_back(self, length: int, digest: bytes) -> None:
         """Forget all messages after the first `length`: their turn did not happen."""

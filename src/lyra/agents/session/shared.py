@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
@@ -45,9 +45,10 @@ from lyra.models.tokens import ConversationTokens, Estimator
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.model_call import ModelCall
+    from lyra.agents.session.notices import NoticeSource
     from lyra.core.effect import Effect
     from lyra.core.policies.policy import RateLimit
-    from lyra.core.tool import Tool
+    from lyra.core.tool import JobLog, Tool
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
@@ -99,8 +100,10 @@ class AgentRuntime:
         "followers",
         "has_answered",
         "is_own",
+        "job_log",
         "kernel",
         "name",
+        "notices",
         "pending",
         "sessions",
         "settings",
@@ -116,6 +119,8 @@ class AgentRuntime:
         self.followers: dict[str, list[Pending]] = {}  # by pid: readers of the turn that is under way
         self._asked: dict[str, set[str]] = {}  # pid → its requests without an answer
         self.sessions: dict[str, AgentSession] = {}
+        self.job_log: JobLog | None = None  # keeps what is known of commands in the background
+        self.notices: dict[str, NoticeSource] = {}  # by pid: what else its model is told before its next answer
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
         self._tokens = Estimator()
@@ -140,7 +145,14 @@ class AgentRuntime:
     # ------------------------------------------------------------------ asking
 
     def ask(
-        self, process: Process, content: Any, *, budget: Any = None, stream: bool = False, request_id: str = ""
+        self,
+        process: Process,
+        content: Any,
+        *,
+        budget: Any = None,
+        stream: bool = False,
+        request_id: str = "",
+        only: Iterable[str] | None = None,
     ) -> Pending:
         """Put a question to an agent process; the answer comes to the Pending that is returned.
 
@@ -193,7 +205,8 @@ class AgentRuntime:
         if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
-        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
+        limit = {} if only is None else {"only": list(only)}
+        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content), **limit})
         return pending
 
     def _await(self, pending: Pending, process: Process) -> None:
@@ -206,10 +219,18 @@ class AgentRuntime:
 
     def expect(self, request_id: str, process: Process, inside: tuple[Budget, ...], *, stream: bool) -> None:
         """Await the answer to a question from before a restart, whose caller will ask again."""
-        pending = Pending(self, request_id, process.pid, inside, Sink(self.kernel) if stream else None)
+        sink = Sink(self.kernel) if stream else None
+        self.awaited[request_id] = self.attend(request_id, process, inside=inside, sink=sink)
+
+    def attend(
+        self, request_id: str, process: Process, *, inside: tuple[Budget, ...] = (), sink: Sink | None = None
+    ) -> Pending:
+        """The answer to a question that was put into the mailbox of a process by other means than `ask`, in this life
+        of the kernel or an earlier one. To be called before the process takes the question."""
+        pending = Pending(self, request_id, process.pid, inside, sink)
         pending.is_keyed = True
-        self.awaited[request_id] = pending
         self._await(pending, process)
+        return pending
 
     def follow(self, process: Process) -> Pending | None:
         """The turn that a process is in, also one that began before a restart; None if it is in none.
@@ -428,7 +449,8 @@ class AgentRuntime:
         return session
 
     def _inherit(self, session: AgentSession, process: Process) -> None:
-        """Give a helper its caller's permissions; one with its own may not do what the caller's forbid either."""
+        """Give a helper its caller's permissions and hooks; one with its own permissions may not do what the caller's
+        forbid either."""
         parent = process.parent
         if parent is not None and process.known_as != process.pid:  # its guard, which has the same session
             parent = parent.parent
@@ -438,10 +460,13 @@ class AgentRuntime:
             return
         asker = self.sessions[parent.pid]
         session.wary = asker.is_wary
+        if session.hooks is None:
+            session.hooks = asker.hooks
+        session.subagent_type = session.agent.name.removeprefix(f"{asker.agent.name}.")
         if session.permissions is None:
-            session.permissions, session.outer = asker.permissions, asker.outer
+            session.permissions, session.outer = asker.permissions, asker.enclosing
         else:
-            session.outer = asker.outer if asker.permissions is None else (asker.permissions, *asker.outer)
+            session.outer = asker.enclosing if asker.permissions is None else (asker.permissions, *asker.enclosing)
 
     def record(
         self,

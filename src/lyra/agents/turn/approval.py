@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Answer
     from lyra.kernel.process.process import Process
 
-__all__ = ["answer_to_row", "arguments_as_json", "caller_sink", "reason_text", "visible_text"]
+__all__ = ["about_call", "answer_to_row", "arguments_as_json", "caller_sink", "reason_text", "visible_text"]
 
 _log: Final = logging.getLogger("lyra.agents")
 _REST_CHARS_MAX: Final = 4_000  # of the other arguments
@@ -79,6 +79,19 @@ def _kept_answers(case: Case) -> str:
     return f", {' and '.join(covered)}"
 
 
+def about_call(case: Case, row: dict[str, Any]) -> dict[str, Any]:
+    """The same as data, for a screen that shows it in its own way."""
+    always = case.permissions.rule_for(case.subject, "always")
+    return {
+        "call_id": case.call.id,
+        "tool": case.call.name,
+        "arguments": case.runtime.clean_data(case.call.arguments),
+        "rule": row["rule"],
+        "reason": row["reason"],
+        "always": None if always is None else visible(case.runtime.clean(always)),
+    }
+
+
 def _short_first(arguments: dict[str, Any]) -> str:
     """The arguments as JSON, the longest last: where the text is cut, no short argument is lost."""
     parts = sorted((arguments_as_json({name: value})[1:-1] for name, value in arguments.items()), key=len)
@@ -101,12 +114,14 @@ def answer_to_row(
         if rule is not None:
             keep(case.runtime.clean(rule.text), lambda: _keep(case.permissions, rule))
     allowed = word in ("allow", "always")
+    edited = answer.data.get("arguments") if allowed and isinstance(answer.data, dict) else None
     comment = f": {case.runtime.clean(answer.text)}" if answer.text and not allowed else ""
     return {
         **row,
         "decision": "allow" if allowed else "deny",
         "reason": f"a person was asked and answered {word}{comment}",
         "source": "answer",
+        **({"arguments": edited} if isinstance(edited, dict) else {}),
     }
 
 

@@ -23,7 +23,7 @@ from lyra.agents.session.window import Ledger, Window
 from lyra.agents.turn.model_effect import cut_of_call, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
-from lyra.errors import BudgetExceeded, EffectFailed, LimitExceeded
+from lyra.errors import ApprovalRefused, BudgetExceeded, EffectFailed, LimitExceeded
 from lyra.models.context_windows import context_window
 from lyra.models.request import Request
 from lyra.models.stream import CUT_BY_BUDGET
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
     from lyra.models.stream import Completion
 
-__all__ = ["CHECK_TOKENS", "fit"]
+__all__ = ["CHECK_TOKENS", "compact", "fit"]
 
 CHECK_TOKENS: Final = 16_000  # an agent without a policy is checked only above this
 _PART_CHARS_MAX: Final = 4_000  # of one message, in the text to summarise
@@ -60,12 +60,16 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
     decision = journaled_choice(process, "context", lambda: _decide(turn, policy, overflow=overflow))
     if decision is None:
         return False
+    if turn.has_hooks and await _refused_by_hook(turn, "auto") is not None:
+        return False
     start, _, head = decision.partition(" ")
     window = Window(int(start), int(head) if head else None, session.window.summary)
     if policy.kind == "compact":
         summary = await _summary(turn, policy, window)
         if summary is None:
             return False
+        if turn.has_hooks:
+            summary = await _with_context(turn, summary)
         window = msgspec.structs.replace(window, summary=summary)
     elif policy.kind == "window":
         window = msgspec.structs.replace(window, summary="")
@@ -79,6 +83,38 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         runtime.kernel.publish(process.pid, "context.cut", data)
     session.move_window(window)
     return True
+
+
+async def compact(turn: Turn, focus: str = "") -> None:
+    """Summarise all but the last turn, because a person asked for it; `focus` says what the summary must keep."""
+    session = turn.session
+    messages, window = session.messages, session.window
+    users = [index for index in range(window.start + 1, len(messages)) if messages[index].role == "user"]
+    if not users:
+        return
+    refusal = await _refused_by_hook(turn, "manual") if turn.has_hooks else None
+    if refusal is not None:
+        raise ApprovalRefused(f"the conversation was not shortened: {refusal}")
+    moved = Window(users[-1], None, window.summary)
+    summary = await _summary(turn, turn.agent.context or _DEFAULT, moved, focus=focus)
+    if summary is not None:
+        if turn.has_hooks:
+            summary = await _with_context(turn, summary)
+        session.move_window(msgspec.structs.replace(moved, summary=summary))
+
+
+async def _refused_by_hook(turn: Turn, trigger: str) -> str | None:
+    from lyra.agents.turn.hook_points import refused_cut
+
+    return await refused_cut(turn, trigger)
+
+
+async def _with_context(turn: Turn, summary: str) -> str:
+    """The summary, and what hooks add for the model after it; both are sent until the next summary."""
+    from lyra.agents.turn.hook_points import context_after_cut
+
+    context = await context_after_cut(turn)
+    return f"{summary}\n\n{context}" if context else summary
 
 
 def _slide(session: AgentSession, policy: ContextPolicy) -> bool:
@@ -154,7 +190,7 @@ def _cut(
 # ---------------------------------------------------------------------- summaries
 
 
-async def _summary(turn: Turn, policy: ContextPolicy, window: Window) -> str | None:
+async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: str = "") -> str | None:
     """A summary of the messages that leave the window; None where no model could give one."""
     runtime, session, process, agent = turn.runtime, turn.session, turn.process, turn.agent
     old = session.window
@@ -167,7 +203,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window) -> str | N
     request = Request(
         model=runtime.find(model)[1],
         messages=(Message("user", text),),
-        system=_SUMMARISE,
+        system=f"{_SUMMARISE}\nKeep above all: {focus}" if focus else _SUMMARISE,
         max_tokens=policy.summary_tokens,
     )
     call = ModelCall(

@@ -9,6 +9,7 @@ without an answer has a status of its own (`STATUSES`) and is an AgentFailed for
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,9 +21,11 @@ from lyra.agents.session.execution import AgentState
 from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
 from lyra.agents.session.shared import runtime_of, scopes
+from lyra.agents.turn.context_window import compact
 from lyra.agents.turn.memory import remembered_prompt
 from lyra.agents.turn.model_call import ask_model
 from lyra.agents.turn.model_effect import cut_by_budget
+from lyra.agents.turn.notices import add_notices
 from lyra.agents.turn.tool_calls import run_tools
 from lyra.agents.turn.turn import Turn
 from lyra.core.message import Message
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.models.stream import Completion
 
-__all__ = ["STATUSES", "once", "serve"]
+__all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serve"]
 
 STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
@@ -49,6 +52,8 @@ STATUSES: Final[dict[str, str]] = {
     "max_tokens": "it was cut off at its longest before there was anything to use",
     "content_filter": "the provider withheld the answer",
     "output_invalid": "the answer did not fit the wanted type, also after being asked again",
+    "message_refused": "a hook refused the message",
+    "ended_by_hook": "a hook ended the turn",
 }
 _HINTS: Final[dict[str, str]] = {
     "max_iterations": "raise max_iterations, or give it a task that needs fewer tools",
@@ -57,7 +62,13 @@ _HINTS: Final[dict[str, str]] = {
     "max_tokens": "raise max_tokens, lower thinking_tokens, or leave more of the budget for the answer",
     "content_filter": "say it differently, or try another model",
     "output_invalid": "make the type simpler, say in the system prompt what is wanted, or raise output_retries",
+    "message_refused": "do as the hook says, or change it",
+    "ended_by_hook": "do as the hook says, or change it",
 }
+# Orders about the conversation itself, which are carried out in turn with its messages.
+REVISE: Final = "lyra.revise"
+COMPACT: Final = "lyra.compact"
+ORDERS: Final = {REVISE: "keep some messages and add others", COMPACT: "move the window over the conversation"}
 _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
@@ -66,12 +77,19 @@ _REPEATS_MAX: Final = 3  # the same calls in a row
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 _CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
 
+TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
+
 
 # ---------------------------------------------------------------------- programs
 
 
-async def serve(ctx: Context, agent: AgentDeclaration) -> None:
-    """The program of an agent process: one conversation, message by message."""
+async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | None = None) -> None:
+    """The program of an agent process: one conversation, message by message.
+
+    `turn_ended` is called with each turn that is over, the id of its request, the number of messages before it, and
+    why there is no answer (None where there is one), right before the journal has the turn's end. After a crash in
+    between it is called again with the same turn. What it does to the conversation stays.
+    """
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, ctx.restored)
@@ -83,6 +101,9 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
         message = await ctx.receive()
         request_id, content = parse_message(message)
         if content is None:
+            continue
+        if isinstance(content, dict) and content.keys() & ORDERS.keys():
+            checkpointed = min(checkpointed, await _carry_out(ctx, runtime, session, request_id, content))
             continue
         begin, mark = process.keys, len(session.messages)
         if process.replay is not None:
@@ -99,11 +120,15 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
             pending.running = process.pid
             session.asked_in(pending.span, own_span)
         turn = Turn(ctx, runtime, session, pending)
-        failure = None
+        failure: BaseException | None = None
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
             runtime.take(request_id)
+            if turn_ended is not None:
+                turn_ended(turn, request_id, mark, asyncio.CancelledError(GIVEN_UP))
         else:
-            failure = await _answer(turn, request_id, content)
+            failure = await _answer(turn, request_id, content, only=limit_of(message))
+            if turn_ended is not None:
+                turn_ended(turn, request_id, mark, failure)
         if not session.durable:
             continue
         outcome = _outcome(turn, request_id, mark, failure)
@@ -113,6 +138,29 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
             checkpointed = len(session.messages)
             await ctx.checkpoint({**session.to_data(), **outcome})
         runtime.kernel.withdrawals.passed(process, request_id)
+
+
+async def _carry_out(
+    ctx: Context, runtime: AgentRuntime, session: AgentSession, request_id: str, order: dict[str, Any]
+) -> int:
+    """Carry out an order about the conversation itself; gives how many of its messages are the same as before."""
+    pending, same, failure = runtime.pending.get(request_id), len(session.messages), None
+    try:
+        if REVISE in order:
+            same = min(int(order[REVISE]["keep"]), same)
+            session.revise(same, [Message.from_data(message) for message in order[REVISE]["add"]])
+        else:
+            turn = Turn(ctx, runtime, session, pending)
+            await compact(turn, str(order[COMPACT]))
+    except LyraError as error:
+        failure = error
+    runtime.take(request_id)
+    if pending is not None:
+        if failure is None:
+            pending.answer(None)
+        else:
+            pending.fail(failure)
+    return same
 
 
 async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
@@ -154,6 +202,12 @@ def parse_message(message: Any) -> tuple[str, Any]:
     return "", message
 
 
+def limit_of(message: Any) -> tuple[str, ...] | None:
+    """The rules outside of which no tool may be used for a message; None where it has no limit."""
+    rules = message.get("only") if isinstance(message, dict) and "lyra.ask" in message else None
+    return None if rules is None else tuple(map(str, rules))
+
+
 def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
     """Whether the caller left before the agent came to its message; the journal keeps that for a replay. `withdrawn`:
     it left in the life of an earlier kernel."""
@@ -163,7 +217,9 @@ def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
     return bool(read(turn.process, "given_up", lambda: withdrawn or (pending is not None and pending.abandoned)))
 
 
-async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | None:
+async def _answer(
+    turn: Turn, request_id: str, content: Any, *, only: tuple[str, ...] | None = None
+) -> BaseException | None:
     """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
     mark, digest = len(session.messages), session.digest
@@ -179,7 +235,7 @@ async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | 
     value: Any = None
     try:
         session.tools.begin(process)
-        value = await _run(turn, content)
+        value = await _run(turn, content, only)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
         if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:  # the process itself is to end
@@ -285,16 +341,31 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
 # ---------------------------------------------------------------------- a turn
 
 
-async def _run(turn: Turn, content: Any) -> Any:
+async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Any:
     """The answer to one message."""
     agent, session = turn.agent, turn.session
+    if only is not None:
+        session.limit(only)
     before = session.metrics.totals
     session.metrics.turns += 1
     session.metrics.last_active_at = turn.runtime.kernel.clock.now()
-    session.append(message_of(content))
+    message = message_of(content)
+    if turn.has_hooks:
+        message = await _hooked_message(turn, message)
+    session.append(message)
     if agent.system != "" or agent.memory is not None:
         turn.system = await system_prompt(turn)
     return await _iterate(turn, before)
+
+
+async def _hooked_message(turn: Turn, message: Message) -> Message:
+    """The message with what hooks add to it; raises where one refuses it."""
+    from lyra.agents.turn.hook_points import before_message
+
+    message, refusal = await before_message(turn, message)
+    if refusal:
+        raise _failed("message_refused", turn.agent, detail=refusal)
+    return message
 
 
 async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
@@ -308,6 +379,7 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
     for iteration in range(agent.max_iterations):
         if iteration:
             session.tools.renew(turn.process)
+        add_notices(turn)
         completion = await ask_model(turn)
         session.append(completion.message)
         if completion.stop_reason == "content_filter":
@@ -323,6 +395,7 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
                 raise _failed("repetition", agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
             session.append(await run_tools(turn, calls))
+            _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
         text = completion.message.text
@@ -334,10 +407,8 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
             session.append(Message("user", "Please answer."))
             continue
         turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
-        if agent.output is None:
-            return _reply(turn, text, before)
         try:
-            return agent.output.read(text)
+            value = agent.output.read(text) if agent.output is not None else _reply(turn, text, before)
         except ValueError as misfit:
             _check_uncut(turn, completion, before)
             misfits += 1
@@ -346,7 +417,30 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
             if turn.sink is not None:
                 turn.sink.put(Restart(text))
             session.append(Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else."))
+            continue
+        if not turn.has_hooks or not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
+            return value
     raise _failed("max_iterations", agent, iterations=agent.max_iterations)
+
+
+def _check_not_ended(turn: Turn) -> None:
+    """Raise where a hook has ended the turn."""
+    if turn.ended_by:
+        raise _failed("ended_by_hook", turn.agent, detail=turn.ended_by)
+
+
+async def _goes_on(turn: Turn, text: str, *, is_last: bool) -> bool:
+    """Whether hooks have the model go on after this answer. `is_last`: it may not be asked again."""
+    from lyra.agents.turn.hook_points import refused_stop
+
+    refusal = await refused_stop(turn, text)
+    if refusal is None or is_last:
+        return False
+    turn.refusals += 1
+    if turn.agent.output is not None and turn.sink is not None:
+        turn.sink.put(Restart(text))
+    turn.session.append(Message("user", refusal))
+    return True
 
 
 def _failed(status: str, agent: AgentDeclaration, **fields: Any) -> AgentFailed:

@@ -14,7 +14,7 @@ import select
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +31,18 @@ if TYPE_CHECKING:
     from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome
     from lyra.core.event import Event
 
-__all__ = ["agent"]
+__all__ = [
+    "LinePrinter",
+    "agent",
+    "agent_options",
+    "check_resume",
+    "ending_signals",
+    "options_of",
+    "run_printed",
+    "task_of",
+    "warn",
+    "with_servers",
+]
 
 _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
@@ -44,43 +55,93 @@ _END_S: Final = 10  # for everything to stop after one of them
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
 
+def agent_options(function: Any) -> Any:
+    """The options of a run that `lyra agent` and `sage` share."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--model", metavar="MODEL", default="", help="PROVIDER/MODEL; default: agent.model of the configuration."
+    ),
+    click.option("--system", "system_file", metavar="FILE", help="A file with the system prompt to use."),
+    click.option(
+        "--permission-mode",
+        "mode",
+        type=click.Choice(_MODES),
+        help="The permission mode; default: as the permission files say.",
+    ),
+    click.option(
+        "--allowed-tools", "allow", metavar="RULE", multiple=True, help="A rule that allows. May be repeated."
+    ),
+    click.option(
+        "--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated."
+    ),
+    click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent."),
+    click.option("--max-turns", type=click.IntRange(1, 10**6), help="Maximum number of model calls."),
+    click.option(
+        "--add-dir", "also", metavar="DIR", multiple=True, help="A further folder to work in. May be repeated."
+    ),
+    click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True),
+    click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit."),
+    click.option("--audit", default="", metavar="FILE|FOLDER", help="Write an audit log of decisions; see lyra audit."),
+    click.option(
+        "--audit-level", type=click.Choice(_LEVELS), help="Detail of the audit log; default: the configuration."
+    ),
+)
+
+
 @click.command(cls=CliCommand, uses_trust=True)
 @click.option("-p", "--prompt", metavar="TASK", help="What to do; `-` reads it from stdin. Piped text is added to it.")
-@click.option("--model", metavar="MODEL", default="", help="PROVIDER/MODEL; default: agent.model of the configuration.")
-@click.option("--system", "system_file", metavar="FILE", help="A file with the system prompt to use.")
-@click.option(
-    "--permission-mode",
-    "mode",
-    type=click.Choice(_MODES),
-    help="The permission mode; default: as the permission files say.",
-)
-@click.option("--allowed-tools", "allow", metavar="RULE", multiple=True, help="A rule that allows. May be repeated.")
-@click.option("--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated.")
-@click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent.")
-@click.option("--max-turns", type=click.IntRange(1, 10**6), help="Maximum number of model calls.")
-@click.option("--add-dir", "also", metavar="DIR", multiple=True, help="A further folder to work in. May be repeated.")
-@click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
-@click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit.")
-@click.option("--audit", default="", metavar="FILE|FOLDER", help="Write an audit log of decisions; see lyra audit.")
-@click.option("--audit-level", type=click.Choice(_LEVELS), help="Detail of the audit log; default: the configuration.")
+@agent_options
+@click.option("-c", "--continue", "continues", is_flag=True, help="Go on with the newest session of this folder.")
+@click.option("-r", "--resume", metavar="ID", help="Go on with a session; see sage sessions list.")
 @click.option("--store", default="memory", show_default=True, metavar="FILE|URL", help="Where the run is journaled.")
 @click.pass_context
-def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
+def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | None, **given: Any) -> None:
     """Run one agent with the built-in tools in this folder."""
-    invocation, printer = ctx.ensure_object(Invocation), _Printer(form)
+    invocation, printer = ctx.ensure_object(Invocation), LinePrinter(form)
+    resume = check_resume(resume, continues=continues, store=given["store"])
+    task, piped = task_of(given["prompt"], 'say what to do: lyra agent -p "TASK"')
+    ctx.exit(
+        run_printed(
+            invocation, printer, given, lambda options: _asked(invocation, options, task, piped, printer, resume)
+        )
+    )
+
+
+def check_resume(resume: str | None, *, continues: bool, store: str = "memory") -> str | None:
+    """The session to go on with: an id, "" for the newest one, None for none."""
+    if resume is not None and continues:
+        raise click.UsageError("--continue is the newest session and --resume another one: use one of them")
+    if resume == "":
+        raise click.UsageError("--resume takes the id of a session; see sage sessions list")
+    if (resume is not None or continues) and store != "memory":
+        raise click.UsageError("--store names a store of one run; a session has a store of its own")
+    return "" if continues else resume
+
+
+def run_printed(
+    invocation: Invocation,
+    printer: LinePrinter,
+    given: dict[str, Any],
+    run: Callable[[HeadlessOptions], Coroutine[Any, Any, HeadlessOutcome]],
+) -> int:
+    """Run and print in one format; the exit code."""
     try:
-        options = _options(given)
+        options = options_of(given)
         ask_for_trust(invocation, os.curdir)
-        code = asyncio.run(_run(invocation, options, *_task(given["prompt"]), printer))
+        return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
         from lyra.agents.headless.headless import result_line, status_of
 
         printer.tell(result_line(status_of(error)))
-        code = report(error, debug=invocation.debug)
-    ctx.exit(code)
+        return report(error, debug=invocation.debug)
 
 
-class _Printer:
+class LinePrinter:
     """stdout in one format. The result is written once, whatever happens after it."""
 
     def __init__(self, form: str) -> None:
@@ -126,10 +187,10 @@ def _line(line: dict[str, Any]) -> str:
     return json.dumps(line, allow_nan=False, default=str) + "\n"
 
 
-async def _run(invocation: Invocation, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> int:
-    with _signals() as came:
+async def _run(invocation: Invocation, asked: Coroutine[Any, Any, HeadlessOutcome], printer: LinePrinter) -> int:
+    with ending_signals() as came:
         try:
-            outcome = await _asked(invocation, options, task, piped, printer)
+            outcome = await asked
             await printer.drain()
         except asyncio.CancelledError:  # a signal; all that was started is stopped by now
             if not came:
@@ -147,12 +208,24 @@ async def _run(invocation: Invocation, options: HeadlessOptions, task: str, pipe
 
 
 async def _asked(
-    invocation: Invocation, options: HeadlessOptions, task: str, piped: str, printer: _Printer
+    invocation: Invocation,
+    options: HeadlessOptions,
+    task: str,
+    piped: str,
+    printer: LinePrinter,
+    resume: str | None,
 ) -> HeadlessOutcome:
+    if resume is not None:
+        from lyra.sage.agent.live import SessionStart
+        from lyra.sage.print.printed import ask_session
+
+        async with with_servers(invocation, options) as equipped:
+            start = SessionStart(resume=resume)
+            return await ask_session(equipped, invocation.config, start, task, printer.say, beside=piped, warn=warn)
     from lyra.agents.headless.headless import Headless
 
-    async with _with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
-        _warn(run)
+    async with with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
+        warn(run)
         try:
             return await run.ask(task, printer.say, beside=piped)
         except asyncio.CancelledError:
@@ -162,7 +235,7 @@ async def _asked(
 
 
 @asynccontextmanager
-async def _with_servers(invocation: Invocation, options: HeadlessOptions) -> AsyncIterator[HeadlessOptions]:
+async def with_servers(invocation: Invocation, options: HeadlessOptions) -> AsyncIterator[HeadlessOptions]:
     """The options with the tools of MCP servers; where no file names one, nothing of it is imported."""
     if not _names_servers(invocation):
         yield options
@@ -186,7 +259,7 @@ def _names_servers(invocation: Invocation) -> bool:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def ending_signals() -> Iterator[list[int]]:
     """The first signal cancels this task and is added to the list; the next one ends the process at once.
 
     So does an alarm where the end takes too long: nothing that was started may keep a run that was told to stop.
@@ -214,7 +287,7 @@ def _signals() -> Iterator[list[int]]:
                 signal.signal(number, before[number])
 
 
-def _warn(run: Headless) -> None:
+def warn(run: Headless) -> None:
     from lyra.agents.headless.setup import unknown_tools
 
     options = run.options
@@ -249,10 +322,11 @@ def _tell_of_tools(run: Headless, told: set[str]) -> None:
 
 
 # ---------------------------------------------------------------- what was given
-def _options(given: dict[str, Any]) -> HeadlessOptions:
+def options_of(given: dict[str, Any]) -> HeadlessOptions:
     from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
 
-    check_folder(given["store"], "--store")
+    store = given.get("store", "memory")
+    check_folder(store, "--store")
     system, schema = given["system_file"], given["schema_file"]
     return HeadlessOptions(
         model=given["model"],
@@ -264,7 +338,7 @@ def _options(given: dict[str, Any]) -> HeadlessOptions:
         budget=None if given["budget"] is None else _dollars(given["budget"]),
         max_turns=given["max_turns"] or TURNS_MAX,
         output=None if schema is None else _schema(schema),
-        store=given["store"],
+        store=store,
         audit=given["audit"],
         audit_level=given["audit_level"],
     )
@@ -303,10 +377,10 @@ def _schema(file: str) -> Any:
     return schema
 
 
-def _task(prompt: str | None) -> tuple[str, str]:
+def task_of(prompt: str | None, missing: str) -> tuple[str, str]:
     """The task, and the text to work on that is piped in beside it; with `-p -` all of stdin is the task."""
     if prompt is None:
-        raise click.UsageError('say what to do: lyra agent -p "TASK"')
+        raise click.UsageError(missing)
     # An argument that is not UTF-8 comes as half characters, which no model's format can say.
     task = _stdin(wait_s=None) if prompt == "-" else os.fsencode(prompt).decode(errors="replace")
     if not task.strip():

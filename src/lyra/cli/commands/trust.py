@@ -59,7 +59,7 @@ def list_(invocation: Invocation, *, as_json: bool) -> None:
 def show(invocation: Invocation, *, folder: str, as_json: bool) -> None:
     """Show what the files of FOLDER ask for, and which of them you trust."""
     _check(folder)
-    files, kept = asking_files(folder), invocation.trust
+    files, kept = asking_files(folder, rules=True), invocation.trust
     if as_json:
         trusted = all(file.state(kept) == "trusted" for file in files)
         data = [_file_data(file, kept) for file in files]
@@ -81,7 +81,7 @@ def add(ctx: click.Context, *, folder: str, yes: bool) -> None:
     """Trust the files of FOLDER with the content that they have now."""
     _check(folder)
     kept = ctx.ensure_object(Invocation).trust
-    files = asking_files(folder)
+    files = asking_files(folder, rules=True)
     if not files:
         click.echo("its files ask for nothing, so there is nothing to trust")
         return
@@ -103,7 +103,8 @@ def add(ctx: click.Context, *, folder: str, yes: bool) -> None:
 @click.pass_obj
 def revoke(invocation: Invocation, *, folder: str) -> None:
     """Forget your answer for FOLDER, and for the lyra.toml above it that counts there."""
-    folders = [folder, *(file.folder for file in (asking_files(folder) if os.path.isdir(folder) else ()))]
+    asking = asking_files(folder, rules=True) if os.path.isdir(folder) else []
+    folders = [folder, *(file.folder for file in asking)]
     forgotten = [
         name for name in dict.fromkeys(map(os.path.realpath, folders)) if invocation.trust.answers.forget(name)
     ]

@@ -163,8 +163,9 @@ class _Bash:
         spill = self._workspace.spill.folder()
         if run_in_background:
             self._jobs.check()
-            job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill)
-            return self._jobs.add(job, command)
+            number, copy = self._jobs.reserve()
+            job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill, copy=copy)
+            return self._jobs.add(number, job, command)
         result = await sandbox.run(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
         return ended(result)
 

@@ -2,7 +2,8 @@
 
 A job belongs to the process that started it: no other process sees it, and it is ended with that process or with its
 kernel, whichever comes first, so that no program is left running without an owner. Output is shown once: each call of
-BashOutput gives what is new since the last. A process that was restarted has lost the jobs from before.
+BashOutput gives what is new since the last. A process that was restarted has lost the jobs from before; where a
+`JobLog` keeps their record, BashOutput says so and gives the output that there was.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from lyra.core.clock import SystemClock
-from lyra.core.tool import Tool, caller, ending
+from lyra.core.tool import Tool, caller, ending, job_log
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 
@@ -24,6 +25,8 @@ JOBS_MAX: Final = 16  # running, for one process
 _KEPT_MAX: Final = 64  # jobs of one process that BashOutput still knows
 _SHOWN_BYTES_MAX: Final = 30_000
 _COMMAND_CHARS_MAX: Final = 200
+_DIGITS_MAX: Final = 9
+_PREFIX: Final = "bash_"  # of a job's name, before its number
 
 
 class _Background:
@@ -65,16 +68,26 @@ class Jobs:
         if len(running) >= JOBS_MAX:
             raise ToolError(f"{JOBS_MAX} jobs are running already", hint="end one with KillShell", reason="exec_failed")
 
-    def add(self, job: Job, command: str) -> str:
-        pid, end_with = caller.get(), ending.get()
+    def reserve(self) -> tuple[int, str | None]:
+        """The number of the next job, and the file that gets a copy of its output, if one does."""
+        pid, log = caller.get(), job_log.get()
+        self._started[pid] = number = max(self._started.get(pid, 0), log.last(pid) if log is not None else 0) + 1
+        return number, log.copy_for(pid, number) if log is not None else None
+
+    def add(self, number: int, job: Job, command: str) -> str:
+        pid, end_with, log = caller.get(), ending.get(), job_log.get()
         assert end_with is not None
         mine = self._of.get(pid)
         if mine is None:
             mine = self._of[pid] = {}
             end_with(lambda: self._end(pid))
-        self._started[pid] = number = self._started.get(pid, 0) + 1
-        name = f"bash_{number}"
+        name = f"{_PREFIX}{number}"
         mine[name] = _Background(job, command)
+        if log is not None:
+            log.started(pid, number, command, job.pid)
+            job.done.add_done_callback(
+                lambda done: log.ended(pid, number, ok=done.result().ok, how=_how(done.result()))
+            )
         for old in [known_name for known_name, known in mine.items() if not known.job.running][
             : max(0, len(mine) - _KEPT_MAX)
         ]:
@@ -99,6 +112,9 @@ class Jobs:
         Args:
             bash_id: its name, as Bash gave it
         """
+        earlier = self._earlier(bash_id)
+        if earlier is not None:
+            return earlier
         known = self._find(bash_id)
         new = _new(known)
         job = known.job
@@ -114,6 +130,9 @@ class Jobs:
         Args:
             bash_id: its name, as Bash gave it
         """
+        earlier = self._earlier(bash_id)
+        if earlier is not None:
+            return earlier
         known = self._find(bash_id)
         was_running = known.job.running
         known.job.kill()
@@ -121,6 +140,13 @@ class Jobs:
         new = _new(known)
         note = f"{bash_id} was ended" if was_running else f"{bash_id} had ended before: {_how(result)}"
         return _with_note(new, note) if new else note
+
+    def _earlier(self, bash_id: str) -> str | None:
+        """What is known of a job that ended with an earlier life of the process."""
+        log, number = job_log.get(), bash_id.removeprefix(_PREFIX)
+        if log is None or bash_id in self._mine() or number == bash_id or not (number.isascii() and number.isdecimal()):
+            return None
+        return log.earlier(caller.get(), int(number[:_DIGITS_MAX]))
 
     def _find(self, bash_id: str) -> _Background:
         mine = self._mine()

@@ -88,9 +88,11 @@ class Permissions:
 
     __slots__ = (
         "_answers",
+        "_forbidden_modes",
         "_keep",
         "_named",
         "_narrowed",
+        "_only",
         "_own",
         "_protected",
         "_rules",
@@ -115,10 +117,10 @@ class Permissions:
         attended: bool = True,
         keep: Callable[[Rule], object] | None = None,
         answers: Iterable[Rule] = (),
+        only: Iterable[Rule] | None = None,
     ) -> None:
-        self.mode = one_of(mode, MODES, "mode")
-        if mode in set(forbid_modes):
-            raise ConfigError(f"the managed policy forbids the mode {mode!r}", place=MANAGED, key="mode")
+        self._forbidden_modes = frozenset(forbid_modes)
+        self.set_mode(mode)
         self.workspace = check_workspace(workspace)
         self.extra_folders = tuple(
             check_workspace(folder) for folder in extra_folders
@@ -130,6 +132,7 @@ class Permissions:
         folders = {config_folder(), config_folder(home), *own_paths().hidden} - {""}
         folders |= {os.path.realpath(folder) for folder in folders}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings, answers and keys
+        self._only = None if only is None else tuple(only)  # calls that none of these matches are forbidden
         self._rules = tuple(rules)
         self._rules_by_tool: dict[str, _ToolRules] = {}
         self._answers = list(answers)  # of earlier runs
@@ -161,6 +164,9 @@ class Permissions:
         denied = _first_match(rules.deny, subject) if rules.deny else None
         if denied is not None:
             return _decided_by(denied, subject, "deny")
+        if self._only is not None and subject.act != "talk" and not any(rule.matches(subject) for rule in self._only):
+            allowed = ", ".join(rule.text for rule in self._only) or "no tool"
+            return PermissionDecision("deny", None, f"only {allowed} may be used here", "limit")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
         part = self._protected_part(subject) if subject.act == "write" else None
@@ -208,6 +214,14 @@ class Permissions:
         if subject.line is not None and subject.line.single is None and rules:
             reason = f"{reason}; an allow with a wildcard covers one simple command, and this is more"
         return PermissionDecision("ask", None, reason)
+
+    def limit(self, rules: Iterable[str]) -> Permissions:
+        """Permissions that forbid each call which none of these rules matches, and decide nothing else. Tools that do
+        nothing outside the conversation stay."""
+        only = [Rule(text, "allow", source="limit", workspace=self.workspace, home=self.home) for text in rules]
+        return Permissions(
+            mode="bypass", workspace=self.workspace, home=self.home, extra_folders=self.extra_folders, only=only
+        )
 
     def rules_of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
         """The rules of one effect that cover a tool."""
@@ -320,6 +334,12 @@ class Permissions:
             self._narrowed.clear()
         return rule
 
+    def set_mode(self, mode: str) -> None:
+        """Decide in another mode from now on; ConfigError where the managed policy forbids it."""
+        if one_of(mode, MODES, "mode") in self._forbidden_modes:
+            raise ConfigError(f"the managed policy forbids the mode {mode!r}", place=MANAGED, key="mode")
+        self.mode = mode
+
     def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
         """The rule that an answer of `always` or `never` becomes; None where it can be none."""
         try:
@@ -333,6 +353,38 @@ class Permissions:
         """Pass an answer to the function that stores it, if one was given."""
         if self._keep is not None:
             self._keep(rule)
+
+    # ------------------------------------------------------------ for a helper
+    def for_helper(self, *, mode: str = "", only: Iterable[str] = (), workspace: str = "") -> Permissions:
+        """A copy with another mode, or limited to calls that rules of `only` speak of: these allow nothing by
+        themselves. In another workspace the rules and answers hold for the same places in it, and answers to new
+        questions are not stored. An answer that the copy takes is not known here."""
+        root = check_workspace(workspace) if workspace else self.workspace
+        rules, answers = self._rules, tuple(self._answers)
+        if root != self.workspace:
+            rules, answers = (tuple(self._moved(rule, root) for rule in kept) for kept in (rules, answers))
+        limits = [Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only]
+        return Permissions(
+            rules,
+            mode=mode or self.mode,
+            workspace=root,
+            home=self.home,
+            protected=self._named,
+            extra_folders=self.extra_folders if root == self.workspace else (),
+            attended=self.attended,
+            keep=self._keep if root == self.workspace else None,
+            answers=answers,
+            only=limits or None,
+        )
+
+    def _moved(self, rule: Rule, root: str) -> Rule:
+        """The rule for the same places below another workspace."""
+        here = f"{self.workspace.rstrip('/')}/"
+        pattern = rule.pattern
+        text = rule.text
+        if pattern is not None and pattern.startswith(here) and rule.paths:
+            text = f"{text.partition('(')[0]}({root.rstrip('/')}/{pattern[len(here) :]})"
+        return Rule(text, rule.effect, source=rule.source, workspace=root, home=self.home)
 
 
 class _Rules(tuple[Rule, ...]):

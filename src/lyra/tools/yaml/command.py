@@ -20,13 +20,13 @@ from itertools import takewhile
 from typing import Any, Final
 
 from lyra.core.checking.document import Path
+from lyra.core.checking.report import Report
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ToolError
 from lyra.sandbox.profile import Profile
 from lyra.tools.yaml.embedded_languages import code_problem, values_become_code
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template, as_text
 
 __all__ = ["KEYS", "USES", "CommandKind", "read_command"]

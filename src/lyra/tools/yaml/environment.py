@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.checking.document import Path
+from lyra.core.checking.report import Report
 from lyra.core.providers import USUAL
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import rights
@@ -21,7 +22,6 @@ from lyra.sandbox.sandbox import Sandbox
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.http_guard import Dial
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template
 
 __all__ = ["ToolEnvironment", "ToolKind", "declared", "narrowed", "template"]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from lyra.core.checking.document import Path
+from lyra.core.checking.report import Report
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import admitted
 from lyra.errors import ToolError
@@ -21,7 +22,6 @@ from lyra.sandbox.protection.protected_names import HIDDEN, NAMES, NameTable
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template
 
 __all__ = ["KEYS_OF_READ", "KEYS_OF_WRITE", "FileRead", "FileWrite", "read_file_read", "read_file_write"]

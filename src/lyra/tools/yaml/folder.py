@@ -11,14 +11,13 @@ when its size or time has changed. A file with a mistake keeps the tools of its 
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from lyra.core.checking.document import FORMATS
+from lyra.core.checking.report import Mistake
+from lyra.core.checking.watched_files import WatchedFiles
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.own_files import add_own_path
 from lyra.core.tool import Tool
@@ -29,27 +28,11 @@ from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.http_guard import Dial
 from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.reader import read_tools
-from lyra.tools.yaml.report import Mistake
 
 __all__ = ["DynamicTools"]
 
 _FILES_MAX: Final = 500
 _FILE_BYTES_MAX: Final = 128 * 1024  # bounds the time that a message waits for reading
-_SETTLED_S: Final = 2.0  # timestamps of file systems are coarse: two changes within one tick look like one
-_NOT_ACCEPTED: Final = "it is not trusted as it is now, so its tools are left out; see `lyra trust show`"
-Stamp = tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _ToolFile:
-    """The state of one file: its stamp, its content, its tools (of the last correct version) and its mistakes."""
-
-    stamp: Stamp | None = None
-    settled: bool = False  # it was old enough when it was read that a later change must have another stamp
-    data: bytes | None = None
-    tools: tuple[Tool, ...] = ()
-    mistakes: tuple[Mistake, ...] = ()
-    accepted: bool = False
 
 
 class DynamicTools:
@@ -84,9 +67,7 @@ class DynamicTools:
             dial=dial,
         )
         self._on_change = on_change
-        self._accept = accept
-        self._clock = clock or loop_clock()
-        self._files: dict[str, _ToolFile] = {}
+        self._files = WatchedFiles(self._read, bytes_max=_FILE_BYTES_MAX, accept=accept, clock=clock or loop_clock())
         self._tools: dict[str, Tool] = {}
         self._listing: tuple[Mistake, ...] = ()  # what is wrong with the folder itself
         self._mistakes: tuple[Mistake, ...] = ()
@@ -113,17 +94,13 @@ class DynamicTools:
     @property
     def accepted(self) -> bool:
         """Whether a file was accepted, as of the last refresh."""
-        return any(file.accepted for file in self._files.values())
+        return self._files.accepted
 
     # ------------------------------------------------------------ looking
     def refresh(self) -> bool:
         """Look at the files; True if a tool or a mistake has changed."""
         names, listing = self._listed()
-        changed = [self._look(name) for name in names]
-        gone = [name for name in self._files if name not in names]
-        for name in gone:
-            del self._files[name]
-        if not any(changed) and not gone and self._listing == listing:
+        if not self._files.refresh(names) and self._listing == listing:
             return False
         self._listing = listing
         self._gather(names, listing)
@@ -146,50 +123,23 @@ class DynamicTools:
         except FileNotFoundError:
             return [], (Mistake(self.path, 1, 1, "there is no such file or folder"),)
         except OSError as error:
-            return list(self._files), (Mistake(self.path, 1, 1, f"it cannot be read: {error.strerror}"),)
+            return list(self._files.paths), (Mistake(self.path, 1, 1, f"it cannot be read: {error.strerror}"),)
         if len(names) > _FILES_MAX:
             message = f"only the first {_FILES_MAX} of {len(names)} files are read"
             return names[:_FILES_MAX], (Mistake(self.path, 1, 1, message),)
         return names, ()
 
-    def _look(self, name: str) -> bool:
-        """Read a file if it has changed; True if its tools or mistakes have changed."""
-        known = self._files.setdefault(name, _ToolFile())
-        try:
-            stamp = _stamp(os.stat(name))
-            if stamp == known.stamp and known.settled:
-                return False
-            data, stamp = _read(name)
-        except OSError as error:
-            return self._broken(known, Mistake(name, 1, 1, f"it cannot be read: {error.strerror}"))
-        known.stamp = stamp
-        known.settled = self._clock.now() - max(stamp[:2]) / 1e9 > _SETTLED_S
-        if data == known.data:
-            return False
-        known.data = data
-        known.accepted = self._accept is None or self._accept(name, data)
-        if not known.accepted:  # the tools of its last correct version go, too: the file asks for something else now
-            known.tools, known.mistakes = (), (Mistake(name, 1, 1, _NOT_ACCEPTED),)
-            return True
+    def _read(self, data: bytes, name: str) -> tuple[tuple[Tool, ...], list[Mistake]]:
         tools, mistakes = read_tools(data, name, self._environment)
-        known.mistakes = tuple(mistakes)
-        if not mistakes:
-            known.tools = tuple(tools)
-        return True
-
-    def _broken(self, known: _ToolFile, mistake: Mistake) -> bool:
-        known.stamp = known.data = None
-        before, known.mistakes = known.mistakes, (mistake,)
-        return before != known.mistakes
+        return tuple(tools), mistakes
 
     def _gather(self, names: list[str], mistakes: tuple[Mistake, ...]) -> None:
         tools: dict[str, Tool] = {}
         homes: dict[str, str] = {}
         gathered = list(mistakes)
         for name in names:
-            file = self._files[name]
-            gathered += (_kept(mistake) if file.tools else mistake for mistake in file.mistakes)
-            for tool in file.tools:
+            gathered += self._files.mistakes(name)
+            for tool in self._files.value(name) or ():
                 if tool.name in tools:
                     gathered.append(Mistake(name, 1, 1, f"there is a tool {tool.name!r} in {homes[tool.name]} already"))
                 else:
@@ -199,24 +149,3 @@ class DynamicTools:
 
     def __repr__(self) -> str:
         return f"<DynamicTools {self.path}: {', '.join(self._tools)}>"
-
-
-def _kept(mistake: Mistake) -> Mistake:
-    return mistake._replace(message=f"{mistake.message}; its last good version is used")
-
-
-def _stamp(state: os.stat_result) -> Stamp:
-    return (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino, state.st_dev)
-
-
-def _read(name: str) -> tuple[bytes, Stamp]:
-    """A plain file's bytes and its stamp at that time; a pipe or a device is refused without waiting."""
-    fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
-        state = os.fstat(fd)
-        if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, "it is not a plain file")
-        data = file.read(_FILE_BYTES_MAX + 1)
-        if len(data) > _FILE_BYTES_MAX:
-            raise OSError(errno.EFBIG, f"it has more than {_FILE_BYTES_MAX} bytes")
-        return data, _stamp(state)

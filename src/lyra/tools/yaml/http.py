@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.document import Path
+from lyra.core.checking.report import Report
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.secret import Secret
@@ -22,7 +23,6 @@ from lyra.errors import ConfigError, ToolError
 from lyra.tools.http_guard import HttpAnswer, fetch, host_and_port
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template, bind
 from lyra.tools.yaml.url import UrlTemplate, read_url
 

@@ -16,10 +16,10 @@ import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.checking.document import Path
+from lyra.core.checking.report import Report
 from lyra.core.checking.schema import mismatch, same, schema_problems
 from lyra.errors import ToolError
 from lyra.tools.yaml.linear_regex import BadPattern, Linear
-from lyra.tools.yaml.report import Report
 
 __all__ = ["TYPES", "Param", "Params"]
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from lyra.core.checking.document import Path
+from lyra.core.checking.report import Report
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.tools.http_guard import host_and_port
 from lyra.tools.yaml.environment import template
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template, as_text
 
 __all__ = ["UrlTemplate", "read_url"]

@@ -196,19 +196,19 @@ class _Lowering:
         return NodeLimits(time_s=min(time_s, TIME_S_MAX), memory_mb=min(memory_mb, MEMORY_MB_MAX))
 
 
-def holds_sensitive(
-    field: FieldDeclaration, types: tuple[TypeDeclaration, ...], seen: frozenset[str] = frozenset()
-) -> bool:
+def holds_sensitive(field: FieldDeclaration, types: tuple[TypeDeclaration, ...]) -> bool:
     """Whether a field, or a field of a custom type in it, is declared sensitive: then the whole value is."""
-    if field.sensitive:
-        return True
-    names = set(re.findall(r"\w+", field.type)) - seen
-    return any(
-        holds_sensitive(inner, types, seen | names)
-        for declared in types
-        if declared.name in names
-        for inner in (*declared.fields, *(() if declared.base is None else (declared.base,)))
-    )
+    declared = {kind.name: kind for kind in types}
+    rest = [field]
+    while rest:
+        item = rest.pop()
+        if item.sensitive:
+            return True
+        for name in re.findall(r"\w+", item.type):
+            kind = declared.pop(name, None)  # each type is looked into once
+            if kind is not None:
+                rest += [*kind.fields, *(() if kind.base is None else (kind.base,))]
+    return False
 
 
 def digest_of(program: NodeProgram) -> str:

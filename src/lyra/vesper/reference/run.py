@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -94,6 +95,11 @@ class _Walk:
         self.calls: dict[str, int] = {}
         self.undo: list[tuple[tuple[Step, ...], dict[str, Any], dict[str, Any]]] = []
         self.is_compensating = False
+
+    @cached_property
+    def assigned(self) -> set[str]:
+        """All variables that any step of the program may write."""
+        return _assigned(self.program)
 
     # ------------------------------------------------------------ the order of an execution
 
@@ -210,7 +216,7 @@ class _Walk:
     def is_early(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
         """Whether an invariant names a variable or a field of the answer that has no value yet."""
         names = {"success", "error"} | {output.name for output in (*self.program.success, *self.program.error)}
-        names |= _assigned(self.program)
+        names |= self.assigned
         return any(name in names and name not in variables for name in _names(expression))
 
     async def judge_end(self, outputs: dict[str, Any], failure: NodeFailure | None) -> None:
@@ -257,7 +263,7 @@ class _Walk:
                 await self.steps(self.program.steps, {})
             except _Returned as returned:
                 return self.success(returned.values)
-            assigned = _assigned(self.program) & set(self.variables) | set(self.inputs)
+            assigned = self.assigned & set(self.variables) | set(self.inputs)
             names = {output.name for output in self.program.success} & assigned
             return self.success({name: self.variables[name] for name in names})
         except NodeError as error:
@@ -280,11 +286,11 @@ class _Walk:
         }
 
     def value(self, expression: ir.TypedExpression, local: dict[str, Any]) -> Any:
-        unset = dict.fromkeys(_assigned(self.program))
+        unset = dict.fromkeys(self.assigned)
         return evaluate(expression, {**unset, **self.ambient, **self.variables, **local}, self.budget)
 
     def all_true(self, checks: Iterable[Condition], local: dict[str, Any]) -> bool:
-        unset = dict.fromkeys(_assigned(self.program))
+        unset = dict.fromkeys(self.assigned)
         variables = {**unset, **self.ambient, **self.variables, **local}
         return all(is_true(check.expression, variables, self.budget) for check in checks)
 
@@ -483,7 +489,6 @@ def _names(expression: ir.TypedExpression) -> set[str]:
 
 
 def _assigned(program: NodeProgram) -> set[str]:
-    """All variables that any step may write."""
     names = set()
     for part in _parts((program.steps, program.rules)):
         match part:

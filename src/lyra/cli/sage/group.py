@@ -1,0 +1,86 @@
+"""`sage`, and `lyra sage`: the code agent.
+
+    sage                     a session in this terminal
+    sage "fix the test"      the same, with a first task
+    sage -p "fix the test"   one task, printed
+
+Words that are no command are a task, so `start` may be left out. A single word that looks like a mistyped command is
+refused. `COMMANDS` is the table; each row's module is imported when its command is called.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from lyra.cli.app import CommandGroup, Lazy
+
+__all__ = ["COMMANDS", "SageGroup", "sage"]
+
+START: Final = "start"
+COMMANDS: Final[dict[str, Lazy]] = {
+    "config": Lazy(
+        "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
+    ),
+    "doctor": Lazy(
+        "lyra.cli.commands.doctor",
+        "doctor",
+        "Check which optional features work on this machine and how to install the others.",
+    ),
+    "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
+    "permissions": Lazy(
+        "lyra.cli.commands.permissions", "permissions", "Explain which calls the permissions allow, and by which rule."
+    ),
+    "sessions": Lazy("lyra.cli.sage.sessions", "sessions", "List, show, export and remove sessions."),
+    START: Lazy("lyra.cli.sage.start", "start", "Start or go on with a session; the word may be left out."),
+    "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
+    "trust": Lazy(
+        "lyra.cli.commands.trust",
+        "trust",
+        "Show and change which folders' own files count in full; those of other folders can only forbid more.",
+    ),
+}
+
+_EPILOG: Final = """\
+  sage                        a session in this terminal
+  sage "fix the test"         the same, with a first task
+  sage -p "fix the test"      one task, printed; see sage start --help for all options
+  sage -c                     go on with the newest session of this folder
+
+Exit codes: 0 success, 1 the task failed, 2 bad usage or configuration, 3 denied, 4 a limit was hit,
+130 interrupted.
+"""
+
+
+class SageGroup(CommandGroup):
+    """Commands, and `start` for everything that is none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing and not (args and args[0] in ("-h", "--help", "--version")):
+            args = self._with_start(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _with_start(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = self.list_commands(ctx)
+        first = args[0] if args else ""
+        if first in known:
+            return args
+        if len(args) == 1 and first.isalpha() and first.islower():
+            from lyra.core.checking.check import did_you_mean
+
+            near = did_you_mean(first, known)
+            if near:
+                raise click.UsageError(
+                    f"sage has no command {first!r}; did you mean {near!r}? A task: sage -- {first}", ctx
+                )
+        return [START, *args]
+
+
+sage = SageGroup(
+    "sage",
+    lazy=COMMANDS,
+    help="Work on code with an agent: in this terminal, or printed with -p.",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)

@@ -1,0 +1,67 @@
+"""The diff of an edit before it is made: from the arguments of the call and the file as it is now.
+
+A question about an edit shows it, and so does an edit that is allowed without a question. Reads only small files inside
+the folder of the session, and changes none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["edit_preview"]
+
+_FILE_BYTES_MAX: Final = 1 << 20
+_EDITS: Final = ("Edit", "MultiEdit", "Write")
+
+
+def edit_preview(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
+    """The diff that a call will make; empty where it is not known."""
+    path = arguments.get("file_path")
+    if tool not in _EDITS or not isinstance(path, str) or not path:
+        return ""
+    before = _text_of(path, folder)
+    if before is None:
+        return ""
+    after = _after(tool, arguments, before)
+    return _diff(before, after, path) if after is not None else ""
+
+
+def _diff(before: str, after: str, path: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", lineterm="")
+    return "\n".join(lines)
+
+
+def _after(tool: str, arguments: Mapping[str, Any], before: str) -> str | None:
+    if tool == "Write":
+        content = arguments.get("content")
+        return content if isinstance(content, str) else None
+    edits = arguments.get("edits") if tool == "MultiEdit" else [arguments]
+    text = before
+    for edit in edits if isinstance(edits, list) else []:
+        old, new = (edit.get("old_string"), edit.get("new_string")) if isinstance(edit, Mapping) else (None, None)
+        if not isinstance(old, str) or not isinstance(new, str) or not old or old not in text:
+            return None
+        text = text.replace(old, new) if edit.get("replace_all") else text.replace(old, new, 1)
+    return text
+
+
+def _text_of(path: str, folder: str) -> str | None:
+    """The text of a file in the folder; empty for one that does not exist, None for one that is not shown."""
+    root = os.path.realpath(folder)
+    whole = os.path.realpath(os.path.join(root, os.path.expanduser(path)))
+    if not whole.startswith(f"{root}/"):
+        return None
+    try:
+        facts = os.stat(whole)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _FILE_BYTES_MAX:
+            return None
+        with open(whole, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError):
+        return None

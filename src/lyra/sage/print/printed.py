@@ -1,0 +1,46 @@
+"""One task in a session, told line by line; the same outcome as a headless run, which is the session's turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting
+from lyra.config import Config
+from lyra.sage.agent.live import LiveSession, SessionStart
+
+__all__ = ["ask_session"]
+
+_LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
+
+
+async def ask_session(
+    options: HeadlessOptions,
+    config: Config,
+    start: SessionStart,
+    task: str,
+    tell: Tell,
+    *,
+    beside: str = "",
+    warn: Callable[[Headless], object] | None = None,
+) -> HeadlessOutcome:
+    """Open a session, put a task to it and tell its lines. `warn` is called once the session is open."""
+    say = awaiting(tell)
+    async with LiveSession(options, config, start=start) as session:
+        if warn is not None:
+            warn(session.headless)
+        line: dict[str, Any] = await session.opening()
+        await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
+        lines = session.send(task, beside=beside)
+        try:
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    await say(line)
+        except asyncio.CancelledError:
+            with contextlib.suppress(TimeoutError, OSError):
+                result = {**session.headless.result("interrupted"), "session_id": session.id}
+                await asyncio.wait_for(say(result), _LAST_WORDS_S)
+            raise
+        return HeadlessOutcome(line, session.headless.failure)

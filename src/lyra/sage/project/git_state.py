@@ -1,0 +1,162 @@
+"""The state of a repository for a system prompt: branch, distance from its upstream, what is changed, the last commits.
+
+    state = await git_state(folder)      # None outside of a repository
+
+Git obeys the settings of the repository it looks at, and they can name programs: monitors, hooks, filters, pagers. So
+git runs in the sandbox, with the repository read-only and without a network, the settings of the user and of the
+machine are not read, and those that run a program in a query are switched off. What the sandbox cannot hold does not
+run: then the state has the branch alone, which `git_head` reads. A query is bounded in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lyra.core.secrets.visible import visible
+from lyra.errors import LyraError
+from lyra.sage.project.git_head import GitHead, read_head
+
+if TYPE_CHECKING:
+    from lyra.sandbox import Sandbox
+
+__all__ = ["GIT_S_MAX", "GitCommit", "GitState", "git_state"]
+
+GIT_S_MAX: Final = 2.0
+_COMMITS: Final = 5
+_TITLE_CHARS_MAX: Final = 100
+_OUTPUT_BYTES_MAX: Final = 4 << 20
+_SETTINGS: Final = (
+    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat", "core.attributesFile=/dev/null"),
+    *("log.showSignature=false", "diff.external=", "safe.bareRepository=explicit", "core.sshCommand=false"),
+    *("protocol.allow=never", "status.submoduleSummary=false", "credential.helper=", "core.untrackedCache=keep"),
+)
+_ENVIRONMENT: Final = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    "GIT_ASKPASS": "/bin/false",
+    "GIT_EDITOR": "/bin/false",
+}
+_GIT: Final = shlex.join(["git", "--no-pager", *(word for setting in _SETTINGS for word in ("-c", setting))])
+_STATUS: Final = "status --porcelain=v2 --branch -z --untracked-files=normal --ignore-submodules=all --no-renames"
+_LOG: Final = f"log -n {_COMMITS} --no-color --no-ext-diff --no-textconv --format=%h%x1f%cs%x1f%s"
+_SCRIPT: Final = f"{_GIT} {_STATUS} && printf '\\0\\036' && {_GIT} {_LOG} 2>/dev/null; exit 0"
+
+
+class GitCommit(NamedTuple):
+    """One commit: the beginning of its hash, its day, its title. The title is text from outside."""
+
+    hash: str
+    day: str
+    title: str
+
+
+class GitState(NamedTuple):
+    """`changed` and `staged` count files with changes in the folder and in the index. Where git could not be asked,
+    `problem` says why, and only the branch is known."""
+
+    root: str
+    branch: str
+    commit: str = ""
+    upstream: str = ""
+    ahead: int = 0
+    behind: int = 0
+    staged: int = 0
+    changed: int = 0
+    untracked: int = 0
+    conflicted: int = 0
+    commits: tuple[GitCommit, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.problem or self.staged or self.changed or self.untracked or self.conflicted)
+
+
+async def git_state(folder: str, *, sandbox: Sandbox | None = None, timeout_s: float = GIT_S_MAX) -> GitState | None:
+    """The state of the repository that a folder is in; None where it is in none."""
+    from lyra.sandbox import Sandbox
+
+    head = await asyncio.to_thread(read_head, folder)
+    if head is None:
+        return None
+    known = GitState(visible(head.root), visible(head.branch), head.commit[:10])
+    box = sandbox or Sandbox()
+    try:
+        await box.tier()  # trying the sandbox for the first time is no part of the query
+        async with asyncio.timeout(timeout_s):
+            output = await _ask(head, box, timeout_s)
+    except TimeoutError:
+        return known._replace(problem=f"git took longer than {timeout_s:g} s")
+    except LyraError as error:
+        return known._replace(problem=f"git could not be asked: {error.message}")
+    return _parsed(known, output)
+
+
+async def _ask(head: GitHead, sandbox: Sandbox, timeout_s: float) -> bytes:
+    from lyra.sandbox import Limits, Profile
+
+    profile = Profile(
+        head.root,
+        writable=False,
+        readable=tuple(dict.fromkeys((head.git_folder, head.common_folder))),
+        env=_ENVIRONMENT,
+        limits=Limits(wall_s=timeout_s, output_bytes=_OUTPUT_BYTES_MAX, output_kept_bytes=_OUTPUT_BYTES_MAX),
+    )
+    result = await sandbox.run(["/bin/sh", "-c", _SCRIPT], profile, apart=True)
+    if "wall" in result.limits_hit:
+        raise TimeoutError
+    return result.output.head if result.ok else b""
+
+
+def _parsed(known: GitState, output: bytes) -> GitState:
+    status, separator, log = output.partition(b"\0\x1e")
+    if not separator:
+        return known._replace(problem="git does not answer for this repository")
+    staged = changed = untracked = conflicted = 0
+    facts: dict[str, str] = {}
+    for field in status.decode("utf-8", "replace").split("\0"):
+        if field.startswith("# "):
+            name, _, value = field[2:].partition(" ")
+            facts[name] = value
+        elif field.startswith("1 ") and len(field) > 4:
+            staged += field[2] != "."
+            changed += field[3] != "."
+        elif field.startswith("u "):
+            conflicted += 1
+        elif field.startswith("? "):
+            untracked += 1
+    ahead, behind = _distance(facts.get("branch.ab", ""))
+    commit = facts.get("branch.oid", "")
+    return known._replace(
+        commit="" if commit == "(initial)" else visible(commit[:10]),
+        upstream=visible(facts.get("branch.upstream", ""))[:_TITLE_CHARS_MAX],
+        ahead=ahead,
+        behind=behind,
+        commits=tuple(_commits(log.decode("utf-8", "replace"))),
+        staged=staged,
+        changed=changed,
+        untracked=untracked,
+        conflicted=conflicted,
+    )
+
+
+def _distance(text: str) -> tuple[int, int]:
+    """The numbers of `+1 -2`."""
+    plus, _, minus = text.partition(" ")
+    is_pair = plus[1:].isdecimal() and minus[1:].isdecimal()
+    return (int(plus[1:]), int(minus[1:])) if is_pair else (0, 0)
+
+
+def _commits(text: str) -> list[GitCommit]:
+    rows = [line.split("\x1f", 2) for line in text.split("\n")[:_COMMITS]]
+    return [GitCommit(visible(row[0])[:16], visible(row[1])[:10], _title(row[2])) for row in rows if len(row) == 3]
+
+
+def _title(text: str) -> str:
+    shown = visible(text)
+    return shown if len(shown) <= _TITLE_CHARS_MAX else f"{shown[:_TITLE_CHARS_MAX]}…"

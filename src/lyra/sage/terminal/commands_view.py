@@ -1,0 +1,125 @@
+"""Slash commands on the screen: runs a command of `lyra.sage.commands` and lays out the blocks of its result.
+
+A block is plain data: `text`, `lines`, `table`, `bars` or `diff`. What a command does is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from prompt_toolkit.utils import get_cwidth
+
+from lyra.sage.terminal.facts import TerminalFacts
+from lyra.sage.terminal.text.diff_view import diff_lines
+from lyra.sage.terminal.text.markdown_view import markdown_lines
+from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, indented, wrap_text
+
+__all__ = ["ShownResult", "block_lines", "run_slash_command"]
+
+_BAR_COLUMNS: Final = 30
+
+
+class ShownResult:
+    """The result of a command: its blocks, a prompt to send, whether to leave."""
+
+    __slots__ = ("blocks", "exit", "prompt")
+
+    def __init__(self, blocks: Sequence[Any], prompt: Any = None, *, exit: bool = False) -> None:  # noqa: A002
+        self.blocks = blocks
+        self.prompt = prompt
+        self.exit = exit
+
+    def lines(self, width: int, facts: TerminalFacts) -> list[Line]:
+        lines: list[Line] = []
+        for block in self.blocks:
+            if lines:
+                lines.append([])
+            lines += block_lines(block, width, facts)
+        return lines
+
+
+async def run_slash_command(session: Any, text: str) -> ShownResult:
+    from lyra.sage.commands.registry import run_command  # type: ignore[import-not-found]
+
+    result = await run_command(session, text)
+    return ShownResult(result.blocks, getattr(result, "prompt", None), exit=bool(getattr(result, "exit", False)))
+
+
+def block_lines(block: Any, width: int, facts: TerminalFacts) -> list[Line]:
+    """The lines of one block; a text may stand for itself."""
+    if isinstance(block, str):
+        block = {"type": "text", "text": block}
+    lay_out = _BLOCKS.get(str(block.get("type")), _lines)
+    title: list[Line] = [[("strong", f"{' ' * MARGIN}{exact(str(block['title']))}")]] if block.get("title") else []
+    return [*title, *lay_out(block, width, facts)]
+
+
+def _text(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Line]:
+    return indented(markdown_lines(str(block.get("text", "")), width - MARGIN, colour=facts.colour), MARGIN)
+
+
+def _lines(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[Line]:
+    value = block.get("lines", block.get("text", ""))
+    texts = value.split("\n") if isinstance(value, str) else [str(text) for text in value]
+    rows = [row for text in texts for part in shown_lines(text) or [""] for row in wrap_text(part, width - MARGIN)]
+    return indented([[("", row)] for row in rows], MARGIN)
+
+
+def _table(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[Line]:
+    titles = [shown(str(title)) for title in block.get("titles", block.get("columns", ()))]
+    rows = [[shown(str(cell)).replace("\n", " ") for cell in row] for row in block.get("rows", ())]
+    columns = max([len(titles), *map(len, rows)], default=0)
+    cells = [row + [""] * (columns - len(row)) for row in ([titles] if titles else []) + rows]
+    widths = [max(get_cwidth(row[index]) for row in cells) for index in range(columns)] if cells else []
+    numbers = [
+        all(_is_number(row[index]) for row in rows if index < len(row)) and bool(rows) for index in range(columns)
+    ]
+    lines: list[Line] = []
+    for number, row in enumerate(cells):
+        texts = [_cell(text, size, right) for text, size, right in zip(row, widths, numbers, strict=True)]
+        style = "strong" if titles and number == 0 else ""
+        lines.append([(style, clip_text(f"{' ' * MARGIN}{'  '.join(texts)}".rstrip(), width))])
+    return lines
+
+
+def _cell(text: str, size: int, right: bool) -> str:
+    blanks = " " * (size - get_cwidth(text))
+    return blanks + text if right else text + blanks
+
+
+def _is_number(text: str) -> bool:
+    return bool(text) and text.lstrip("-$+").replace(",", "").replace(".", "").replace(" ", "").rstrip("%").isdecimal()
+
+
+def _bars(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Line]:
+    """Rows of (name, value, words): a bar as long as the value's share of the largest, or of `of`."""
+    rows = [tuple(row) for row in block.get("rows", ())]
+    most = float(block.get("of") or max((float(row[1]) for row in rows), default=0.0) or 1.0)
+    names = max((get_cwidth(shown(str(row[0]))) for row in rows), default=0)
+    room = max(5, min(_BAR_COLUMNS, width - MARGIN - names - 20))
+    lines: list[Line] = []
+    for row in rows:
+        name, value = shown(str(row[0])), float(row[1])
+        filled = round(room * min(1.0, max(0.0, value / most)))
+        bar = facts.marks.bar * filled + " " * (room - filled)
+        words = shown(str(row[2])) if len(row) > 2 else f"{value:g}"
+        head = f"{' ' * MARGIN}{name}{' ' * (names - get_cwidth(name))}  "
+        lines.append(
+            [("", head), ("spinner", bar), ("faint", clip_text(f"  {words}", max(8, width - get_cwidth(head) - room)))]
+        )
+    return lines
+
+
+def _diff(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Line]:
+    return diff_lines(str(block.get("diff", block.get("text", ""))), width, marks=facts.marks, indent=MARGIN)
+
+
+_BLOCKS: Final[dict[str, Callable[[Mapping[str, Any], int, TerminalFacts], list[Line]]]] = {
+    "text": _text,
+    "lines": _lines,
+    "table": _table,
+    "bars": _bars,
+    "diff": _diff,
+}

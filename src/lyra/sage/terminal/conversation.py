@@ -1,0 +1,283 @@
+"""Conversation: what the person submits, done one after the other; turns, commands, shell commands, questions.
+
+`submit` takes a text at any time; while a turn runs it waits in line. `interrupt` stops what runs and gives the waiting
+texts back to the prompt. The screen calls these and draws `live_lines`; it knows nothing of sessions. Slash commands
+come from `lyra.sage.commands`; only `/expand` is the terminal's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+from lyra.core.clock import Clock, loop_clock
+from lyra.errors import LyraError
+from lyra.kernel.base.tasks import Tasks
+from lyra.sage.terminal.commands_view import run_slash_command
+from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines
+from lyra.sage.terminal.folds import Folds
+from lyra.sage.terminal.paper import Paper, Sheet
+from lyra.sage.terminal.prompt.attachments import prompt_of
+from lyra.sage.terminal.questions.desk import QuestionDesk
+from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.shell_view import ShellView
+from lyra.sage.terminal.shown_session import ShownSession
+from lyra.sage.terminal.text.safe_text import shown
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line
+from lyra.sage.terminal.turn_view import TurnView
+
+__all__ = ["Conversation", "Submission"]
+
+_LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
+
+
+class Submission:
+    """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
+    stands on the screen already, as the last line."""
+
+    __slots__ = ("folded", "is_shown", "text")
+
+    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
+        self.text = text
+        self.folded = folded or text
+        self.is_shown = is_shown
+
+
+class Conversation:
+    """The state between the prompt and the session."""
+
+    def __init__(self, session: ShownSession, paper: Paper, *, clock: Clock | None = None) -> None:
+        self.session = session
+        self.clock = clock or loop_clock()
+        self.sheet = Sheet(paper)
+        self.folds = Folds()
+        self._tasks = Tasks()
+        self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
+        self.waiting: deque[Submission] = deque()
+        self.view: TurnView | None = None
+        self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
+        self.refresh: Callable[[], None] = lambda: None  # the status may have changed
+        self.ended = False
+        self._beside: list[str] = []  # output of the user's commands, for the next prompt
+        self._shell: ShellView | None = None
+        self._turn: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._wake = asyncio.Event()
+
+    @property
+    def paper(self) -> Paper:
+        return self.sheet.paper
+
+    @property
+    def working(self) -> bool:
+        return self.view is not None or self._shell is not None
+
+    # ------------------------------------------------------------ what the person does
+    def submit(self, submission: Submission) -> None:
+        """Take a text of the prompt: an answer to a question, or something to do next."""
+        self.desk.queue.text_submitted()
+        if self.desk.takes_text:
+            self.desk.submit(submission.text)
+            return
+        if submission.text.strip().startswith("/expand"):
+            self._expand(submission.text)
+            return
+        if submission.text.strip():
+            self.waiting.append(submission)
+            self._wake.set()
+            self.paper.changed()
+
+    def interrupt(self) -> bool:
+        """Stop what runs; False where nothing runs. A second time, the turn is left without waiting for its end."""
+        if not self.working:
+            return False
+        if self.waiting:
+            self.restore("\n".join(submission.folded for submission in self.waiting))
+            self.waiting.clear()
+        if self._shell is not None:
+            self._tasks.start(self._shell.stop(), name="stop shell command")
+        elif self._is_stopping and self._turn is not None:
+            self._turn.cancel()
+        else:
+            self._is_stopping = True
+            self._tasks.start(self._interrupt(), name="interrupt")
+        return True
+
+    def end(self) -> None:
+        """Leave: the run ends as soon as what runs has stopped."""
+        self.ended = True
+        self.waiting.clear()
+        self.interrupt()
+        self._wake.set()
+
+    def expand_all(self) -> None:
+        """Show whole what was folded since the last prompt."""
+        folds = self.folds.take_unseen()
+        if not folds:
+            self.note("nothing more is folded; /expand lists what was")
+        for fold in folds:
+            self.sheet.print("fold", expanded_lines(fold, self.sheet.width, self.paper.facts))
+
+    def cycle_mode(self, modes: tuple[str, ...]) -> None:
+        """Switch to the next permission mode."""
+        current = self.session.mode
+        mode = modes[(modes.index(current) + 1) % len(modes)] if current in modes else modes[0]
+        self._tasks.start(self._set_mode(mode), name="mode")
+
+    async def _set_mode(self, mode: str) -> None:
+        try:
+            await self.session.set_mode(mode)
+        except LyraError as error:
+            self._show_error(error)
+        self.refresh()
+
+    def note(self, text: str, style: str = "faint") -> None:
+        self.sheet.print("note", note_lines(text, self.sheet.width, style))
+
+    def _expand(self, text: str) -> None:
+        number = text.partition("/expand")[2].strip()
+        if not number:
+            recent = self.folds.recent(20)
+            lines: list[Line] = [[("", f"{' ' * MARGIN}{fold.number:>4}  {shown(fold.title)[:80]}")] for fold in recent]
+            self.sheet.print("fold", lines or note_lines("nothing was folded", self.sheet.width))
+            return
+        fold = self.folds.get(int(number)) if number.isascii() and number.isdecimal() else None
+        if fold is None:
+            self.note(f"there is no fold {number[:20]}; /expand lists them")
+        else:
+            self.sheet.print("fold", expanded_lines(fold, self.sheet.width, self.paper.facts))
+
+    # ------------------------------------------------------------ the loop
+    async def run(self) -> None:
+        """Do what is submitted, until the end."""
+        try:
+            while not self.ended:
+                if not self.waiting:
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                await self._perform(self.waiting.popleft())
+                self.refresh()
+                self.paper.changed()
+        finally:
+            await self._tasks.close()
+
+    async def _perform(self, submission: Submission) -> None:
+        text = submission.text.strip()
+        try:
+            if text.startswith("!") and text[1:].strip():
+                self._echo(submission)
+                await self._run_shell(text[1:].strip())
+            elif text.startswith("/"):
+                self._echo(submission)
+                await self._run_command(text)
+            else:
+                await self._run_prompt(submission)
+        except LyraError as error:
+            self._show_error(error)
+
+    def _echo(self, submission: Submission) -> None:
+        """Print what the person sent, so that it stays in the scrollback."""
+        if submission.is_shown:
+            self.sheet.was_shown("user")
+        else:
+            self.sheet.print("user", prompt_lines(submission.folded.strip(), self.sheet.width, self.paper.facts))
+
+    async def _run_command(self, text: str) -> None:
+        result = await run_slash_command(self.session, text)
+        self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        if result.prompt:
+            await self._run_turn(result.prompt, "")
+        if result.exit:
+            self.end()
+
+    async def _run_shell(self, command: str) -> None:
+        self._shell = ShellView(command, self.session.folder, self.sheet, self.folds)
+        try:
+            outcome = await self._shell.run()
+        finally:
+            self._shell = None
+        self._beside.append(outcome.for_model)
+
+    async def _run_prompt(self, submission: Submission) -> None:
+        prompt = prompt_of(submission.text, self.session.folder, folded=submission.folded)
+        self._echo(submission)
+        for text in prompt.notes:
+            self.note(text)
+        beside, self._beside = "\n\n".join(self._beside), []
+        await self._run_turn(prompt.content, beside)
+
+    # ------------------------------------------------------------ one turn
+    async def _run_turn(self, content: Any, beside: str) -> None:
+        self.folds.begin_turn()
+        self._is_stopping = False
+        view = self.view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder)
+        self.desk.begin(view)
+        self._turn = self._tasks.start(self._show_turn(view, content, beside), name="turn")
+        try:
+            await asyncio.wait([self._turn])
+            if self._turn.cancelled():
+                view.status = "interrupted"
+            elif (failure := self._turn.exception()) is not None:
+                raise failure
+        finally:
+            self._turn.cancel()
+            view.finish()
+            self.desk.end()
+            self.view = self._turn = None
+        if view.status == "interrupted":
+            self.note("interrupted; what was said stays in the conversation", "waits")
+        elif view.status not in ("success", ""):
+            self.note(f"ended: {shown(view.status)}", "failed")
+
+    async def _show_turn(self, view: TurnView, content: Any, beside: str) -> None:
+        count = 0
+        async with aclosing(self.session.send(content, beside=beside)) as lines:  # type: ignore[type-var]
+            async for line in lines:
+                if line.get("type") == "interrupt":
+                    self.desk.ask(TerminalQuestion(line, self.session.folder))
+                else:
+                    await view.prepare(line)
+                    view.take(line)
+                if line.get("type") == "usage":
+                    self.refresh()
+                count += 1
+                if count % _LINES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    async def _interrupt(self) -> None:
+        try:
+            await self.session.interrupt()
+        except LyraError as error:
+            self._show_error(error)
+
+    def _show_error(self, error: LyraError) -> None:
+        self.sheet.print("error", error_lines(error, self.sheet.width))
+
+    # ------------------------------------------------------------ what is live
+    def live_lines(self, width: int, rows: int) -> list[Line]:
+        """What runs, the current question, and what waits; in at most so many lines."""
+        if self.desk.current is not None:
+            return self.desk.live_lines(width)[:rows]
+        lines: list[Line] = []
+        blank: list[Line] = [[]]
+        if self.view is not None:
+            lines = self.view.live_lines(width, rows - 2)
+            blank = [] if self.view.shows_calls and self.sheet.follows_closely("tool") else blank
+        elif self._shell is not None:
+            lines = self._shell.live_lines(width, rows - 2)
+        hints = self._hints()
+        if hints:
+            joined = f" {self.paper.facts.marks.dot} ".join(hints)
+            lines = [*lines, [("faint", f"{' ' * MARGIN}{joined}")]]
+        return [*blank, *lines] if lines else []
+
+    def _hints(self) -> list[str]:
+        if not self.working:
+            return []
+        count = len(self.waiting)
+        waits = [] if not count else ["1 message waits"] if count == 1 else [f"{count} messages wait"]
+        return ["esc interrupts", *waits, *(["ctrl-o shows everything"] if self.view is not None else [])]

@@ -1,0 +1,147 @@
+"""`run_terminal`: a session in this terminal, from its first line to its last. Connects session, conversation, screen.
+
+The prompt is drawn before anything slow happens: the branch, the highlighter and the list of files are read afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from lyra.kernel.base.tasks import Tasks
+from lyra.sage.terminal import opening
+from lyra.sage.terminal.conversation import Conversation, Submission
+from lyra.sage.terminal.facts import TerminalFacts
+from lyra.sage.terminal.keys import Keyboard, bindings
+from lyra.sage.terminal.paper import Paper
+from lyra.sage.terminal.plain import PlainScreen
+from lyra.sage.terminal.prompt.box import PromptBox
+from lyra.sage.terminal.prompt.completion import CommandName, PromptCompleter
+from lyra.sage.terminal.prompt.file_names import FileNames
+from lyra.sage.terminal.prompt.history import PromptHistory, history_file
+from lyra.sage.terminal.screen import LiveScreen
+from lyra.sage.terminal.shown_session import ShownSession
+from lyra.sage.terminal.status import Status, percent_of, status_line
+from lyra.sage.terminal.text.markdown_view import load
+from lyra.sage.terminal.text.styled_lines import Line
+
+__all__ = ["run_terminal"]
+
+
+async def run_terminal(session: ShownSession, first_task: str | None, *, plain: bool = False) -> int:
+    """Show a session until the user leaves it; gives the exit code."""
+    facts = TerminalFacts.read(sys.stdin, sys.stdout, plain=plain)
+    kept = PromptHistory(history_file())
+    if facts.plain:
+        paper = PlainScreen(facts)
+        conversation = _conversation(session, paper, first_task, kept)
+        await paper.run(conversation, kept)
+    else:
+        await _run_live(session, first_task, facts, kept)
+    return 0
+
+
+def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
+    conversation = Conversation(session, paper)
+    opening.show(conversation, is_first=not kept.entries and not first_task)
+    if first_task:
+        conversation.submit(Submission(first_task))
+    return conversation
+
+
+async def _run_live(session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory) -> None:
+    screen = LiveScreen(facts)
+    conversation = _conversation(session, screen, first_task, kept)
+    files = FileNames(session.folder, conversation.clock)
+    box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
+    bar = _StatusBar(session, screen, conversation)
+    conversation.refresh = bar.refresh
+    conversation.restore = conversation.desk.restore = box.replace
+    box.label = lambda: conversation.desk.label
+    keyboard = Keyboard(conversation, box)
+    screen.connect(
+        conversation.live_lines,
+        bar.line,
+        box.container,
+        box.window,
+        bindings(keyboard, screen),
+        lambda: conversation.working,
+    )
+    tasks = Tasks()
+    tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
+    try:
+        await screen.run(conversation.run)
+    finally:
+        await tasks.close()
+        await bar.close()
+    opening.leave(conversation)
+
+
+async def _after_first_frame(session: ShownSession, bar: _StatusBar, conversation: Conversation) -> None:
+    """What may take longer than the prompt: the branch, the highlighter, the sandbox."""
+    await asyncio.sleep(0.05)
+    await asyncio.to_thread(_load_slow_parts)
+    bar.refresh()
+    conversation.desk.sandbox = str((await session.opening()).get("sandbox", ""))
+
+
+def _load_slow_parts() -> None:
+    """Import what the first answer needs, beside the loop that reads the keyboard."""
+    import lyra.sage.project.git_state  # noqa: F401 - for the import alone
+
+    load()
+
+
+def command_names(session: Any) -> Sequence[CommandName]:
+    """The commands that can be completed."""
+    own = CommandName("expand", "show whole what was folded")
+    with suppress(ImportError):
+        from lyra.sage.commands.registry import command_list  # type: ignore[import-not-found]
+
+        return sorted([*(CommandName(name, summary) for name, summary in command_list(session)), own])
+    return [own]
+
+
+class _StatusBar:
+    """The status line, and when its values are read."""
+
+    def __init__(self, session: ShownSession, screen: LiveScreen, conversation: Conversation) -> None:
+        self._session = session
+        self._screen = screen
+        self._conversation = conversation
+        self._tasks = Tasks()
+        self._git: asyncio.Task[None] | None = None
+        self._status = Status(folder=session.folder, model=session.model, mode=session.mode)
+
+    def line(self, width: int) -> Line:
+        return status_line(self._status, width, marks=self._screen.facts.marks)
+
+    def refresh(self) -> None:
+        """Something happened: read the values again. The context is measured and git is asked between two turns."""
+        session, before = self._session, self._status
+        usage = session.usage()
+        self._status = before._replace(
+            model=session.model,
+            mode=session.mode,
+            cost_usd=float(usage.get("cost_usd") or 0.0),
+            budget_usd=usage.get("budget_usd"),
+        )
+        if not self._conversation.working:
+            self._status = self._status._replace(context_percent=percent_of(session.context()))
+            if self._git is None or self._git.done():
+                self._git = self._tasks.start(self._read_git(), name="git state")
+        self._screen.changed()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _read_git(self) -> None:
+        from lyra.sage.project.git_state import git_state
+
+        state = await git_state(self._session.folder)
+        changed = state.staged + state.changed + state.untracked + state.conflicted if state is not None else 0
+        self._status = self._status._replace(branch=state.branch if state is not None else "", changed_files=changed)
+        self._screen.changed()

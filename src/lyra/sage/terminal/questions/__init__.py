@@ -1,0 +1,1 @@
+"""Questions to the person at the terminal. Start with `question`; `queue` has those that are open."""

@@ -1,0 +1,226 @@
+"""A question to the person at the terminal: what it shows, which keys answer it, and what each key means.
+
+Three kinds: a permission (y a n e ?), a choice or free text of AskUser, and an effect in doubt (r s f). Enter alone
+answers none of them. A question only says what was decided (`Decision`); `questions` hands it to the session.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+from lyra.sage.agent.edit_preview import edit_preview
+from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
+from lyra.sage.terminal.tool_lines import main_argument
+
+__all__ = ["Choice", "Decision", "TerminalQuestion", "rule_in_words"]
+
+_RULE: Final = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)\((?P<pattern>.*)\)\Z", re.DOTALL)
+_ALWAYS: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
+_EDITED: Final = {"Edit": "new_string", "Write": "content"}
+_WHAT: Final = {
+    "Edit": "this edit",
+    "MultiEdit": "these edits",
+    "Write": "this file to be written",
+    "Bash": "this command",
+    "WebFetch": "this page to be fetched",
+    "Read": "this file to be read",
+    "Task": "this sub-agent",
+}
+
+
+class Choice(NamedTuple):
+    """One key and what it means, in words."""
+
+    key: str
+    words: str
+
+
+class Decision(NamedTuple):
+    """An answer, as the session takes it."""
+
+    word: str
+    text: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+def rule_in_words(rule: str, folder: str = "") -> str:
+    """What "always" would allow; a path in the folder is shown without the folder."""
+    match = _RULE.fullmatch(rule.replace(f"({folder}/", "(", 1) if folder else rule)
+    if match is None:
+        return f"always, every {exact(rule)}"
+    pattern = exact(match["pattern"])
+    if match["tool"] == "Bash":
+        return f"always: {pattern}"
+    if match["tool"] in ("Edit", "Write", "MultiEdit", "Read", "Glob", "Grep"):
+        return f"always in {pattern}" if pattern.endswith("**") else f"always {pattern}"
+    return f"always for {pattern}"
+
+
+class TerminalQuestion:
+    """One open question."""
+
+    __slots__ = ("_folder", "_step", "line")
+
+    def __init__(self, line: dict[str, Any], folder: str = "") -> None:
+        self.line = line
+        self._folder = folder
+        self._step = "" if self.is_permission or self.is_doubt else "answer"
+
+    # ------------------------------------------------------------ what it is
+    @property
+    def id(self) -> str:
+        return str(self.line.get("id", ""))
+
+    @property
+    def call_id(self) -> str:
+        return str(self.line.get("call_id", ""))
+
+    @property
+    def tool(self) -> str:
+        return str(self.line.get("tool") or "")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        arguments = self.line.get("arguments")
+        return arguments if isinstance(arguments, dict) else {}
+
+    @property
+    def is_permission(self) -> bool:
+        return self.line.get("kind") == "confirmation"
+
+    @property
+    def is_doubt(self) -> bool:
+        return self.line.get("kind") == "in_doubt"
+
+    @property
+    def diff(self) -> str:
+        """What an edit would change; empty where that is not known."""
+        if "diff" not in self.line:
+            self.line["diff"] = edit_preview(self.tool, self.arguments, self._folder)
+        return str(self.line["diff"] or "")
+
+    @property
+    def always(self) -> str:
+        """The rule that "always" would add; empty where there is none."""
+        rule = self.line.get("always")
+        if rule:
+            return str(rule)
+        if "always" in self.line:
+            return ""
+        match = _ALWAYS.search(str(self.line.get("message", "")))
+        return match["rule"] if match is not None else ""
+
+    @property
+    def title(self) -> str:
+        """The sentence in front of the keys."""
+        if self.is_permission:
+            return f"Allow {_WHAT.get(self.tool, (self.tool and f'this call of {exact(self.tool)}') or 'this')}?"
+        if self.is_doubt:
+            return "It is not known whether this was done. What now?"
+        return ""
+
+    @property
+    def body(self) -> list[str]:
+        """The text of the question, every character visible."""
+        return exact_lines(str(self.line.get("question", "")))
+
+    @property
+    def options(self) -> list[str]:
+        """The answers that AskUser offers, with their numbers."""
+        return exact_lines(str(self.line.get("message", ""))) if self.line.get("message") else []
+
+    @property
+    def why(self) -> list[str]:
+        """Why it is asked, and what the answers do."""
+        lines = exact_lines(str(self.line.get("message", "")))
+        rule = self.line.get("rule")
+        return [*lines, f"The rule: {exact(str(rule))}"] if rule else lines
+
+    @property
+    def reason(self) -> str:
+        """Why it is asked, in one line."""
+        reason = self.line.get("reason")
+        first = f"asked because {reason}" if reason else next(iter(self.why), "")
+        return shown(first).rstrip(".").replace("Asked", "asked", 1).split("\n")[0]
+
+    # ------------------------------------------------------------ answering
+    @property
+    def takes_text(self) -> bool:
+        """Whether the prompt is for an answer now, not for a single key."""
+        return bool(self._step)
+
+    @property
+    def label(self) -> str:
+        """What the prompt is for."""
+        return {"reason": "why not", "edit": "edit", "answer": "answer"}.get(self._step, "")
+
+    @property
+    def choices(self) -> list[Choice]:
+        if self.is_doubt:
+            return [Choice("r", "do it again"), Choice("s", "it was done, go on"), Choice("f", "stop here")]
+        if not self.is_permission:
+            return []
+        always = [Choice("a", rule_in_words(self.always, self._folder))] if self.always else []
+        edit = [Choice("e", "edit it first")] if self.edited_field is not None else []
+        return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
+
+    def press(self, key: str) -> Decision | str | None:
+        """The meaning of a key: a Decision; `why`, where an explanation is asked for; `text`, where the prompt takes an
+        answer from now on; None for a key without a meaning."""
+        if key not in {choice.key for choice in self.choices}:
+            return None
+        if self.is_doubt:
+            return Decision({"r": "retry", "s": "skip", "f": "fail"}[key])
+        if key in "ya":
+            return Decision("allow" if key == "y" else "always")
+        if key == "?":
+            return "why"
+        self._step = "reason" if key == "n" else "edit"
+        return "text"
+
+    def back(self) -> bool:
+        """Go back from the text to the keys; False where there are none."""
+        if self._step in ("reason", "edit"):
+            self._step = ""
+            return True
+        return False
+
+    @property
+    def edited_field(self) -> str | None:
+        """The argument that `e` edits; empty for all of them as JSON, None where nothing can be edited."""
+        if not self.arguments:
+            return None
+        name = _EDITED.get(self.tool) or main_argument(self.tool)
+        return name if isinstance(self.arguments.get(name), str) else ""
+
+    @property
+    def draft(self) -> str:
+        """The text that the prompt begins with."""
+        if self._step != "edit":
+            return ""
+        name = self.edited_field
+        if name:
+            return str(self.arguments[name])
+        return json.dumps(self.arguments, ensure_ascii=False, indent=2)
+
+    def answer(self, text: str) -> Decision | None:
+        """The Decision that a submitted text means; None where it means none."""
+        if self._step == "reason":
+            return Decision("deny", text=text.strip())
+        if self._step == "edit":
+            return self._edited(text)
+        return Decision("", text=text.strip()) if text.strip() else None
+
+    def _edited(self, text: str) -> Decision | None:
+        if not text.strip():
+            return None
+        name = self.edited_field
+        if name:
+            return Decision("allow", arguments={**self.arguments, name: text})
+        try:
+            arguments = json.loads(text)
+        except ValueError:
+            return None
+        return Decision("allow", arguments=arguments) if isinstance(arguments, dict) else None

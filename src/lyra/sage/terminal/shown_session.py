@@ -1,0 +1,48 @@
+"""ShownSession: what the terminal needs of a session. `lyra.sage.agent.live` has the real one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from lyra.core.message import Message
+
+__all__ = ["ShownSession"]
+
+
+class ShownSession(Protocol):
+    """A session that can be talked to, one turn at a time."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def folder(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def doubts(self) -> Sequence[str]: ...
+
+    @property
+    def messages(self) -> Sequence[Message]: ...
+
+    async def opening(self) -> dict[str, Any]: ...
+
+    def send(self, content: Any, *, beside: str = "") -> AsyncIterator[dict[str, Any]]: ...
+
+    async def interrupt(self) -> object: ...
+
+    async def answer(
+        self, interrupt_id: str, decision: str, *, text: str = "", arguments: dict[str, Any] | None = None
+    ) -> None: ...
+
+    async def set_mode(self, mode: str) -> None: ...
+
+    def usage(self) -> dict[str, Any]: ...
+
+    def context(self) -> dict[str, Any]: ...

@@ -1,0 +1,293 @@
+"""One turn on the screen: takes the lines of `LiveSession.send`, prints what is finished, keeps what is live.
+
+Text is printed block by block, thinking as one line, a tool call as one line when it has ended. What is not finished
+(the tail of the text, running calls, the spinner) is in `live_lines`. Asks nothing and answers nothing: questions go
+from `conversation` to `questions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from lyra.core.clock import Clock
+from lyra.sage.agent.edit_preview import edit_preview
+from lyra.sage.terminal.folds import Folds
+from lyra.sage.terminal.paper import Sheet
+from lyra.sage.terminal.running_call import RunningCall
+from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
+from lyra.sage.terminal.text.markdown_stream import MarkdownStream
+from lyra.sage.terminal.text.markdown_view import markdown_lines
+from lyra.sage.terminal.text.safe_text import shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, wrap, wrap_text
+from lyra.sage.terminal.tool_lines import describe, figures_of, output_text, seconds_text
+
+__all__ = ["TurnView"]
+
+_TAIL_RENDERED_CHARS_MAX: Final = 1_500  # a longer tail is shown as it is: rendering it again and again takes time
+_LONG_BLOCK_CHARS: Final = 800
+_TAIL_ROWS_MAX: Final = 14
+_FAILED_ROWS: Final = 6  # of the output of a call that failed
+_DIFF_ROWS: Final = 24  # of an edit that was not asked about
+_LISTS: Final = ("TodoWrite",)  # tools whose output is shown whole
+
+
+class TurnView:
+    """What one turn has shown so far."""
+
+    def __init__(self, sheet: Sheet, folds: Folds, clock: Clock, *, folder: str = "") -> None:
+        self._sheet = sheet
+        self._folds = folds
+        self._clock = clock
+        self._folder = folder
+        self._facts = sheet.paper.facts
+        self._text = MarkdownStream()
+        self._tail_cache: tuple[str, int, list[Line]] = ("", 0, [])
+        self._laid_out: dict[tuple[str, int], list[Line]] = {}  # blocks that were laid out before they were complete
+        self._thinking: list[str] = []
+        self._thinking_began_s = 0.0
+        self._began_s = clock.monotonic()
+        self._calls: dict[str, RunningCall] = {}
+        self._diffs_shown: set[str] = set()  # ids of calls whose diff stands above, with its question
+        self._tokens = 0
+        self._cost_usd = 0.0
+        self.status = ""
+        self._take: Mapping[str, Callable[[dict[str, Any]], None]] = {
+            "text_delta": self._text_delta,
+            "thinking_delta": self._thinking_delta,
+            "tool_start": self._tool_start,
+            "tool_progress": self._tool_progress,
+            "tool_end": self._tool_end,
+            "usage": self._usage,
+            "error": self._error,
+            "result": self._result,
+        }
+
+    async def prepare(self, line: dict[str, Any]) -> None:
+        """Lay out a long block that this line will complete, in a thread: the keyboard is not kept waiting."""
+        delta = str(line.get("delta", "")) if line.get("type") == "text_delta" else None
+        if self._text.tail_chars < _LONG_BLOCK_CHARS or (delta is not None and "\n" not in delta):
+            return
+        text = copy.deepcopy(self._text)
+        blocks = text.feed(delta) if delta is not None else text.finish()
+        width = self._sheet.width - MARGIN
+        for block in blocks:
+            if len(block) >= _LONG_BLOCK_CHARS:
+                lines = await asyncio.to_thread(markdown_lines, block, width, colour=self._facts.colour)
+                self._laid_out[block, width] = lines
+
+    def take(self, line: dict[str, Any]) -> None:
+        """Show one line of the turn."""
+        take = self._take.get(str(line.get("type")))
+        if take is not None:
+            take(line)
+            self._sheet.paper.changed()
+
+    def finish(self) -> None:
+        """The turn is over: nothing stays live."""
+        self._end_thinking()
+        self._end_text()
+        for call in self._calls.values():
+            self._print_call(call, "stopped", style="waits")
+        self._calls.clear()
+
+    def hold(self) -> None:
+        """A question comes: print all text before it, so that the question stands below what it is about."""
+        self._end_thinking()
+        self._end_text()
+
+    def diff_was_shown(self, call_id: str) -> None:
+        self._diffs_shown.add(call_id)
+
+    def pause(self, call_id: str, *, waiting: bool) -> None:
+        """A call waits for an answer, or goes on; its time does not run while it waits."""
+        call = self._calls.get(call_id)
+        if call is not None:
+            call.wait(self._clock.monotonic(), waiting=waiting)
+
+    # ------------------------------------------------------------ what comes
+    def _text_delta(self, line: dict[str, Any]) -> None:
+        self._end_thinking()
+        for block in self._text.feed(str(line.get("delta", ""))):
+            self._print_block(block)
+
+    def _thinking_delta(self, line: dict[str, Any]) -> None:
+        self._end_text()
+        if not self._thinking:
+            self._thinking_began_s = self._clock.monotonic()
+        self._thinking.append(str(line.get("delta", "")))
+
+    def _tool_start(self, line: dict[str, Any]) -> None:
+        self.hold()
+        name, arguments = str(line.get("name", "")), line.get("arguments")
+        arguments = arguments if isinstance(arguments, dict) else {}
+        words = describe(name, arguments, self._folder)
+        call = RunningCall(name, arguments, words, self._clock.monotonic())
+        call.diff = edit_preview(name, arguments, self._folder)
+        self._calls[str(line.get("id", ""))] = call
+
+    def _tool_progress(self, line: dict[str, Any]) -> None:
+        call = self._calls.get(str(line.get("id", "")))
+        if call is not None:
+            call.report(shown(str(line.get("text", ""))), line.get("fraction"))
+
+    def _tool_end(self, line: dict[str, Any]) -> None:
+        self._end_text()
+        call_id = str(line.get("id", ""))
+        call = self._calls.pop(call_id, None)
+        if call is None:
+            name = str(line.get("name", ""))
+            call = RunningCall(name, {}, describe(name, {}), self._clock.monotonic())
+        output, is_error = output_text(line.get("output")), bool(line.get("is_error"))
+        if is_error:
+            self._print_failed(call, output, denied=line.get("error_code") == "permission_denied")
+        elif call_id not in self._diffs_shown:
+            self._print_ended(call, output)
+        if output and not is_error and call.tool not in _LISTS:
+            self._folds.add(f"{call.words.verb} {call.words.about}", output)
+
+    def _usage(self, line: dict[str, Any]) -> None:
+        self._tokens += int(line.get("input_tokens") or 0) + int(line.get("output_tokens") or 0)
+        self._cost_usd += float(line.get("cost_usd") or 0.0)
+
+    def _error(self, line: dict[str, Any]) -> None:
+        self.hold()
+        parts = [str(line.get("message", ""))]
+        parts += [f"hint: {line['hint']}"] if line.get("hint") else []
+        style = "faint" if line.get("code") == "restart" else "failed"
+        rows: list[Line] = []
+        for part in parts:
+            rows += indented([[(style, text)] for text in wrap_text(shown(part), self._sheet.width - MARGIN)], MARGIN)
+            style = "faint"
+        self._sheet.print("error", rows)
+
+    def _result(self, line: dict[str, Any]) -> None:
+        self.status = str(line.get("status", ""))
+        self.finish()
+
+    # ------------------------------------------------------------ what is printed
+    def _end_text(self) -> None:
+        for block in self._text.finish():
+            self._print_block(block)
+
+    def _end_thinking(self) -> None:
+        if not self._thinking:
+            return
+        seconds = self._clock.monotonic() - self._thinking_began_s
+        text = "".join(self._thinking)
+        self._thinking = []
+        words = f"thought for {seconds_text(seconds)}" if seconds >= 1 else "thought"
+        self._folds.add(words, text)
+        self._sheet.print("note", [[("faint", f"{' ' * MARGIN}{words}")]])
+
+    def _print_block(self, block: str) -> None:
+        width = self._sheet.width - MARGIN
+        lines = self._laid_out.pop((block, width), None)
+        if lines is None:
+            lines = markdown_lines(block, width, colour=self._facts.colour)
+        self._sheet.print("text", indented(lines, MARGIN))
+
+    def _print_call(self, call: RunningCall, figures: str, *, style: str = "", below: list[Line] | None = None) -> None:
+        parts: Line = [(style or "faint", figures)] if figures else []
+        seconds = call.seconds(self._clock.monotonic())
+        if seconds >= 1:
+            parts += [("faint", f"  {seconds_text(seconds):>7}" if figures else seconds_text(seconds))]
+        verb_style = "failed" if style == "failed" else "verb"
+        lines = row(call.words.verb, [("", call.words.about)], parts, self._sheet.width, verb_style=verb_style)
+        self._sheet.print("tool", [*lines, *(below or [])])
+
+    def _print_ended(self, call: RunningCall, output: str) -> None:
+        figures = figures_of(call.tool, call.arguments, output, is_error=False)
+        below: list[Line] = []
+        if call.diff:
+            figures, below = self.diff_figures(call.diff), self._first_rows(call.diff)
+        elif call.tool in _LISTS:
+            below = [[("", f"{' ' * OBJECT_COLUMN}{text}")] for text in shown_lines(output)[:-1]]
+        self._print_call(call, figures, below=below)
+
+    def diff_figures(self, diff: str) -> str:
+        count = count_changes(diff)
+        removed = f"  {self._facts.marks.minus}{count.removed}" if count.removed else ""
+        return f"+{count.added}{removed}"
+
+    def _first_rows(self, diff: str) -> list[Line]:
+        lines = diff_lines(diff, self._sheet.width, marks=self._facts.marks)
+        if len(lines) <= _DIFF_ROWS:
+            return lines
+        fold = self._folds.add("diff", diff)
+        more = f"{len(lines) - _DIFF_ROWS} more lines {self._facts.marks.dot} /expand {fold.number}"
+        return [*lines[:_DIFF_ROWS], [("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {more}")]]
+
+    def _print_failed(self, call: RunningCall, output: str, *, denied: bool) -> None:
+        lines = shown_lines(output)
+        below: list[Line] = []
+        if len(lines) > _FAILED_ROWS:
+            fold = self._folds.add(f"{call.words.verb} {call.words.about}", output)
+            before = f"{len(lines) - _FAILED_ROWS} lines before {self._facts.marks.dot} /expand {fold.number}"
+            below.append([("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {before}")])
+        for text in lines[-_FAILED_ROWS:]:
+            below += wrap([("faint", f"{' ' * OBJECT_COLUMN}{text}")], self._sheet.width, hanging=OBJECT_COLUMN)
+        figures = "denied" if denied else figures_of(call.tool, call.arguments, output, is_error=True)
+        self._print_call(call, figures, style="failed", below=below)
+
+    # ------------------------------------------------------------ what is live
+    @property
+    def shows_calls(self) -> bool:
+        """Whether the live lines begin with a call."""
+        return bool(self._calls) and not self._text.tail.strip()
+
+    def live_lines(self, width: int, rows: int) -> list[Line]:
+        """What runs now, in at most so many lines."""
+        calls = [line for call in self._calls.values() for line in self._call_lines(call, width)]
+        if not self._calls:
+            calls = self._working_line(width)
+        tail = self._tail_lines(width)
+        room = max(1, rows - len(calls) - 1)
+        if tail:
+            return [*tail[-min(room, _TAIL_ROWS_MAX) :], [], *calls][-rows:]
+        return calls[-rows:]
+
+    def _spinner(self) -> str:
+        marks = self._facts.marks.spinner
+        return marks[int(self._clock.monotonic() * 10) % len(marks)]
+
+    def _call_lines(self, call: RunningCall, width: int) -> list[Line]:
+        now_s = self._clock.monotonic()
+        figures: Line = [("faint", f"{call.figures}  ")] if call.figures else []
+        figures += [("faint", f"{seconds_text(call.seconds(now_s)):>5}  "), ("spinner", self._spinner())]
+        if call.waits:
+            figures = [("waits", "waits for you")]
+        lines = row(call.words.verb, [("", call.words.about)], figures, width)
+        lines += [[("faint", f"{' ' * OBJECT_COLUMN}{text}")] for text in call.last_rows]
+        return lines
+
+    def _working_line(self, width: int) -> list[Line]:
+        seconds = self._clock.monotonic() - self._began_s
+        verb = "Thinks" if self._thinking else "Works"
+        figures: Line = []
+        if self._tokens:
+            tokens = f"{self._tokens:,}".replace(",", " ")
+            figures.append(("faint", f"{tokens} tokens, ${self._cost_usd:.2f}  "))
+        figures += [("faint", f"{seconds_text(seconds):>5}  "), ("spinner", self._spinner())]
+        return row(verb, [], figures, width, verb_style="faint")
+
+    def _tail_lines(self, width: int) -> list[Line]:
+        tail = self._text.tail
+        if not tail.strip():
+            return []
+        if self._tail_cache[:2] != (tail, width):
+            self._tail_cache = (tail, width, self._laid_out_tail(tail, width - MARGIN))
+        return self._tail_cache[2]
+
+    def _laid_out_tail(self, tail: str, width: int) -> list[Line]:
+        if self._text.tail_is_code:
+            code = shown(tail).split("\n")[1:][-_TAIL_ROWS_MAX:]
+            return [[("", f"{' ' * (MARGIN + 2)}{text[: width - 2]}")] for text in code]
+        if len(tail) <= _TAIL_RENDERED_CHARS_MAX:
+            return indented(markdown_lines(tail, width, colour=self._facts.colour), MARGIN)
+        rows = [
+            text for part in shown(tail[-4 * _TAIL_RENDERED_CHARS_MAX :]).split("\n") for text in wrap_text(part, width)
+        ]
+        return indented([[("", text)] for text in rows[-_TAIL_ROWS_MAX:]], MARGIN)
