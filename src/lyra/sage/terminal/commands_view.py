@@ -5,7 +5,7 @@ A block is plain data: `text`, `lines`, `table`, `bars` or `diff`. What a comman
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from prompt_toolkit.utils import get_cwidth
@@ -16,35 +16,26 @@ from lyra.sage.terminal.text.markdown_view import markdown_lines
 from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, indented, wrap_text
 
-__all__ = ["ShownResult", "block_lines", "run_slash_command"]
+__all__ = ["block_lines", "result_lines", "run_slash_command"]
 
 _BAR_COLUMNS: Final = 30
 
 
-class ShownResult:
-    """The result of a command: its blocks, a prompt to send, whether to leave."""
+async def run_slash_command(session: Any, text: str) -> Any:
+    """Run a command; its SlashResult."""
+    from lyra.sage.commands.registry import run_command
 
-    __slots__ = ("blocks", "exit", "prompt")
-
-    def __init__(self, blocks: Sequence[Any], prompt: Any = None, *, exit: bool = False) -> None:  # noqa: A002
-        self.blocks = blocks
-        self.prompt = prompt
-        self.exit = exit
-
-    def lines(self, width: int, facts: TerminalFacts) -> list[Line]:
-        lines: list[Line] = []
-        for block in self.blocks:
-            if lines:
-                lines.append([])
-            lines += block_lines(block, width, facts)
-        return lines
+    return await run_command(session, text)
 
 
-async def run_slash_command(session: Any, text: str) -> ShownResult:
-    from lyra.sage.commands.registry import run_command  # type: ignore[import-not-found]
-
-    result = await run_command(session, text)
-    return ShownResult(result.blocks, getattr(result, "prompt", None), exit=bool(getattr(result, "exit", False)))
+def result_lines(blocks: Iterable[Any], width: int, facts: TerminalFacts) -> list[Line]:
+    """The lines of all blocks of a result."""
+    lines: list[Line] = []
+    for block in blocks:
+        if lines:
+            lines.append([])
+        lines += block_lines(block, width, facts)
+    return lines
 
 
 def block_lines(block: Any, width: int, facts: TerminalFacts) -> list[Line]:

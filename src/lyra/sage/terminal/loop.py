@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
+from lyra.sage.agent.live import SessionStart
 from lyra.sage.terminal import opening
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import TerminalFacts
@@ -31,8 +32,15 @@ from lyra.sage.terminal.text.styled_lines import Line
 __all__ = ["run_terminal"]
 
 
-async def run_terminal(session: ShownSession, first_task: str | None, *, plain: bool = False) -> int:
-    """Show a session until the user leaves it; gives the exit code."""
+async def run_terminal(
+    session: ShownSession,
+    first_task: str | None,
+    *,
+    plain: bool = False,
+    open_next: Callable[[SessionStart], object] = lambda _start: None,
+) -> int:
+    """Show a session until the user leaves it; gives the exit code. `open_next` is called with the session that the
+    user wants to go on with, after /resume and /fork: the caller opens it."""
     facts = TerminalFacts.read(sys.stdin, sys.stdout, plain=plain)
     kept = PromptHistory(history_file())
     if facts.plain:
@@ -40,7 +48,11 @@ async def run_terminal(session: ShownSession, first_task: str | None, *, plain: 
         conversation = _conversation(session, paper, first_task, kept)
         await paper.run(conversation, kept)
     else:
-        await _run_live(session, first_task, facts, kept)
+        conversation = await _run_live(session, first_task, facts, kept)
+    if conversation.next_start is not None:
+        open_next(conversation.next_start)
+    else:
+        opening.leave(conversation)
     return 0
 
 
@@ -52,7 +64,9 @@ def _conversation(session: ShownSession, paper: Paper, first_task: str | None, k
     return conversation
 
 
-async def _run_live(session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory) -> None:
+async def _run_live(
+    session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory
+) -> Conversation:
     screen = LiveScreen(facts)
     conversation = _conversation(session, screen, first_task, kept)
     files = FileNames(session.folder, conversation.clock)
@@ -77,7 +91,7 @@ async def _run_live(session: ShownSession, first_task: str | None, facts: Termin
     finally:
         await tasks.close()
         await bar.close()
-    opening.leave(conversation)
+    return conversation
 
 
 async def _after_first_frame(session: ShownSession, bar: _StatusBar, conversation: Conversation) -> None:
@@ -99,7 +113,7 @@ def command_names(session: Any) -> Sequence[CommandName]:
     """The commands that can be completed."""
     own = CommandName("expand", "show whole what was folded")
     with suppress(ImportError):
-        from lyra.sage.commands.registry import command_list  # type: ignore[import-not-found]
+        from lyra.sage.commands.registry import command_list
 
         return sorted([*(CommandName(name, summary) for name, summary in command_list(session)), own])
     return [own]
