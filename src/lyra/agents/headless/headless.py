@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -57,6 +57,7 @@ __all__ = [
     "HeadlessOutcome",
     "Tell",
     "awaiting",
+    "end_reason",
     "error_line",
     "result_line",
     "status_of",
@@ -182,7 +183,7 @@ class Headless:
         async with self._stack:
             assert self.process is not None
             if self.hooks is not None and self.kernel.open and not self.options.session:
-                await self.hooks.end(_end_of(error))
+                await self.hooks.end(end_reason(error))
             if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
 
@@ -275,10 +276,10 @@ class Headless:
         return HeadlessOutcome(line, self.failure)
 
     async def lines(
-        self, task: Content, *, beside: str = "", budget: Limits | None = None
+        self, task: Content, *, beside: str = "", budget: Limits | None = None, only: Sequence[str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
         """What happens while the agent works on a task, one mapping a line; the last one is the `result`. `budget` is
-        for this task alone."""
+        for this task alone, and so are the rules `only`: no other call is allowed."""
         assert self.process is not None
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
@@ -291,7 +292,7 @@ class Headless:
             yield notice
         self._is_stopped, self.failure = False, None
         text, value = "", None
-        stream = self._stream = self.process.stream(task, events=True, budget=budget)
+        stream = self._stream = self.process.stream(task, events=True, budget=budget, only=only)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
@@ -384,7 +385,7 @@ def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
     return SessionHooks(hooks, run.kernel, run.session_id)
 
 
-def _end_of(error: BaseException | None) -> str:
+def end_reason(error: BaseException | None) -> str:
     """The reason of a session's end, for its hooks."""
     if error is None:
         return "exit"

@@ -16,8 +16,7 @@ from typing import Any, Final
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
-from lyra.sage.agent.live import SessionStart
-from lyra.sage.terminal.commands_view import result_lines, run_slash_command
+from lyra.sage.terminal.commands_view import run_slash_command
 from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Paper, Sheet
@@ -61,8 +60,8 @@ class Conversation:
         self.view: TurnView | None = None
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
+        self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
         self.ended = False
-        self.next_start: SessionStart | None = None  # another session that the user wants to open
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
@@ -190,12 +189,12 @@ class Conversation:
 
     async def _run_command(self, text: str) -> None:
         result = await run_slash_command(self.session, text)
-        self.sheet.print("command", result_lines(result.blocks, self.sheet.width, self.paper.facts))
+        self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        if await result.open_session(self.session):
+            self.reopened()
         if result.prompt:
             await self._run_turn(result.prompt, **result.send_with)
-        if result.open_session:
-            self.next_start = SessionStart(resume=result.open_session, fork=result.fork, before_turn=result.before_turn)
-        if result.exit or result.open_session:
+        if result.exit:
             self.end()
 
     async def _run_shell(self, command: str) -> None:
@@ -215,14 +214,14 @@ class Conversation:
         await self._run_turn(prompt.content, beside=beside)
 
     # ------------------------------------------------------------ one turn
-    async def _run_turn(self, content: Any, **more: Any) -> None:
+    async def _run_turn(self, content: Any, **send_with: Any) -> None:
         self.folds.begin_turn()
         self._is_stopping = False
         output = str(self.session.facts.settings.get("output", "text"))
         view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
         self.view = view
         self.desk.begin(view)
-        self._turn = self._tasks.start(self._show_turn(view, content, more), name="turn")
+        self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
             if self._turn.cancelled():
@@ -239,9 +238,9 @@ class Conversation:
         elif view.status not in ("success", ""):
             self.note(f"ended: {shown(view.status)}", "failed")
 
-    async def _show_turn(self, view: TurnView, content: Any, more: dict[str, Any]) -> None:
+    async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0
-        async with aclosing(self.session.send(content, **more)) as lines:  # type: ignore[type-var]
+        async with aclosing(self.session.send(content, **send_with)) as lines:  # type: ignore[type-var]
             async for line in lines:
                 if line.get("type") == "interrupt":
                     self.desk.ask(TerminalQuestion(line, self.session.folder))

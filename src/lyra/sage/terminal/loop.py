@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
-from lyra.sage.agent.live import SessionStart
 from lyra.sage.terminal import opening
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import TerminalFacts
@@ -32,15 +30,8 @@ from lyra.sage.terminal.text.styled_lines import Line
 __all__ = ["run_terminal"]
 
 
-async def run_terminal(
-    session: ShownSession,
-    first_task: str | None,
-    *,
-    plain: bool = False,
-    open_next: Callable[[SessionStart], object] = lambda _start: None,
-) -> int:
-    """Show a session until the user leaves it; gives the exit code. `open_next` is called with the session that the
-    user wants to go on with, after /resume and /fork: the caller opens it."""
+async def run_terminal(session: ShownSession, first_task: str | None, *, plain: bool = False) -> int:
+    """Show a session until the user leaves it; gives the exit code."""
     facts = TerminalFacts.read(sys.stdin, sys.stdout, plain=plain)
     kept = PromptHistory(history_file())
     if facts.plain:
@@ -49,15 +40,13 @@ async def run_terminal(
         await paper.run(conversation, kept)
     else:
         conversation = await _run_live(session, first_task, facts, kept)
-    if conversation.next_start is not None:
-        open_next(conversation.next_start)
-    else:
-        opening.leave(conversation)
+    opening.leave(conversation)
     return 0
 
 
 def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
     conversation = Conversation(session, paper)
+    conversation.reopened = lambda: opening.show(conversation, is_first=False)
     opening.show(conversation, is_first=not kept.entries and not first_task)
     if first_task:
         conversation.submit(Submission(first_task))
@@ -111,12 +100,9 @@ def _load_slow_parts() -> None:
 
 def command_names(session: Any) -> Sequence[CommandName]:
     """The commands that can be completed."""
-    own = CommandName("expand", "show whole what was folded")
-    with suppress(ImportError):
-        from lyra.sage.commands.registry import command_list
+    from lyra.sage.commands.registry import command_list
 
-        return sorted([*(CommandName(name, summary) for name, summary in command_list(session)), own])
-    return [own]
+    return sorted(CommandName(name, summary) for name, summary in command_list(session))
 
 
 class _StatusBar:

@@ -140,6 +140,21 @@ class Permissions:
         self._keep = keep
 
     @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of settings and flags, and those that were added since."""
+        return self._rules
+
+    def add(self, rule: Rule, *, as_answer: bool = False) -> None:
+        """Decide by one more rule from now on; `as_answer`: as by an answer of `always` or `never`."""
+        if as_answer:
+            self._answers = [kept for kept in self._answers if kept.text != rule.text]
+            self._answers.append(rule)
+        else:
+            self._rules = (*self._rules, rule)
+        self._rules_by_tool.clear()
+        self._narrowed.clear()
+
+    @property
     def answers(self) -> tuple[Rule, ...]:
         """The rules that answers of `always` and `never` became."""
         return tuple(self._answers)
