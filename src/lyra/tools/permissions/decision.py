@@ -135,7 +135,6 @@ class Permissions:
         self._only = None if only is None else tuple(only)  # calls that none of these matches are forbidden
         self._rules = tuple(rules)
         self._rules_by_tool: dict[str, _ToolRules] = {}
-        self._only: tuple[Rule, ...] = ()  # where there are some, all other calls are denied
         self._answers = list(answers)  # of earlier runs
         self.attended = attended  # a person can answer questions
         self._keep = keep
@@ -170,8 +169,6 @@ class Permissions:
             return PermissionDecision("deny", None, f"only {allowed} may be used for this message", "limit")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
-        if self._only and not any(rule.covers_tool(subject.tool) and rule.speaks_of(subject) for rule in self._only):
-            return PermissionDecision("deny", None, f"this {subject.tool} is not among what the agent may do", "agent")
         part = self._protected_part(subject) if subject.act == "write" else None
         if part is not None:
             return PermissionDecision("deny", None, f"{part} is protected from being written", "protected")
@@ -358,7 +355,7 @@ class Permissions:
             self._keep(rule)
 
     # ------------------------------------------------------------ for a helper
-    def for_helper(self, *, mode: str = "", only: Iterable[str] = (), workspace: str = "") -> Permissions:
+    def for_helper(self, *, mode: str = "", only: Iterable[str] | None = None, workspace: str = "") -> Permissions:
         """A copy with another mode, or limited to calls that rules of `only` speak of: these allow nothing by
         themselves. In another workspace the rules and answers hold for the same places in it, and answers to new
         questions are not stored. An answer that the copy takes is not known here."""
@@ -366,7 +363,10 @@ class Permissions:
         rules, answers = self._rules, tuple(self._answers)
         if root != self.workspace:
             rules, answers = (tuple(self._moved(rule, root) for rule in kept) for kept in (rules, answers))
-        copy = Permissions(
+        limits = self._only
+        if only is not None:
+            limits = tuple(Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only)
+        return Permissions(
             rules,
             mode=mode or self.mode,
             workspace=root,
@@ -376,9 +376,8 @@ class Permissions:
             attended=self.attended,
             keep=self._keep if root == self.workspace else None,
             answers=answers,
+            only=limits,
         )
-        copy._only = tuple(Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only)
-        return copy
 
     def _moved(self, rule: Rule, root: str) -> Rule:
         """The rule for the same places below another workspace."""
