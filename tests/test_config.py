@@ -18,6 +18,7 @@ from lyra.config import (
     BudgetConfig,
     Config,
     KernelConfig,
+    SageConfig,
     SettingOrigin,
     VesperConfig,
 )
@@ -66,6 +67,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"agent.{name}" for name in AgentCommandConfig.__struct_fields__}
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
+    fields |= {f"sage.{name}" for name in SageConfig.__struct_fields__}
     fields |= {f"vesper.{name}" for name in VesperConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
 
@@ -97,6 +99,9 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "agent.model": ('"sim/echo"', "sim/echo", lambda c: c.agent.model, "sim/echo"),
     "audit.file": ('"/var/log/x"', "/var/log/x", lambda c: c.audit.file, "/var/log/x"),
     "audit.level": ('"detailed"', "detailed", lambda c: c.audit.level, "detailed"),
+    "sage.daily_budget_usd": ('"$2.50"', "2.50", lambda c: c.sage.daily_budget_usd, Money(2_500_000)),
+    "sage.session_budget_usd": ('"$1.50"', "1.50", lambda c: c.sage.session_budget_usd, Money(1_500_000)),
+    "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
     "vesper.results": ('"redis://h:1/2"', "redis://h:1/2", lambda c: c.vesper.results.reveal(), "redis://h:1/2"),
 }
 
@@ -139,6 +144,7 @@ def test_the_defaults_are_the_table(place):
         "grant": {"allow": ["*"], "deny": []},
         "agent": {"model": None},
         "audit": {"file": None, "level": "basic"},
+        "sage": {"daily_budget_usd": None, "session_budget_usd": None, "turn_budget_usd": None},
         "vesper": {"results": "memory"},
         "providers": {},
         "prices": {},

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lyra.agents.declaration.agent import ToolValue
     from lyra.agents.declaration.context_policy import ContextPolicy
+    from lyra.agents.declaration.hooks import AgentHooks
     from lyra.agents.declaration.memory import Memory
     from lyra.agents.session.replies import Reply
     from lyra.core.budgets.budget import Limits
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         memory: Memory | Mapping[str, Any] | str | bool | None
         context: ContextPolicy | Mapping[str, Any] | str | None
         permissions: Permissions | Mapping[str, Any] | None
+        hooks: AgentHooks | None
         supervision: Supervision | Mapping[str, Any] | str | None
         timeouts: Timeouts | Mapping[str, float | None] | None
         max_iterations: int

@@ -40,14 +40,17 @@ _NAME_CHARS_MAX: Final = 60
 
 def asking_files(*folders: str, rules: bool = False) -> list[FileAsks]:
     """The files that ask for something when a program runs in these folders; with `rules` also those that give a model
-    rules."""
+    rules, and Sage's extensions."""
     from lyra.config.asks import folder_asks
 
     if not rules:
         return list({file.path: file for folder in folders for file in folder_asks(folder)}.values())
+    from lyra.sage.extensions.extension_asks import extension_asks
     from lyra.sage.project.rule_asks import rule_asks
 
-    files = [file for folder in folders for file in folder_asks(folder, more=rule_asks(folder))]
+    files = [
+        file for folder in folders for file in folder_asks(folder, more=(*rule_asks(folder), *extension_asks(folder)))
+    ]
     return list({file.path: file for file in files}.values())
 
 

@@ -8,8 +8,9 @@ anything to an address of its choice. A mistake is a `ConfigError` with its plac
 guessed.
 
 `keys` is the table of settings and `values` reads one of them; `tables` has those under names that people choose and
-`cells` reads them (`servers` those of MCP servers). `files` is one file, `sources` all of them, `merge` and
-`merge_tables` decide which source wins, `settings` is the result for callers, `own_folder` the user's own folder.
+`cells` reads them (`servers` those of MCP servers); `hook_settings` are hooks. `files` is one file, `sources` all of
+them, `merge` and `merge_tables` decide which source wins, `settings` is the result for callers, `own_folder` the user's
+own folder.
 Reads these small files and nothing else; opens no store. Next: `core.rights.capability` and `core.budgets.money`, the
 types of many values.
 """
@@ -26,6 +27,7 @@ from lyra.config.settings import (
     BudgetConfig,
     Config,
     KernelConfig,
+    SageConfig,
     SettingRow,
     VesperConfig,
     nested,
@@ -45,6 +47,7 @@ __all__ = [
     "Column",
     "Config",
     "KernelConfig",
+    "SageConfig",
     "SettingKey",
     "SettingOrigin",
     "SettingRow",

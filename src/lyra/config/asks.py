@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
-from lyra.config.keys import KEYS, needs_trust
+from lyra.config.hook_settings import hook_entries, read_hook
+from lyra.config.keys import HOOKS, KEYS, needs_trust
 from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, form_of, parse, text_of
+from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible
@@ -204,6 +206,8 @@ def _of_settings(data: bytes, name: str) -> Iterator[Ask]:
                 yield from _server(server, entry)
         elif section == "permissions":
             yield from _permissions(table)
+        elif section == HOOKS:
+            yield from _hooks(table)
         elif section not in ("prices", "limits"):  # which can only tighten
             for field, value in table.items():
                 yield from _setting(f"{section}.{field}", value)
@@ -239,6 +243,15 @@ def _provider(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
     for field, value in entry.items():
         if field not in ("base_url", "api_key") and (field, value) != ("insecure_http", False):
             yield Ask(f"{short}.{_shown(field)}", f"sets {short}.{_shown(field)} to {_shown(value)}")
+
+
+# ---------------------------------------------------------------- hooks
+def _hooks(table: Mapping[str, Any]) -> Iterator[Ask]:
+    for event, _number, entry in hook_entries(table):
+        hook = read_hook(event, entry, name=f"{HOOKS}.{event}")
+        words = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
+        limits = f", for {_shown(hook.matcher)}" if hook.matcher else ""
+        yield Ask(f"hook {event}", f"runs {_shown(words)} {HOOK_EVENTS[event].sentence}{limits}")
 
 
 # ---------------------------------------------------------------- MCP servers

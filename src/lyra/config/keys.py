@@ -13,7 +13,7 @@ from lyra.core import limits
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import ANY_NAME
 
-__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for", "is_tighter", "needs_trust"]
+__all__ = ["ELSEWHERE", "HOOKS", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for", "is_tighter", "needs_trust"]
 
 NONE: Final = "none"  # the word for an absent optional setting, in every source
 
@@ -196,6 +196,33 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
+        "sage.daily_budget_usd",
+        type="money",
+        default=None,
+        sentence=(
+            "What all sessions of Sage may spend on one day of the local calendar, in dollars: a turn gets what is "
+            "left of it, and where nothing is left it is refused."
+        ),
+        optional=True,
+        narrows=True,
+    ),
+    SettingKey(
+        "sage.session_budget_usd",
+        type="money",
+        default=None,
+        sentence="What one session of Sage may spend, in dollars, with its sub-agents and over all its runs.",
+        optional=True,
+        narrows=True,
+    ),
+    SettingKey(
+        "sage.turn_budget_usd",
+        type="money",
+        default=None,
+        sentence="What one turn of Sage may spend, in dollars: all that is done about one message.",
+        optional=True,
+        narrows=True,
+    ),
+    SettingKey(
         "vesper.results",
         type="results",
         default="memory",
@@ -208,7 +235,9 @@ _TABLE: Final = (
 )
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
-ELSEWHERE: Final = ("permissions",)  # sections of the same files that `tools.permissions` reads and checks
+# Sections of the same files that are read elsewhere: by `tools.permissions`, and by `config.hook_settings`.
+HOOKS: Final = "hooks"
+ELSEWHERE: Final = ("permissions", HOOKS)
 
 
 def needs_trust(key: SettingKey, value: Any) -> bool:

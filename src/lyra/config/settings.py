@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -29,12 +29,16 @@ from lyra.core.secrets.secret import Secret
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 
+if TYPE_CHECKING:
+    from lyra.config.hook_settings import HookSetting
+
 __all__ = [
     "AgentCommandConfig",
     "AuditConfig",
     "BudgetConfig",
     "Config",
     "KernelConfig",
+    "SageConfig",
     "SettingRow",
     "VesperConfig",
     "nested",
@@ -76,6 +80,12 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     on_exceed: str
 
 
+class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
+    daily_budget_usd: Money | None
+    session_budget_usd: Money | None
+    turn_budget_usd: Money | None
+
+
 class VesperConfig(msgspec.Struct, frozen=True, kw_only=True):
     results: Secret
 
@@ -85,7 +95,8 @@ class Config:
 
     Those with free names are mappings: `config.providers["anthropic"]`, `config.prices`, `config.limits`,
     `config.mcp_servers`, of which `config.project_servers` are a project's: they wait for consent, unless the project's
-    file is trusted (`config.project_trusted`). `config.passed_over` are its settings that wait for trust.
+    file is trusted (`config.project_trusted`). `config.hooks` are the hooks that count. `config.passed_over` are the
+    project's settings that wait for trust.
     """
 
     __slots__ = (
@@ -97,6 +108,7 @@ class Config:
         "demanded",
         "files",
         "grant",
+        "hooks",
         "kernel",
         "limits",
         "mcp_servers",
@@ -107,6 +119,7 @@ class Config:
         "project_servers",
         "project_trusted",
         "providers",
+        "sage",
         "trust",
         "vesper",
     )
@@ -118,12 +131,14 @@ class Config:
         self.agent = AgentCommandConfig(**_section(values, "agent"))
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
+        self.sage = SageConfig(**_section(values, "sage"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant
         self.demanded: dict[str, Any] = {}  # minimum demands of project and machine, which bind the user too
         self.files: list[tuple[Kind, str]] = []
         self.notes: list[str] = []
         self.passed_over: list[str] = []
+        self.hooks: tuple[HookSetting, ...] = ()
         self.project_trusted = False
         self.trust: FolderTrust | None = None  # that it was loaded with
         self._base: str | None = None  # the project's folder, else the working folder
@@ -163,6 +178,7 @@ class Config:
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
         config.passed_over = merged.passed_over + tables.passed_over
+        config._take_hooks(loading)
         config.project_trusted, config.trust, config._base = loading.project_trusted, trusted, loading.base
         config.demanded = merged.demanded
         if trust is None and config.passed_over and not is_told():
@@ -174,6 +190,12 @@ class Config:
         for file in (config.audit.file, merged.demanded.get("audit.file")):
             add_own_file(file or "")
         return config
+
+    def _take_hooks(self, loading: Loading) -> None:
+        """Take over the hooks of the files; those of a project wait for trust."""
+        waiting = [hook for hook in loading.hooks if hook.origin == "project" and not loading.project_trusted]
+        self.hooks = tuple(hook for hook in loading.hooks if hook not in waiting)
+        self.passed_over += dict.fromkeys(f"hooks.{hook.event}" for hook in waiting)
 
     def passed_over_sentence(self) -> str:
         """What of the project's file waits for trust, and how to give it; "" where nothing does."""

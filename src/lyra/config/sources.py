@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, MANAGED_FILE, is_own, parse_toml, project_file, read_bytes
-from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
+from lyra.config.keys import ELSEWHERE, HOOKS, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
 from lyra.config.trust import FolderTrust
 from lyra.config.values import READERS, Kind, SettingSource, shape
 from lyra.core.checking.check import did_you_mean
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.config.hook_settings import HookSetting
 
 __all__ = ["ALSO_MAX", "Flags", "Loading", "SettingsLayer"]
 
@@ -54,6 +57,7 @@ class Loading:
         self.base = cwd  # where relative paths of files start
         self.mistakes: list[ConfigError] = []
         self.files: list[tuple[Kind, str]] = []
+        self.hooks: list[HookSetting] = []  # of the user's file, then of the project's
 
     def layers(self, flags: Flags, user_file: str | os.PathLike[str] | None) -> list[SettingsLayer]:
         """Read every source, the weakest first; raise the first mistake in any of them."""
@@ -136,6 +140,9 @@ class Loading:
             return
         for section, table in document.items():
             place = f"{shown}:{lines.get((section,), 1)}"
+            if section == HOOKS and kind != "managed":
+                self.read_hooks(kind, table, lines, path, shown)
+                continue
             if section in ELSEWHERE and isinstance(table, dict):
                 continue
             if section not in (*SECTIONS, *TABLES, *groups(), *ELSEWHERE):
@@ -155,6 +162,29 @@ class Loading:
                 yield from self.group_items(section, table, lines, shown)
             else:
                 yield from self.section_items(section, table, lines, shown)
+
+    def read_hooks(self, kind: Kind, table: Any, lines: dict[tuple[str, ...], int], path: str, shown: str) -> None:
+        """Read the hooks of one file; each has the place where its event is first named."""
+        from lyra.config.hook_settings import hook_entries, read_hook  # most files have none
+
+        is_project = kind == "project"
+        place = f"{shown}:{lines.get((HOOKS,), 1)}"
+        try:
+            for event, number, entry in hook_entries(table):
+                place = f"{shown}:{lines.get((HOOKS, event), 1)}"
+                name = f"{HOOKS}.{event}[{number}]"
+                hook = read_hook(event, entry, name=name)
+                if is_project and not hook.sandbox:
+                    raise ConfigError(
+                        f"a hook of a project runs in the sandbox: {name}",
+                        hint="take out sandbox, or put the hook into your own file",
+                        key=name,
+                    )
+                base = os.path.dirname(os.path.abspath(path)) if is_project else ""
+                origin: Literal["user", "project"] = "project" if is_project else "user"
+                self.hooks.append(hook._replace(origin=origin, place=place, base=base))
+        except ConfigError as mistake:
+            self.mistake(mistake.message, place, hint=mistake.hint, key=str(mistake.fields.get("key", HOOKS)))
 
     def group_items(
         self, group: str, table: dict[str, Any], lines: dict[tuple[str, ...], int], shown: str

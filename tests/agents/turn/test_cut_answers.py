@@ -56,4 +56,5 @@ def test_a_cut_text_is_an_answer_that_says_so():
 
 
 def test_the_health_monitor_knows_every_way_to_end_without_an_answer():
-    assert set(STATUSES) - {"success"} == health._NO_ANSWER
+    """A hook that refuses a message or ends a turn does what it is there for: the agent is well."""
+    assert set(STATUSES) - {"success", "message_refused", "ended_by_hook"} == health._NO_ANSWER

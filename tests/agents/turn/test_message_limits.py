@@ -72,7 +72,7 @@ def test_a_call_outside_the_limit_is_denied() -> None:
     agent = worker(shell, bash("git push"), "{result}", permissions=Permissions(ALLOW_ALL))
     (answer,) = sent(agent, ("go", ["Read", "Bash(git diff *)"]))
     assert shell.ran == []
-    assert "only Read, Bash(git diff *) may be used for this message" in answer
+    assert "only Read, Bash(git diff *) may be used here" in answer
 
 
 def test_a_call_inside_the_limit_runs_and_harmless_tools_stay() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of tasks share: a kernel with an agent that has them, and a model that answers by its first message."""
+"""What the tests of tasks share: a kernel with an agent that has them, and a model that answers by its first word."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Model(SimProvider):
         return script[min(sum(message.role == "assistant" for message in request.messages), len(script) - 1)]
 
     def who(self, request: Request) -> str:
-        return request.messages[0].text.split()[0].rstrip(":")
+        return request.messages[0].text.split(maxsplit=1)[0].rstrip(":")
 
     def of(self, who: str) -> list[Request]:
         return [request for request in self.requests if self.who(request) == who]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra.config.trust import FolderTrust, TrustAnswers
+from lyra.sage.extensions.extension_asks import extension_asks
 from lyra.sage.extensions.places import ExtensionPlace, extension_places
 from tests import trusting
 
@@ -34,7 +35,7 @@ class Desk:
 
     def trust(self) -> None:
         """Answer yes for every file that asks for something, as `lyra trust add` does."""
-        trusting.answer(self.project, self.env)
+        trusting.answer(self.project, self.env, more=extension_asks(str(self.project)))
 
     def kept_trust(self) -> FolderTrust:
         return FolderTrust(TrustAnswers.of_user(self.env))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from lyra.agents.declaration.context_policy import ContextPolicy
+from lyra.agents.declaration.hooks import HOOK_METHODS, AgentHooks
 from lyra.agents.declaration.memory import Memory
 from lyra.agents.declaration.output import AnswerType
 from lyra.core.budgets.budget import Budget
@@ -57,6 +58,7 @@ class AgentDeclaration:
         "description",
         "fallback",
         "fit_budget",
+        "hooks",
         "max_iterations",
         "max_parallel_tools",
         "max_tokens",
@@ -104,6 +106,7 @@ class AgentDeclaration:
         memory: Any = None,
         context: Any = None,
         permissions: Permissions | Mapping[str, Any] | None = None,
+        hooks: AgentHooks | None = None,
         supervision: Any = None,
         timeouts: Timeouts | Mapping[str, float | None] | None = None,
         max_iterations: int = ITERATIONS_MAX,
@@ -129,6 +132,7 @@ class AgentDeclaration:
             self.tools[tool.name] = tool
         self.toolbox = tuple(self.tools.values())
         self.permissions = None if permissions is None else _permissions(permissions, self.folders)
+        self.hooks = None if hooks is None else _hooks(hooks)
         self.models = (self.model, *self.fallback)
         self.budget = None if budget is None else Budget.of(budget)
         self.retry = Retry.of(retry)
@@ -226,6 +230,17 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _hooks(value: Any) -> AgentHooks:
+    if not all(callable(getattr(value, name, None)) for name in HOOK_METHODS):
+        raise ConfigError(
+            f"hooks are an object with {' and '.join(HOOK_METHODS)}, not {value!r}",
+            hint="hooks=Hooks([Hook('PreToolUse', check)])",
+            key="hooks",
+        )
+    hooks: AgentHooks = value
+    return hooks
 
 
 def _permissions(value: Any, folders: tuple[str, ...]) -> Permissions:

@@ -4,9 +4,9 @@
         outcome = await run.ask("Fix the failing test", tell=print)
 
 `tell` is called with every event as a plain mapping, in this order: `system` once, then `text_delta`, `thinking_delta`,
-`tool_start`, `tool_end`, `usage`, `interrupt` and `error` as they come, and `result` at the end. A call that no rule
-allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of its own
-kernel, and all that it started ends with it.
+`tool_start`, `tool_end`, `usage`, `interrupt`, `notice` and `error` as they come, and `result` at the end. A call that
+no rule allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of
+its own kernel, and all that it started ends with it.
 
 `setup` puts together what the agent may touch. Next: `lyra.cli.commands.agent`, which prints the events.
 """
@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -26,6 +26,7 @@ import msgspec
 from lyra._version import __version__
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Content
+from lyra.agents.declaration.hooks import AgentHooks
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
@@ -33,6 +34,7 @@ from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Res
 from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
+from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
@@ -43,9 +45,9 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.tools.source import ToolSource
-from lyra.tools.wrapped import Middleware
 
 if TYPE_CHECKING:
+    from lyra.agents.headless.session_hooks import SessionHooks
     from lyra.agents.turn.unfinished import UnfinishedTurn
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "HeadlessOutcome",
     "Tell",
     "awaiting",
+    "end_reason",
     "error_line",
     "event_line",
     "result_line",
@@ -93,7 +96,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The name of a session: a later run with it on the same store goes on with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
-    layers: tuple[Middleware, ...] = ()  # around every tool, the first outermost
+    wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
+    hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property
@@ -127,6 +131,7 @@ class Headless:
         "agent",
         "config",
         "failure",
+        "hooks",
         "kernel",
         "options",
         "process",
@@ -148,6 +153,7 @@ class Headless:
         # The program becomes known when the process is spawned: what an earlier run left unfinished is read before.
         self.kernel = Kernel.from_config(self.config, store=options.store, seams=Seams(states=states))
         self.process: AgentProcess | None = None
+        self.hooks = None if options.hooks is None else _session_hooks(options.hooks, self)
         self.unfinished: UnfinishedTurn | None = None  # of an earlier run, which was cut off in the middle
         self._stream: Stream[Any, Any] | None = None
         self._is_stopped = False
@@ -167,6 +173,8 @@ class Headless:
             self._stop_unfinished()
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
             await self._caught_up()
+            if self.hooks is not None:
+                await self._begin_hooks(self.hooks, stack)
             self._stack = stack.pop_all()
         return self
 
@@ -175,8 +183,17 @@ class Headless:
     ) -> None:
         async with self._stack:
             assert self.process is not None
+            if self.hooks is not None and self.kernel.open and not self.options.session:
+                await self.hooks.end(end_reason(error))
             if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
+
+    async def _begin_hooks(self, hooks: SessionHooks, stack: contextlib.AsyncExitStack) -> None:
+        """A run of its own is a session from here to its end; the program that names a session says when it begins."""
+        if self.options.attended:  # without a person a question is cancelled at once
+            stack.callback(hooks.listen())
+        if not self.options.session:
+            await hooks.start("new", model=str(self.agent.model))
 
     def _stop_unfinished(self) -> None:
         """A turn that an earlier run was in is not gone on with: the person who comes back says what comes next."""
@@ -259,16 +276,24 @@ class Headless:
                 await say(line)
         return HeadlessOutcome(line, self.failure)
 
-    async def lines(self, task: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """What happens while the agent works on a task, one mapping a line; the last one is the `result`."""
+    async def lines(
+        self, task: Content, *, beside: str = "", budget: Limits | None = None, only: Sequence[str] | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens while the agent works on a task, one mapping a line; the last one is the `result`. `budget` is
+        for this task alone, and so are the rules `only`: no other call is allowed."""
         assert self.process is not None
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
             task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_listed(task), beside]
         self._began_s = self.kernel.clock.monotonic()
+        context = "" if self.hooks is None else self.hooks.take_context()
+        if context:
+            task = f"{task}\n\n{context}" if isinstance(task, str) else [*_listed(task), context]
+        for notice in self._notices():
+            yield notice
         self._is_stopped, self.failure = False, None
         text, value = "", None
-        stream = self._stream = self.process.stream(task, events=True)
+        stream = self._stream = self.process.stream(task, events=True, budget=budget, only=only)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
@@ -286,9 +311,15 @@ class Headless:
                 raise
         finally:
             self._stream = None
+        for notice in self._notices():
+            yield notice
         if self.failure is not None:
             yield error_line(self.failure)
         yield self._last_line(text, value)
+
+    def _notices(self) -> list[dict[str, Any]]:
+        """What hooks outside a turn have said to the user since the last line of this kind."""
+        return [] if self.hooks is None else [notice.to_data() for notice in self.hooks.take_notices()]
 
     def stop(self) -> bool:
         """Stop the task that is under way: its `lines` end with the status `interrupted`. False where there is none."""
@@ -349,6 +380,19 @@ class Headless:
         )
 
 
+def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
+    from lyra.agents.headless.session_hooks import SessionHooks  # most runs have no hooks
+
+    return SessionHooks(hooks, run.kernel, run.session_id)
+
+
+def end_reason(error: BaseException | None) -> str:
+    """The reason of a session's end, for its hooks."""
+    if error is None:
+        return "exit"
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
+
+
 def _check_log(path: str, folder: str) -> None:
     """Refuse a log file that a project has put where programs act on it, or in place of a key."""
     parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
@@ -394,6 +438,7 @@ def _agent(name: str, options: HeadlessOptions, config: Config, setup: HeadlessS
         tools=setup.tools,
         permissions=setup.permissions,
         memory=setup.memory,
+        hooks=options.hooks,
         max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
         max_tokens=_ANSWER_TOKENS_MAX,
         output=options.output,

@@ -27,7 +27,6 @@ from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.source import ToolSource
-from lyra.tools.wrapped import layered
 
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import HeadlessOptions
@@ -70,9 +69,9 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
     built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
-    tools = tuple(
-        layered(tool, options.layers) if isinstance(tool, Tool) else tool for tool in (*built_in, task_tool(), *more)
-    )
+    tools: tuple[Tool | ToolSource, ...] = (*built_in, task_tool(), *more)
+    if options.wrap is not None:
+        tools = tuple(options.wrap(tools))
     return HeadlessSetup(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
 
 

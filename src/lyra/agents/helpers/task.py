@@ -140,6 +140,7 @@ def sub_agent_of(
         thinking_tokens=caller.thinking_tokens,
         context=caller.context,
         permissions=permissions,
+        hooks=caller.hooks,
         timeouts=caller.timeouts,
         max_iterations=max_iterations or caller.max_iterations,
         max_parallel_tools=caller.max_parallel_tools,

@@ -1,6 +1,7 @@
 """The events of an agent's answer, for its caller: typed, and the same on every surface.
 
-    text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · error · restart · done
+    text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · notice · error · restart ·
+    done
 
 `type` is the word for the event; `to_data` gives the plain mapping for JSON lines.
 """
@@ -16,6 +17,7 @@ __all__ = [
     "AnswerDone",
     "AnswerFailed",
     "AnyEvent",
+    "HookNotice",
     "Interrupted",
     "Restart",
     "Text",
@@ -118,6 +120,15 @@ class Interrupted(AgentEvent, frozen=True):
         return {**data, **about}
 
 
+class HookNotice(AgentEvent, frozen=True):
+    """Words for the user from a hook: `info` is its message, `warning` that it failed, `status` what it does now."""
+
+    type: ClassVar[Literal["notice"]] = "notice"
+
+    text: str
+    level: Literal["info", "warning", "status"] = "info"
+
+
 class AnswerFailed(AgentEvent, frozen=True):
     type: ClassVar[Literal["error"]] = "error"
 
@@ -151,6 +162,7 @@ AnyEvent: TypeAlias = (
     | ToolEnded
     | UsageTold
     | Interrupted
+    | HookNotice
     | AnswerFailed
     | Restart
     | AnswerDone

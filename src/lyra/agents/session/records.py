@@ -2,7 +2,8 @@
 
 `CALL_FIELDS` are the fields of a model call's record, in order. Each record is a span: `parent_span` is the turn it
 belongs to; a turn's is the tool call that asked for it, where another agent did. A record of a call or a turn whose
-tokens a provider did not count has `estimated` besides. Records hold no text of messages, and so no key.
+tokens a provider did not count has `estimated` besides, and one of a call with cached tokens has their counts. Records
+hold no text of messages, and so no key.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.spans import begin_turn, new_span, turn_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
+from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.session.execution import AgentExecution
@@ -59,7 +61,19 @@ def call_record(
         "retries": call.attempts - 1,
         "parent_span": session.turn_span,
         **({"estimated": True} if usage.estimated else {}),
+        **_cached(usage),
         **(guessed if guess.items else {}),
+    }
+
+
+def _cached(usage: TokenUsage) -> dict[str, int]:
+    """The tokens of a provider's cache, and all that went in, which some providers count without them."""
+    if not usage.cache_read_tokens and not usage.cache_write_tokens:
+        return {}
+    return {
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "total_input_tokens": usage.total_input,
     }
 
 

@@ -23,6 +23,7 @@ from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.declaration.hooks import AgentHooks
     from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.spans import TraceSpan
     from lyra.core.effect import Effect
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["AgentSession", "Metrics"]
+__all__ = ["SUMMARY_HEADING", "AgentSession", "Metrics"]
 
-_SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
+SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
 
 
 class Metrics(msgspec.Struct):
@@ -115,6 +116,7 @@ class AgentSession:
         "conversation",
         "durable",
         "execution",
+        "hooks",
         "judged",
         "ledger",
         "limits",
@@ -127,6 +129,7 @@ class AgentSession:
         "pid",
         "replayed",
         "sink",
+        "subagent_type",
         "tool_effects",
         "tools",
         "trace_id",
@@ -171,6 +174,8 @@ class AgentSession:
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
         self.limits: tuple[Permissions, ...] = ()  # of the message under way
+        self.hooks: AgentHooks | None = agent.hooks  # its own, or those of the agent that asks
+        self.subagent_type = ""  # what hooks call it, where it works for another agent
         self.wary = False  # its caller is wary, so what this one reads has to taint
         self.judged = False  # tainted when the model made the calls that are under way
 
@@ -250,7 +255,7 @@ class AgentSession:
         summary = self.window.summary
         if not summary:
             return system
-        return f"{system}\n\n{_SUMMARY_HEADING}\n{summary}" if system else f"{_SUMMARY_HEADING}\n{summary}"
+        return f"{system}\n\n{SUMMARY_HEADING}\n{summary}" if system else f"{SUMMARY_HEADING}\n{summary}"
 
     def move_window(self, window: Window) -> None:
         self.window = window

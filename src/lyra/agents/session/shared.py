@@ -449,7 +449,8 @@ class AgentRuntime:
         return session
 
     def _inherit(self, session: AgentSession, process: Process) -> None:
-        """Give a helper its caller's permissions; one with its own may not do what the caller's forbid either."""
+        """Give a helper its caller's permissions and hooks; one with its own permissions may not do what the caller's
+        forbid either."""
         parent = process.parent
         if parent is not None and process.known_as != process.pid:  # its guard, which has the same session
             parent = parent.parent
@@ -459,6 +460,9 @@ class AgentRuntime:
             return
         asker = self.sessions[parent.pid]
         session.wary = asker.is_wary
+        if session.hooks is None:
+            session.hooks = asker.hooks
+        session.subagent_type = session.agent.name.removeprefix(f"{asker.agent.name}.")
         if session.permissions is None:
             session.permissions, session.outer = asker.permissions, asker.enclosing
         else:

@@ -1,10 +1,11 @@
 """Admission: may this call be made? Decided before the effect, written down, and never by the model.
 
-    what the call is about → rules, mode, marks decide → allow | ask a person | deny
+    what the call is about → rules, mode, marks, hooks decide → allow | ask hooks, then a person | deny
 
 The subject of a call comes from its arguments alone: the whole command, the path with its links resolved, the URL. The
 decision is a row of the process, so a replay does as was decided then and asks no question twice. A question shows the
 exact subject, every character visible, and why it is asked. The arguments that were decided on are the ones that run.
+Hooks can deny and have a person asked; their `allow` answers a question and overrides no denial.
 The model is told of a denial, and the turn goes on. Every decision is an Event, `tool.decided`; a refusal by the Grant
 or by the tool itself is `tool.refused`.
 
@@ -17,6 +18,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from lyra.agents.session.replies import show_question
 from lyra.agents.turn.approval import (
     about_call,
@@ -26,9 +29,10 @@ from lyra.agents.turn.approval import (
     reason_text,
     visible_text,
 )
+from lyra.agents.turn.decision_events import UNANSWERED, publish
 from lyra.core import codec
 from lyra.core.rights.capability import VERBS, Capability, Grant
-from lyra.core.tool import Tool, ToolCall, error_code
+from lyra.core.tool import Tool, ToolCall
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.process.call_keys import next_key, upcoming
 from lyra.kernel.programs.context import once, read
@@ -37,22 +41,25 @@ from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
+    from lyra.agents.declaration.hooks import HookOutcome
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.process.process import Process
 
-__all__ = ["Admitted", "Case", "admit", "decided_before", "publish", "refused"]
+__all__ = ["Admitted", "Case", "admit", "decided_before"]
 
 _ROW: Final = "admit"
 _KEPT: Final = "kept"
 _GRANT: Final = "grant"
+_HOOK: Final = "hook"
+_CHANGED_AGAIN: Final = "a hook would change the arguments that a person has chosen"
+_NO_PERSON: Final = "no person is there to be asked"
 _QUESTION: Final = Capability("human.ask", "confirmation")
 _HTTP: Final = "net.http"
 _ALL_BUT_HTTP: Final = tuple(Capability(name) for name in VERBS if name != _HTTP)
 _WILD: Final = frozenset("*?")
 _SHOWN_CHARS_MAX: Final = 50_000  # of the subject in a question; a longer one would not be read before it is answered
-_EVENT_CHARS_MAX: Final = 10_000
 _GIVEN_CHARS_MAX: Final = 300
 _UNJUDGED: Final = PermissionDecision("allow", None, "the agent has no permissions")
 _HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
@@ -65,10 +72,11 @@ class Admitted(NamedTuple):
     path: str | None
     hides: Callable[[str], bool] | None
     rights: Grant
+    is_edited: bool = False  # a person has changed the arguments
 
 
-async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
-    """The call as it may be made; raises ApprovalRefused where it may not."""
+async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None = None) -> Admitted:
+    """The call as it may be made; raises ApprovalRefused where it may not. `hook` is what hooks have decided on it."""
     process, runtime = turn.process, turn.runtime
     if process.replay is not None and not decided_before(process) and upcoming(process) is not None:
         return Admitted(
@@ -77,26 +85,32 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
     replaying = process.replay is not None and upcoming(process) is not None
     # A copy: code that was shown the arguments cannot change those that run.
     call = ToolCall(call.id, call.name, codec.decode(codec.encode(call.arguments)))
-    case = Case(runtime, turn.session, tool, call, process.grant)
+    case = Case(runtime, turn.session, tool, call, process.grant, hook=hook)
     row = read(process, _ROW, case.decide)
     case.read(row)
     if not replaying:
         publish(runtime, process, call, row)
+    if (row["decision"] == "ask" or row.get(UNANSWERED)) and turn.has_hooks:
+        row = await _ask_hooks(turn, case, row)
+    is_edited = False
     if row["decision"] == "ask":
         row = await _ask(turn, case, row)
-        if row["decision"] == "allow" and "arguments" in row:
-            case, row = _edited(turn, case, row)
+        is_edited = row["decision"] == "allow" and "arguments" in row
+        if is_edited:
+            case, row = await _edited(turn, case, row)
             call = case.call
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
-    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row))
+    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row), is_edited)
 
 
-def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
-    """The case of the call as a person has changed it, and its decision: a rule that denies holds for it, too."""
+async def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
+    """The case of the call as a person has changed it, and its decision: a rule or hook that denies holds for it,
+    too."""
     call = ToolCall(case.call.id, case.call.name, dict(row["arguments"]))
-    edited = Case(case.runtime, case.session, case.tool, call, case.grant)
+    hook = await _hooks_on_edited(turn, call) if turn.has_hooks else None
+    edited = Case(case.runtime, case.session, case.tool, call, case.grant, hook=hook)
     replaying = turn.process.replay is not None and upcoming(turn.process) is not None
     decision = read(turn.process, _ROW, edited.decide)
     edited.read(decision)
@@ -105,6 +119,16 @@ def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str
     if not replaying:
         publish(case.runtime, turn.process, call, decision)
     return edited, decision
+
+
+async def _hooks_on_edited(turn: Turn, call: ToolCall) -> HookOutcome | None:
+    """What hooks say to a call that a person has changed: they cannot change it again behind the person's back."""
+    from lyra.agents.turn.hook_points import before_tool
+
+    changed, hook = await before_tool(turn, call)
+    if changed.arguments != call.arguments:
+        return msgspec.structs.replace(hook, decision="deny", reason=_CHANGED_AGAIN) if hook is not None else None
+    return hook
 
 
 def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
@@ -127,16 +151,27 @@ def decided_before(process: Process) -> bool:
 class Case:
     """One call and all that its decision depends on."""
 
-    __slots__ = ("_linked", "_subject", "call", "grant", "runtime", "session", "tool")
+    __slots__ = ("_linked", "_subject", "_unanswered", "call", "grant", "hook", "runtime", "session", "tool")
 
-    def __init__(self, runtime: AgentRuntime, session: AgentSession, tool: Tool, call: ToolCall, grant: Grant) -> None:
+    def __init__(
+        self,
+        runtime: AgentRuntime,
+        session: AgentSession,
+        tool: Tool,
+        call: ToolCall,
+        grant: Grant,
+        *,
+        hook: HookOutcome | None = None,
+    ) -> None:
         self.runtime = runtime
         self.session = session
         self.tool = tool
         self.call = call
         self.grant = grant
+        self.hook = hook
         self._subject: Subject | None = None
         self._linked = False  # the path leads somewhere else than it says
+        self._unanswered = False  # it would be asked about if a person were there
 
     @property
     def permissions(self) -> Permissions:
@@ -167,6 +202,7 @@ class Case:
             "subject": shown[: _SHOWN_CHARS_MAX + 1],
             "tainted": tainted,
             **({"linked": True} if self._linked else {}),
+            **({UNANSWERED: True} if self._unanswered and decision.decision == "deny" else {}),
         }
 
     def _decision(self, tainted: bool) -> PermissionDecision:
@@ -175,9 +211,9 @@ class Case:
         real = os.path.realpath(given) if given is not None else None
         self._linked = real is not None and real != os.path.normpath(given or "")
         subject = self._subject = self._about(real)
-        decision = permissions.decide(subject, tainted=tainted) if self.session.judges(self.tool) else _UNJUDGED
-        for outer in self.session.enclosing:  # a helper may do nothing that its caller may not do unasked
-            decision = _stricter(decision, outer, subject, tainted=tainted)
+        if self.hook is not None and self.hook.decision == "deny":
+            return PermissionDecision("deny", None, self.hook.reason or "a hook denies it", _HOOK)
+        decision = self._by_rules(subject, tainted)
         if decision.decision == "ask" and not self.grant.allows(_QUESTION):
             decision = decision._replace(
                 decision="deny", reason=f"{decision.reason}, and {_QUESTION} is denied", source=_GRANT
@@ -186,11 +222,35 @@ class Case:
             # A call that the Grant refuses in any case is denied without a question. A link is refused here too, where
             # the message does not repeat the path that it leads to.
             decision = self._refused_by_grant() or decision
+        return decision if self.session.hooks is None else self._answered_by_hook(decision)
+
+    def _by_rules(self, subject: Subject, tainted: bool) -> PermissionDecision:
+        """The decision of the rules. With hooks, a question stays one where no person is there: they may answer it."""
+        permissions, has_hooks, decision = self.permissions, self.session.hooks is not None, _UNJUDGED
+        if self.session.judges(self.tool):
+            decision = permissions.decide(subject, tainted=tainted, attended=True if has_hooks else None)
+        for outer in self.session.enclosing:  # a helper may do nothing that its caller may not do unasked
+            decision = _stricter(decision, outer, subject, tainted=tainted, has_hooks=has_hooks)
+        if decision.decision == "allow" and self.hook is not None and self.hook.decision == "ask":
+            reason = f"a hook asks: {self.hook.reason}" if self.hook.reason else "a hook asks"
+            return PermissionDecision("ask", None, reason, _HOOK)
         return decision
+
+    def _answered_by_hook(self, decision: PermissionDecision) -> PermissionDecision:
+        """Take the answer of a hook for a question, which else is a denial where no person can be asked."""
+        if decision.decision != "ask":
+            return decision
+        if self.hook is not None and self.hook.decision == "allow":
+            return PermissionDecision("allow", None, self.hook.reason or "a hook allows it", _HOOK)
+        asking = (self.permissions, *self.session.enclosing)
+        if all(permissions.attended and permissions.mode != "deny-unasked" for permissions in asking):
+            return decision
+        self._unanswered = True
+        return decision._replace(decision="deny", reason=f"{decision.reason}; {_NO_PERSON}")
 
     def read(self, row: dict[str, Any]) -> None:
         """Take the subject from a replayed row: the path may lead somewhere else by now."""
-        if self._subject is None and row["decision"] != "deny":
+        if self._subject is None and (row["decision"] != "deny" or row.get(UNANSWERED)):
             self._subject = self._about(row["subject"])
 
     def _about(self, path: str | None) -> Subject:
@@ -257,9 +317,10 @@ def _without_host_patterns(grant: Grant) -> Grant:
 
 
 def _stricter(
-    decision: PermissionDecision, outer: Permissions, subject: Subject, *, tainted: bool
+    decision: PermissionDecision, outer: Permissions, subject: Subject, *, tainted: bool, has_hooks: bool
 ) -> PermissionDecision:
-    """The decision, made stricter where the caller's permissions are."""
+    """The decision, made stricter where the caller's permissions are. With hooks, a question that no person can answer
+    stays one."""
     if decision.decision == "deny":
         return decision
     forbidden = outer.forbids(subject)
@@ -267,8 +328,8 @@ def _stricter(
         return forbidden
     if decision.decision == "allow":
         decision = outer.asks(subject, tainted=tainted) or decision
-    if decision.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
-        return decision._replace(decision="deny", reason=f"{decision.reason}; no person is there to be asked")
+    if decision.decision == "ask" and (outer.mode == "deny-unasked" or not (outer.attended or has_hooks)):
+        return decision._replace(decision="deny", reason=f"{decision.reason}; {_NO_PERSON}")
     return decision
 
 
@@ -301,6 +362,24 @@ def _shown(call: ToolCall, subject: Subject | None) -> str:
 # ---------------------------------------------------------------------- asking
 
 
+async def _ask_hooks(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
+    """The decision after hooks were asked; the same one where they have no answer."""
+    from lyra.agents.turn.hook_points import fire
+
+    entry = upcoming(turn.process)
+    fields = {"tool": case.tool.name, "arguments": case.call.arguments, "call_id": case.call.id}
+    fields |= {"subject": row["subject"], "reason": row["reason"], "rule": row["rule"]}
+    outcome = await fire(turn, "PermissionRequest", fields)
+    if outcome is None or outcome.decision not in ("allow", "deny"):
+        return row
+    verb = "allows" if outcome.decision == "allow" else "denies"
+    reason = outcome.reason or f"a hook {verb} it"
+    row = {**row, "decision": outcome.decision, "rule": None, "reason": reason, "source": _HOOK}
+    if entry is None or not entry.done:
+        publish(case.runtime, turn.process, case.call, row)
+    return row
+
+
 async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     """The decision after a person was asked."""
     process = turn.process
@@ -331,34 +410,3 @@ async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     if not replayed:
         publish(case.runtime, process, case.call, row)
     return row
-
-
-# ---------------------------------------------------------------------- telling
-
-
-def publish(runtime: AgentRuntime, process: Process, call: ToolCall, row: dict[str, Any]) -> None:
-    kernel = runtime.kernel
-    if kernel.listeners.hears("tool.decided"):
-        data = {"tool": call.name, **row, "subject": row["subject"][:_EVENT_CHARS_MAX]}
-        data.pop("linked", None)
-        data.pop("arguments", None)
-        kernel.publish(process.known_as, "tool.decided", data)
-        kernel.raise_if_failed()  # an audit log that was asked for could not be written
-
-
-def refused(runtime: AgentRuntime, process: Process, call: ToolCall, error: Exception) -> None:
-    """Publish that the Grant, the workspace or the guard of network addresses refused a call."""
-    kernel = runtime.kernel
-    if isinstance(error, ApprovalRefused) or not kernel.listeners.hears("tool.refused"):
-        return
-    if isinstance(error, Denied) or error_code(error) == "permission_denied":
-        code = error.code if isinstance(error, LyraError) else "permission_denied"
-        about = call.arguments.get(facts_of(call.name).argument)
-        subject = about if isinstance(about, str) else arguments_as_json(call.arguments)
-        data = {
-            "tool": call.name,
-            "subject": runtime.clean(subject)[:_EVENT_CHARS_MAX],
-            "code": code,
-            "reason": runtime.clean(str(error)),
-        }
-        kernel.publish(process.known_as, "tool.refused", data)

@@ -23,7 +23,7 @@ from lyra.agents.session.window import Ledger, Window
 from lyra.agents.turn.model_effect import cut_of_call, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
-from lyra.errors import BudgetExceeded, EffectFailed, LimitExceeded
+from lyra.errors import ApprovalRefused, BudgetExceeded, EffectFailed, LimitExceeded
 from lyra.models.context_windows import context_window
 from lyra.models.request import Request
 from lyra.models.stream import CUT_BY_BUDGET
@@ -60,12 +60,16 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
     decision = journaled_choice(process, "context", lambda: _decide(turn, policy, overflow=overflow))
     if decision is None:
         return False
+    if turn.has_hooks and await _refused_by_hook(turn, "auto") is not None:
+        return False
     start, _, head = decision.partition(" ")
     window = Window(int(start), int(head) if head else None, session.window.summary)
     if policy.kind == "compact":
         summary = await _summary(turn, policy, window)
         if summary is None:
             return False
+        if turn.has_hooks:
+            summary = await _with_context(turn, summary)
         window = msgspec.structs.replace(window, summary=summary)
     elif policy.kind == "window":
         window = msgspec.structs.replace(window, summary="")
@@ -88,10 +92,29 @@ async def compact(turn: Turn, focus: str = "") -> None:
     users = [index for index in range(window.start + 1, len(messages)) if messages[index].role == "user"]
     if not users:
         return
+    refusal = await _refused_by_hook(turn, "manual") if turn.has_hooks else None
+    if refusal is not None:
+        raise ApprovalRefused(f"the conversation was not shortened: {refusal}")
     moved = Window(users[-1], None, window.summary)
     summary = await _summary(turn, turn.agent.context or _DEFAULT, moved, focus=focus)
     if summary is not None:
+        if turn.has_hooks:
+            summary = await _with_context(turn, summary)
         session.move_window(msgspec.structs.replace(moved, summary=summary))
+
+
+async def _refused_by_hook(turn: Turn, trigger: str) -> str | None:
+    from lyra.agents.turn.hook_points import refused_cut
+
+    return await refused_cut(turn, trigger)
+
+
+async def _with_context(turn: Turn, summary: str) -> str:
+    """The summary, and what hooks add for the model after it; both are sent until the next summary."""
+    from lyra.agents.turn.hook_points import context_after_cut
+
+    context = await context_after_cut(turn)
+    return f"{summary}\n\n{context}" if context else summary
 
 
 def _slide(session: AgentSession, policy: ContextPolicy) -> bool:

@@ -52,6 +52,8 @@ STATUSES: Final[dict[str, str]] = {
     "max_tokens": "it was cut off at its longest before there was anything to use",
     "content_filter": "the provider withheld the answer",
     "output_invalid": "the answer did not fit the wanted type, also after being asked again",
+    "message_refused": "a hook refused the message",
+    "ended_by_hook": "a hook ended the turn",
 }
 _HINTS: Final[dict[str, str]] = {
     "max_iterations": "raise max_iterations, or give it a task that needs fewer tools",
@@ -60,6 +62,8 @@ _HINTS: Final[dict[str, str]] = {
     "max_tokens": "raise max_tokens, lower thinking_tokens, or leave more of the budget for the answer",
     "content_filter": "say it differently, or try another model",
     "output_invalid": "make the type simpler, say in the system prompt what is wanted, or raise output_retries",
+    "message_refused": "do as the hook says, or change it",
+    "ended_by_hook": "do as the hook says, or change it",
 }
 # Orders about the conversation itself, which are carried out in turn with its messages.
 REVISE: Final = "lyra.revise"
@@ -346,10 +350,23 @@ async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) ->
     before = session.metrics.totals
     session.metrics.turns += 1
     session.metrics.last_active_at = turn.runtime.kernel.clock.now()
-    session.append(message_of(content))
+    message = message_of(content)
+    if turn.has_hooks:
+        message = await _hooked_message(turn, message)
+    session.append(message)
     if agent.system != "" or agent.memory is not None:
         turn.system = await system_prompt(turn)
     return await _iterate(turn, before)
+
+
+async def _hooked_message(turn: Turn, message: Message) -> Message:
+    """The message with what hooks add to it; raises where one refuses it."""
+    from lyra.agents.turn.hook_points import before_message
+
+    message, refusal = await before_message(turn, message)
+    if refusal:
+        raise _failed("message_refused", turn.agent, detail=refusal)
+    return message
 
 
 async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
@@ -379,6 +396,7 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
                 raise _failed("repetition", agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
             session.append(await run_tools(turn, calls))
+            _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
         text = completion.message.text
@@ -390,10 +408,8 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
             session.append(Message("user", "Please answer."))
             continue
         turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
-        if agent.output is None:
-            return _reply(turn, text, before)
         try:
-            return agent.output.read(text)
+            value = agent.output.read(text) if agent.output is not None else _reply(turn, text, before)
         except ValueError as misfit:
             _check_uncut(turn, completion, before)
             misfits += 1
@@ -402,7 +418,30 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
             if turn.sink is not None:
                 turn.sink.put(Restart(text))
             session.append(Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else."))
+            continue
+        if not turn.has_hooks or not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
+            return value
     raise _failed("max_iterations", agent, iterations=agent.max_iterations)
+
+
+def _check_not_ended(turn: Turn) -> None:
+    """Raise where a hook has ended the turn."""
+    if turn.ended_by:
+        raise _failed("ended_by_hook", turn.agent, detail=turn.ended_by)
+
+
+async def _goes_on(turn: Turn, text: str, *, is_last: bool) -> bool:
+    """Whether hooks have the model go on after this answer. `is_last`: it may not be asked again."""
+    from lyra.agents.turn.hook_points import refused_stop
+
+    refusal = await refused_stop(turn, text)
+    if refusal is None or is_last:
+        return False
+    turn.refusals += 1
+    if turn.agent.output is not None and turn.sink is not None:
+        turn.sink.put(Restart(text))
+    turn.session.append(Message("user", refusal))
+    return True
 
 
 def _failed(status: str, agent: AgentDeclaration, **fields: Any) -> AgentFailed:

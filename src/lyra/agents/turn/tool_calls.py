@@ -51,6 +51,7 @@ from lyra.tools.concurrency import Turns
 from lyra.tools.tool_search import searchable
 
 if TYPE_CHECKING:
+    from lyra.agents.declaration.hooks import HookOutcome
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
@@ -173,55 +174,91 @@ async def _run(turn: Turn, call: ToolCall) -> ToolResult:
             kernel.publish(turn.ctx.pid, "tool.called", record)
 
 
-async def _call(turn: Turn, call: ToolCall) -> ToolResult:
+async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     """The result of one call, as the model is told it; a tool's error is a result too."""
-    runtime, session, sink = turn.runtime, turn.session, turn.sink
+    session, sink = turn.session, turn.sink
+    tool = session.tools.get(asked.name)
+    problem = _problem(session, asked, tool)
+    call, hook = asked, None
+    may_run = not problem and not asked.masked
+    if may_run and turn.has_hooks:
+        call, hook = await _before(turn, asked)
     if sink is not None:
-        sink.put(ToolStarted(call.id, call.name, runtime.clean_data(call.arguments)))
-    tool = session.tools.get(call.name)
-    if tool is None:
-        known = ", ".join(session.tools.names) or "none"
-        message = f"there is no tool {call.name!r}; there are: {known}"
-        result = ToolResult(call.id, call.name, message, True, "not_found")
-    elif session.tools.is_hidden(tool, session.messages):
-        message = f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
-        result = ToolResult(call.id, call.name, message, True, "not_found")
+        sink.put(ToolStarted(call.id, call.name, turn.runtime.clean_data(call.arguments)))
+    if tool is None or problem:
+        result = ToolResult(call.id, call.name, problem, True, "not_found")
     else:
-        process, replaying, taints = turn.process, turn.ctx.replaying, _taints(session, tool)
-        deciding = call.masked  # while a call is decided on, error messages are Lyra's own words
-        try:
-            if call.masked:
-                raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
-            decided_on = session.judges(tool) or session.enclosing
-            if not decided_on and not (replaying and comes_next(process, "read")):
-                output = await _output(turn, tool, call, process.grant)
-            else:
-                deciding = True
-                allowed = await _admission(turn, tool, call)
-                deciding = False
-                with Held(admitted, allowed.path), Held(hides, allowed.hides):
-                    output = await _output(turn, tool, allowed.call, allowed.rights)
-                if allowed.call.arguments != call.arguments:
-                    output = _with_changes(allowed.call, output)
-            result = ToolResult(call.id, call.name, _shown(runtime, output))
-        except _ENDS_TURN:
-            raise
-        except Exception as error:  # a tool may raise anything; the model is told
-            if process.out_of_time:  # the agent's time is up, not the tool's: the turn ends
-                raise
-            result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
-            taints = taints and not (deciding and isinstance(error, Denied))
-            if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
-                from lyra.agents.turn.admission import refused
-
-                refused(runtime, process, call, error)
-        if taints or session.tools.shows_foreign(tool, result.output):
-            session.taint(tool.name)
+        result, call = await _result(turn, tool, call, hook, asked=asked)
+    if may_run and turn.has_hooks:
+        result = await _after(turn, call, result, hook)
     if result.is_error:
         session.metrics.tool_errors += 1
     if sink is not None:
         sink.put(ToolEnded(result.id, result.name, result.output, result.is_error, result.error_code))
     return result
+
+
+def _problem(session: AgentSession, call: ToolCall, tool: Tool | None) -> str:
+    """Why there is no such tool for the model; "" where there is."""
+    if tool is None:
+        known = ", ".join(session.tools.names) or "none"
+        return f"there is no tool {call.name!r}; there are: {known}"
+    if session.tools.is_hidden(tool, session.messages):
+        return f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
+    return ""
+
+
+async def _before(turn: Turn, call: ToolCall) -> tuple[ToolCall, HookOutcome | None]:
+    from lyra.agents.turn.hook_points import before_tool
+
+    return await before_tool(turn, call)
+
+
+async def _after(turn: Turn, call: ToolCall, result: ToolResult, hook: HookOutcome | None) -> ToolResult:
+    from lyra.agents.turn.hook_points import after_tool
+
+    return await after_tool(turn, call, result, hook)
+
+
+async def _result(
+    turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None, *, asked: ToolCall
+) -> tuple[ToolResult, ToolCall]:
+    """Decide on a call and run it; gives its result, and the call as it ran. `hook` is what hooks decided before,
+    `asked` the call as the model made it."""
+    runtime, session, process = turn.runtime, turn.session, turn.process
+    replaying, taints = turn.ctx.replaying, _taints(session, tool)
+    is_changed = hook is not None and call.arguments != asked.arguments
+    deciding = call.masked  # while a call is decided on, error messages are Lyra's own words
+    try:
+        if call.masked:
+            raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
+        is_stopped = hook is not None and hook.decision in ("deny", "ask")
+        decided_on = session.judges(tool) or session.enclosing or is_stopped
+        if not decided_on and not (replaying and comes_next(process, "read")):
+            output = await _output(turn, tool, call, process.grant)
+        else:
+            deciding = True
+            allowed = await _admission(turn, tool, call, hook)
+            deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
+            with Held(admitted, allowed.path), Held(hides, allowed.hides):
+                output = await _output(turn, tool, call, allowed.rights)
+        if is_changed:
+            output = _with_changes(call, output)
+        result = ToolResult(call.id, call.name, _shown(runtime, output))
+    except _ENDS_TURN:
+        raise
+    except Exception as error:  # a tool may raise anything; the model is told
+        if process.out_of_time:  # the agent's time is up, not the tool's: the turn ends
+            raise
+        result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
+        taints = taints and not (deciding and isinstance(error, Denied))
+        if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
+            from lyra.agents.turn.decision_events import refused
+
+            refused(runtime, process, call, error)
+    if taints or session.tools.shows_foreign(tool, result.output):
+        session.taint(tool.name)
+    return result, call
 
 
 def _with_changes(call: ToolCall, output: Any) -> Any:
@@ -285,11 +322,11 @@ def _taints(session: AgentSession, tool: Tool) -> bool:
     return tool.untrusted or (not tool.trusted and session.is_wary)
 
 
-async def _admission(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
+async def _admission(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None) -> Admitted:
     caller.set(turn.ctx.pid)
     from lyra.agents.turn.admission import admit  # imported late: it brings the permission rules and their readers
 
-    return await admit(turn, tool, call)
+    return await admit(turn, tool, call, hook)
 
 
 async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lyra.kernel.process.call_keys import upcoming
+
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.replies import Pending, Sink
@@ -23,7 +25,7 @@ __all__ = ["Turn"]
 class Turn:
     """`pending` is the answer that a caller waits for; None for a message without a caller."""
 
-    __slots__ = ("agent", "ctx", "pending", "process", "runtime", "session", "status", "system")
+    __slots__ = ("agent", "ctx", "ended_by", "pending", "process", "refusals", "runtime", "session", "status", "system")
 
     def __init__(self, ctx: Context, runtime: AgentRuntime, session: AgentSession, pending: Pending | None) -> None:
         self.ctx = ctx
@@ -34,6 +36,8 @@ class Turn:
         self.pending = pending
         self.status = "success"  # of the answer: "max_tokens" or "budget" where it was cut
         self.system = ""  # the system prompt, once it is made
+        self.ended_by = ""  # why a hook ends the turn, once one does
+        self.refusals = 0  # how often hooks had the model go on after an answer
 
     @property
     def sink(self) -> Sink | None:
@@ -44,3 +48,17 @@ class Turn:
     def scopes(self) -> tuple[Budget, ...]:
         """The budgets that the caller has opened around its question."""
         return self.pending.scopes if self.pending is not None else ()
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether hooks may run next: the agent has some, or the journal of a replay has their outcome."""
+        if self.session.hooks is not None:
+            return True
+        if self.process.replay is None:
+            return False
+        entry = upcoming(self.process)
+        return entry is not None and entry.name.startswith("hook:")
+
+    def hook_event(self, own: str, of_subagent: str) -> str:
+        """The name of a moment: it differs between the agent of a session and a sub-agent."""
+        return of_subagent if self.session.subagent_type else own

@@ -12,9 +12,10 @@ nothing. Next: `lyra.sage.session.facts`, what is remembered of turns.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -22,8 +23,10 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra.agents.declaration.content import Content, content_of
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.declaration.hooks import AgentHooks
+from lyra.agents.headless.headless import Headless, HeadlessOptions, end_reason
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.stored import read_agent
 from lyra.agents.turn.unfinished import repaired
 from lyra.config import Config
@@ -32,10 +35,16 @@ from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
+from lyra.sage.agent.edit_preview import edit_preview
+from lyra.sage.agent.equipment import Equipment
+from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
+from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
+from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
+from lyra.sage.session.usage_log import UsageLog
 from lyra.store import open_store
 
 __all__ = ["AGENT", "LiveSession", "SessionStart", "Undone", "read_session"]
@@ -57,10 +66,11 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undone(NamedTuple):
-    """The turns that were taken back, and the files that were restored."""
+    """The turns that were taken back, the files that were restored, and sentences about those that could not be."""
 
     turns: list[int]
     files: list[str]
+    problems: list[str]
 
 
 def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:
@@ -87,6 +97,8 @@ class LiveSession:
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.folder = os.path.realpath(options.folder)
+        self.hooks = _hooks_of(options, self.config, self.folder)
+        self.options = msgspec.structs.replace(options, hooks=self.hooks)
         root = Path(self.start.root) if self.start.root else sessions_folder()
         self.index = SessionIndex(root)
         self.root = root
@@ -96,7 +108,9 @@ class LiveSession:
         self._partial: PartialTurn | None = None
         self._record: SessionRecord | None = None
         self._headless: Headless | None = None
+        self.equipment: Equipment | None = None
         self._clock = SystemClock()
+        self._spending: SessionSpending | None = None
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -110,11 +124,13 @@ class LiveSession:
             await self._open()
             if earlier is not None and self.start.fork:
                 await self._copy_conversation(earlier)
+            if self.headless.hooks is not None:
+                await self.headless.hooks.start("resume" if self.resumed else "new", model=self.model)
         except BaseException:
             await self._close()
             if not self.resumed and not self.facts.turns:
                 self.index.remove(self.id)
-            self.index.close()
+            self._close_files()
             raise
         return self
 
@@ -122,11 +138,37 @@ class LiveSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._headless is not None and self._headless.hooks is not None:
+                await self._headless.hooks.end(end_reason(error))
             await self._close()
         finally:
             if not self.facts.turns:  # nothing was said: an empty session would only be in the way
                 self.index.remove(self.id)
-            self.index.close()
+            self._close_files()
+
+    async def switch(self, session: str, *, fork: bool = False, before_turn: int | None = None) -> None:
+        """Close this session and open another one in its place, or a copy of one. Where that fails, this one again."""
+        self._require_idle()
+        self.index.get(session)  # raises where there is none
+        here = SessionStart(resume=self.id, root=str(self.root)) if self.facts.turns else self.start
+        there = SessionStart(resume=session, fork=fork, before_turn=before_turn, root=str(self.root))
+        await self.__aexit__(None, None, None)
+        try:
+            await self._start_as(there)
+        except LyraError:
+            await self._start_as(here)
+            raise
+
+    async def _start_as(self, start: SessionStart) -> None:
+        self.start, self.doubts, self.resumed = start, [], False
+        self._record = self._spending = None
+        self.index = SessionIndex(self.root)
+        await self.__aenter__()
+
+    def _close_files(self) -> None:
+        self.index.close()
+        if self._spending is not None:
+            self._spending.log.close()
 
     def _earlier(self) -> SessionRecord | None:
         wanted = self.start.resume
@@ -157,11 +199,16 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
-        options = msgspec.structs.replace(self.options, session=AGENT, store=str(self.place / STORE_FILE))
+        self.equipment = Equipment(self.options, self.config, self.folder, self.place)
+        # The budget is one of this run: the process, which outlives it, is spawned without one.
+        options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
+        if self.hooks is not None:
+            _name_session(self.hooks, self.id)
         headless = Headless(options, self.config, states=(self.facts,))
         await headless.__aenter__()
         self._headless = headless
+        self.spending.listen(headless.kernel)
         if headless.unfinished is not None:
             await self._repair()
         self._save(model=str(headless.agent.model), state="idle")
@@ -170,12 +217,15 @@ class LiveSession:
         if self._headless is not None:
             headless, self._headless = self._headless, None
             await headless.__aexit__(None, None, None)
+        if self.equipment is not None:
+            equipment, self.equipment = self.equipment, None
+            equipment.close()
 
     async def _reopen(self, **changes: Any) -> None:
         """Open the same session with other options."""
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="interrupt it first")
-        before = self.options
+        before, hooks = self.options, self.headless.hooks
         await self._close()
         self.options = msgspec.structs.replace(before, **changes)
         try:
@@ -184,6 +234,9 @@ class LiveSession:
             self.options = before
             await self._open()
             raise
+        finally:
+            if hooks is not None and self._headless is not None and self._headless.hooks is not None:
+                self._headless.hooks.take_over(hooks)
 
     async def _repair(self) -> None:
         """Keep what the last run had done of its turn, and tell what is in doubt."""
@@ -213,6 +266,11 @@ class LiveSession:
     def headless(self) -> Headless:
         assert self._headless is not None, "the session is not open"
         return self._headless
+
+    @property
+    def snapshots(self) -> Snapshots:
+        assert self.equipment is not None, "the session is not open"
+        return self.equipment.snapshots
 
     @property
     def kernel(self) -> Kernel:
@@ -257,25 +315,58 @@ class LiveSession:
     def is_busy(self) -> bool:
         return self._partial is not None
 
+    @property
+    def spending(self) -> SessionSpending:
+        """What the session's calls cost, and what they may cost."""
+        if self._spending is None:
+            log = UsageLog(self.root)
+            self._spending = SessionSpending(
+                log, self.config, self._clock, session=self.id, run_budget=self.options.budget
+            )
+        return self._spending
+
     # ------------------------------------------------------------------ turns
 
     async def opening(self) -> dict[str, Any]:
         """The `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}
 
-    async def send(self, content: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`."""
+    async def send(
+        self, content: Content, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
+
+        `beside` is text from outside to work on. For this message alone `only` are the rules of all calls that are
+        allowed, and `model` is asked instead of the session's."""
+        usual = self.model
+        if model and model != usual:
+            await self.set_model(model)
+        try:
+            async with contextlib.aclosing(self._send(content, beside, only)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            if model and model != usual:
+                await self.set_model(usual)
+
+    async def _send(
+        self, content: Content, beside: str, only: Sequence[str] | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="wait for its result, or interrupt it")
+        budget = self.spending.turn_budget()
         start = len(self.process.messages)
         prompt = _text_of(content)
-        number = self.facts.last_number + 1
+        number = self.spending.turn = self.facts.last_number + 1
         partial = self._partial = PartialTurn(number, start, self.process.metrics.copy())
+        await asyncio.to_thread(self.snapshots.begin_turn, number)
         self._fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": self.model})
         self._save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
         try:
-            async with contextlib.aclosing(self.headless.lines(content, beside=beside)) as lines:
+            async with contextlib.aclosing(
+                self.headless.lines(content, beside=beside, budget=budget, only=only)
+            ) as lines:
                 async for line in lines:
                     partial.see(line)
                     if line["type"] == "result":
@@ -301,11 +392,15 @@ class LiveSession:
         if not text and status != "success":
             text = partial.text if status == "interrupted" else summary_of_guard(status, partial)
         spent = partial.spent(self.process.metrics)
+        await asyncio.to_thread(self.snapshots.end_turn)
+        files = [change.name for change in self.changes(partial.number)]
         self._fact(
             "session.turn_ended",
-            {"number": partial.number, "status": status, "answer": preview(text), **spent},
+            {"number": partial.number, "status": status, "answer": preview(text), "files": files, **spent},
         )
         self.index.add_text(self.id, partial.number, text)
+        if status == "success" and self.mode == "plan":
+            self.keep(plan=text)
         state = "idle" if status == "success" else "interrupted" if status == "interrupted" else "failed"
         self._save(state=state, cost_usd=self.process.metrics.cost_usd)
         counted = partial.usage(self.process.metrics)
@@ -338,12 +433,23 @@ class LiveSession:
         await self.kernel.resolve_interrupt(interrupt_id, answer)
 
     def _shown(self, line: dict[str, Any]) -> dict[str, Any]:
-        return line
+        """The line with the diff of the edit that a question is about."""
+        if line["type"] != "interrupt" or "tool" not in line:
+            return line
+        diff = edit_preview(line["tool"], line["arguments"], self.folder)
+        return {**line, "diff": diff} if diff else line
 
     # ------------------------------------------------------------------ moving in the conversation
 
+    def changes(self, turn: int | None = None) -> list[FileChange]:
+        """The files that the agent has changed in a turn; without one, since the session began."""
+        return self.snapshots.turn_changes(turn)
+
     async def undo(self, turn: int | None = None, *, force: bool = False) -> Undone:
-        """Restore files and conversation to before a turn (the last one where none is named)."""
+        """Restore files and conversation to before a turn (the last one where none is named).
+
+        Conflict where another hand has changed one of the files since, with the `diff`; `force` overwrites it.
+        """
         self._require_idle()
         standing = self.facts.standing
         if not standing:
@@ -351,13 +457,37 @@ class LiveSession:
         number = standing[-1].number if turn is None else self.facts.turn(turn).number
         undone = [done.number for done in standing if done.number >= number]
         before = self.facts.messages_before(number, list(self.process.messages))
+        restored = await asyncio.to_thread(self.snapshots.restore, number, force=force)
         await self._move("undo", before, undone)
-        return Undone(undone, [])
+        return Undone(undone, list(restored.paths), list(restored.problems))
+
+    async def checkpoint(self, name: str) -> Checkpoint:
+        """Name the present state of files and conversation."""
+        self._require_idle()
+        marked = await asyncio.to_thread(self.snapshots.checkpoint, name)
+        self.keep(checkpoints={**self.facts.settings.get("checkpoints", {}), name: self.facts.last_number})
+        return marked
+
+    async def restore(self, name: str, *, force: bool = False) -> Undone:
+        """Go back to a checkpoint: the files as they were, and the conversation up to there."""
+        self._require_idle()
+        restored = await asyncio.to_thread(self.snapshots.restore_checkpoint, name, force=force)
+        last = int(self.facts.settings.get("checkpoints", {}).get(name, self.facts.last_number))
+        undone = [turn.number for turn in self.facts.standing if turn.number > last]
+        if undone:
+            before = self.facts.messages_before(undone[0], list(self.process.messages))
+            await self._move("restore", before, undone)
+        return Undone(undone, list(restored.paths), list(restored.problems))
 
     async def clear(self) -> None:
         """Begin a new conversation in the same session; the turns so far can still be undone."""
         self._require_idle()
+        hooks = self.headless.hooks
+        if hooks is not None:
+            await hooks.end("clear")
         await self._move("clear", [], [])
+        if hooks is not None:
+            await hooks.start("clear", model=self.model)
 
     async def _move(self, reason: str, messages: list[Message], undone: list[int]) -> None:
         """Go on with another conversation; what it does not have of the old one is kept in the facts."""
@@ -390,9 +520,15 @@ class LiveSession:
 
     @property
     def agent_session(self) -> Any:
-        from lyra.agents.session.shared import runtime_of
-
         return runtime_of(self.kernel).session_to_read(self.process.pid)
+
+    def usage(self) -> dict[str, Any]:
+        """Tokens and dollars of the session, its last turn, its agents and models."""
+        return usage_figures(self.spending, self.id)
+
+    def context(self) -> dict[str, Any]:
+        """Tokens of the next request by part, and the size of the model's window."""
+        return context_figures(self.headless.agent, self.agent_session, self.kernel)
 
     def _require_idle(self) -> None:
         if self._partial is not None:
@@ -415,6 +551,10 @@ class LiveSession:
 
     # ------------------------------------------------------------------ writing down
 
+    def keep(self, **settings: Any) -> None:
+        """Remember settings of the session in its facts: `facts.settings` has them, also after it is opened again."""
+        self._fact("session.set", settings)
+
     def _fact(self, kind: str, data: dict[str, Any]) -> None:
         self.kernel.fact(self.facts, AGENT, kind, data)
 
@@ -426,6 +566,30 @@ class LiveSession:
             self.index.add_text(record.id, self.facts.last_number, prompt)
         self._record = msgspec.structs.replace(record, updated_at=now, **changes)
         self.index.upsert(self._record)
+
+
+def _hooks_of(options: HeadlessOptions, config: Config, folder: str) -> AgentHooks | None:
+    """The hooks that the program brings, with those of the settings files; None where there are none."""
+    hooks = options.hooks
+    if not config.hooks:
+        return hooks
+    from lyra.sage.extensions.hooks import Hooks  # most sessions have none
+
+    if hooks is None:
+        return Hooks.from_config(config, folder)
+    if not isinstance(hooks, Hooks):
+        message = f"the settings files have hooks, which {type(hooks).__name__} cannot run"
+        raise ConfigError(message, hint="give a Hooks", key="hooks")
+    hooks.put_config(config)
+    return hooks
+
+
+def _name_session(hooks: AgentHooks, session_id: str) -> None:
+    """Have hooks told the session's id: its process has the same name in every session."""
+    from lyra.sage.extensions.hooks import Hooks
+
+    if isinstance(hooks, Hooks):
+        hooks.session_id = session_id
 
 
 def _text_of(content: Content) -> str:

@@ -73,8 +73,8 @@ class MarkdownFile:
             self.report.add((key,), f"{key} has no visible character")
         return line
 
-    def flag(self, key: str) -> bool:
-        return self.report.flag(self.keys[key], (key,), key) if key in self.keys else False
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        return self.report.flag(self.keys[key], (key,), key) if key in self.keys else default
 
     def whole(self, key: str, *, least: int, most: int) -> int | None:
         """The value of a key as a whole number; None where the file does not have the key."""

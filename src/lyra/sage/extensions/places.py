@@ -38,6 +38,10 @@ class ExtensionPlace(NamedTuple):
     files: frozenset[str] | None = None
     tools: tuple[str, ...] | None = None
 
+    def takes(self, path: str, data: bytes) -> bool:
+        """Whether a file with this content counts."""
+        return (self.files is None or path in self.files) and (self.accept is None or self.accept(path, data))
+
     @property
     def follows_links(self) -> bool:
         """Whether a link counts: a repository or a plugin could bring one to any file of the user."""

@@ -140,6 +140,21 @@ class Permissions:
         self._keep = keep
 
     @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of settings and flags, and those that were added since."""
+        return self._rules
+
+    def add(self, rule: Rule, *, as_answer: bool = False) -> None:
+        """Decide by one more rule from now on; `as_answer`: as by an answer of `always` or `never`."""
+        if as_answer:
+            self._answers = [kept for kept in self._answers if kept.text != rule.text]
+            self._answers.append(rule)
+        else:
+            self._rules = (*self._rules, rule)
+        self._rules_by_tool.clear()
+        self._narrowed.clear()
+
+    @property
     def answers(self) -> tuple[Rule, ...]:
         """The rules that answers of `always` and `never` became."""
         return tuple(self._answers)
@@ -166,7 +181,7 @@ class Permissions:
             return _decided_by(denied, subject, "deny")
         if self._only is not None and subject.act != "talk" and not any(rule.matches(subject) for rule in self._only):
             allowed = ", ".join(rule.text for rule in self._only) or "no tool"
-            return PermissionDecision("deny", None, f"only {allowed} may be used for this message", "limit")
+            return PermissionDecision("deny", None, f"only {allowed} may be used here", "limit")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
         part = self._protected_part(subject) if subject.act == "write" else None

@@ -61,6 +61,7 @@ TOOLS: Final[dict[str, ToolFacts]] = {
         ToolFacts("Recall", "none", "", "talk"),
         ToolFacts("ToolSearch", "none", "", "talk"),
         ToolFacts("Task", "none", "", "talk"),  # what its sub-agent does is decided call by call
+        ToolFacts("Skill", "none", "", "talk"),
         ToolFacts("BashOutput", "none", "", "talk"),
         ToolFacts("KillShell", "none", "", "talk"),
     )

@@ -1,0 +1,17 @@
+"""Hooks: programs and functions of the user that run at moments of a session, and may deny, ask, change or add.
+
+    hooks = Hooks.from_config(config, folder)
+    Headless(HeadlessOptions(…, hooks=hooks))
+
+Start with `hooks` (all of a session, and what they come to), then `hook` (one of them, and `hook_from` a mapping).
+`matcher` says which calls a hook is for, `hook_command` runs a program in the sandbox, `answer` reads what it printed,
+`status_line` draws the terminal's status with one. When hooks run is not said here: `lyra.core.hook_events` is the
+table, `lyra.agents.turn.hook_points` and `lyra.agents.headless.session_hooks` are the moments.
+"""
+
+from lyra.agents.declaration.hooks import HookOutcome
+from lyra.sage.extensions.hooks.hook import Hook, hook_from
+from lyra.sage.extensions.hooks.hooks import Hooks
+from lyra.sage.extensions.hooks.status_line import StatusLine
+
+__all__ = ["Hook", "HookOutcome", "Hooks", "StatusLine", "hook_from"]

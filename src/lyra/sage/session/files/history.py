@@ -1,0 +1,166 @@
+"""The ChangeHistory: all changes of files in the order of the journal, by turns and checkpoints.
+
+A position is the number of changes before it. `since(position)` gives the changes of each path from there on. Owns no
+files and reads none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from lyra.sage.session.files.journal import Changed, Dropped, JournalLine, Marked, TurnBegun
+from lyra.sage.session.files.state import FileState, read_name
+
+__all__ = ["ChangeHistory", "PathHistory", "StatePair"]
+
+StatePair = tuple[FileState, FileState]
+
+
+class PathHistory:
+    """The changes of one path that count: a restore takes those back that it has gone behind, also those of others."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self, changes: Iterable[Changed]) -> None:
+        before_each: list[tuple[FileState, list[Changed]]] = []  # the state before each change, and what counted then
+        self.changes: list[Changed] = []
+        for change in changes:
+            earlier = None
+            if change.by == "restore":
+                earlier = next((count for state, count in reversed(before_each) if state == change.after), None)
+            before_each.append((change.before, self.changes))
+            self.changes = [*self.changes, change] if earlier is None else earlier
+
+    @property
+    def _own_start(self) -> int:
+        """The index of the first change that is not by another hand."""
+        return next((index for index, change in enumerate(self.changes) if change.by != "other"), len(self.changes))
+
+    def state_before(self, *, with_others: bool) -> FileState | None:
+        """The state before the first change; without others, before the first one that is not by another hand. None
+        where no hand but others' has changed the path."""
+        start = self._own_start
+        if start == len(self.changes):
+            return None
+        return self.changes[0 if with_others else start].before
+
+    def foreign_changes(self, *, with_others: bool) -> list[StatePair]:
+        """What other hands have changed, each time from one state to another; without others, only since the first
+        change that was not theirs."""
+        pairs: list[StatePair] = []
+        was_other = False
+        for change in self.changes[0 if with_others else self._own_start :]:
+            if change.by == "other":
+                pairs.append((pairs.pop()[0] if was_other else change.before, change.after))
+            was_other = change.by == "other"
+        return [(before, after) for before, after in pairs if before != after]
+
+    def agents_change(self) -> list[StatePair]:
+        """The state before the agent's first change and after its last one, if they differ."""
+        own = [change for change in self.changes if change.by != "other"]
+        return [(own[0].before, own[-1].after)] if own and own[0].before != own[-1].after else []
+
+
+class _TurnStart(NamedTuple):
+    turn: int
+    position: int
+
+
+class ChangeHistory:
+    """`turn`: the number of the last turn that has begun. `first_turn_kept`: 0 while all are kept."""
+
+    __slots__ = (
+        "_changes",
+        "_ends",
+        "_marks",
+        "_turns",
+        "_undo_count",
+        "first_position_kept",
+        "first_turn_kept",
+        "turn",
+    )
+
+    def __init__(self) -> None:
+        self._changes: list[Changed] = []
+        self._turns: list[_TurnStart] = []
+        self._ends: dict[int, int] = {}  # how many turns had begun at a restore, and its position: the last turn ends
+        self._marks: dict[str, tuple[Marked, int]] = {}
+        self._undo_count = 0
+        self.turn = 0
+        self.first_position_kept = 0
+        self.first_turn_kept = 0
+
+    @property
+    def position(self) -> int:
+        return len(self._changes)
+
+    @property
+    def turns_begun(self) -> int:
+        return len(self._turns)
+
+    def take(self, line: JournalLine) -> None:
+        """Add a line of the journal."""
+        if isinstance(line, Changed):
+            self._changes.append(line)
+        elif isinstance(line, TurnBegun):
+            self.turn = line.turn
+            self._turns.append(_TurnStart(line.turn, self.position))
+        elif isinstance(line, Marked):
+            self._marks.pop(line.name, None)
+            self._marks[line.name] = (line, self.position)
+            if line.automatic:
+                self._undo_count += 1
+                self._ends.setdefault(self.turns_begun, self.position)
+        elif isinstance(line, Dropped):
+            start = self._turns[min(line.turns_begun, len(self._turns)) - 1] if self._turns else None
+            if start is not None:
+                self.first_turn_kept, self.first_position_kept = start
+
+    # ------------------------------------------------------------ positions
+    def start_of(self, turn: int) -> int | None:
+        """The position at which a turn began. Where it is not known, that of the first later turn; None where no such
+        turn has begun."""
+        for start in reversed(self._turns):
+            if start.turn == turn:
+                return start.position
+        position = None
+        for start in reversed(self._turns):
+            if start.turn < turn:
+                break
+            position = start.position
+        return position
+
+    def in_turn(self, turn: int) -> dict[str, PathHistory]:
+        """The changes of one turn: from its start to that of the next, or to a restore."""
+        index = next((i for i in range(len(self._turns) - 1, -1, -1) if self._turns[i].turn == turn), None)
+        if index is None:
+            return {}
+        later = self._turns[index + 1].position if index + 1 < len(self._turns) else self.position
+        return self._histories(self._turns[index].position, self._ends.get(index + 1, later))
+
+    def since(self, position: int) -> dict[str, PathHistory]:
+        return self._histories(position, self.position)
+
+    def _histories(self, start: int, end: int) -> dict[str, PathHistory]:
+        by_path: dict[str, list[Changed]] = {}
+        for change in self._changes[start:end]:
+            by_path.setdefault(read_name(change.path), []).append(change)
+        return {path: PathHistory(changes) for path, changes in by_path.items()}
+
+    # ------------------------------------------------------------ checkpoints
+    def marks(self) -> Iterator[tuple[Marked, int]]:
+        """The checkpoints whose contents are kept, with their positions."""
+        for mark, position in self._marks.values():
+            if position >= self.first_position_kept:
+                yield mark, position
+
+    def new_undo_name(self) -> str:
+        return f"undo-{self._undo_count + 1}"
+
+    # ------------------------------------------------------------ contents
+    def digests_since_turn_line(self, turns_begun: int) -> set[str]:
+        """The contents that changes from this `turn` line on need."""
+        start = self._turns[turns_begun - 1].position
+        states = (state for change in self._changes[start:] for state in (change.before, change.after))
+        return {state.digest for state in states if state.digest is not None}

@@ -1,0 +1,302 @@
+"""ObservedFiles: the last state of every file of the workspace that was looked at, with its content kept.
+
+Owns the map of known files and finds what has changed since: `look` at one path, `scan` all. Contents are kept when a
+file is seen, so what a later command overwrites is known. A file whose status is the same as last time is not read
+again, unless it had been written just before it was read. Differences become lines of the journal; who made them, the
+caller says. Never writes into the workspace.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lyra.core.clock import SystemClock
+from lyra.errors import ConfigError
+from lyra.sage.session.files.journal import Changed, JournalLine, Seen
+from lyra.sage.session.files.listing import WorkspaceListing, is_gits, list_workspace
+from lyra.sage.session.files.state import (
+    ABSENT,
+    FileState,
+    StatSignature,
+    look_at,
+    opened_parent,
+    read_name,
+    signature_of,
+    state_without_content,
+    written_name,
+)
+from lyra.sandbox.paths import Beneath
+
+if TYPE_CHECKING:
+    from lyra.sage.session.files.contents import KeptContents
+
+__all__ = ["ObservedFiles", "ScanBounds", "ScanReport"]
+
+_FRESH_S = 2.0  # a file that was written this shortly before it was read may change within one tick of its time
+_READ_TRIES: Final = 3
+_TOOL_FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that a tool names: the tools write no larger ones
+
+
+class ScanBounds(NamedTuple):
+    files_max: int = 20_000  # a scan takes about 0.1 s
+    file_bytes_max: int = 4 * 1024 * 1024  # larger files are noticed, and their bytes not kept
+    bytes_max: int = 256 * 1024 * 1024  # of all files that scans keep
+
+
+class ScanReport(NamedTuple):
+    """`is_bounded`: there are more files than are looked at. `unkept`: files whose content is not kept."""
+
+    files: int
+    unkept: int
+    is_bounded: bool
+
+
+class _Known(NamedTuple):
+    state: FileState
+    signature: StatSignature | None
+    is_listed: bool = False  # of a folder: every name in it is known
+
+
+_UNKNOWN: Final = _Known(ABSENT, None)
+
+
+class ObservedFiles:
+    """`folders` are the workspace; `without` are folders inside them that are Lyra's own."""
+
+    __slots__ = ("_known", "_scanned_bytes", "bounds", "contents", "report", "roots", "without")
+
+    def __init__(
+        self, folders: Sequence[str], contents: KeptContents, *, bounds: ScanBounds, without: Collection[str]
+    ) -> None:
+        reals = list(dict.fromkeys(os.path.realpath(folder) for folder in folders))
+        self.roots = tuple(real for real in reals if not any(_is_below(real, other) for other in reals))
+        if not self.roots:
+            raise ConfigError("snapshots need a workspace folder")
+        self.contents = contents
+        self.bounds = bounds
+        self.without = tuple(without)
+        self.report = ScanReport(0, 0, False)
+        self._known: dict[str, _Known] = {}
+        self._scanned_bytes = 0
+
+    # ------------------------------------------------------------ what is known
+    def state_of(self, path: str) -> FileState:
+        return self._known.get(path, _UNKNOWN).state
+
+    def digests(self) -> Iterator[str]:
+        """The contents that the known files have."""
+        for known in self._known.values():
+            if known.state.digest is not None:
+                yield known.state.digest
+
+    def recall_line(self, line: Seen | Changed) -> None:
+        """Take over what an earlier process has written."""
+        state = line.state if isinstance(line, Seen) else line.after
+        self._known[read_name(line.path)] = _Known(state, line.signature, line.is_listed)
+        for kept in (state,) if isinstance(line, Seen) else (line.before, state):
+            if kept.digest is not None:
+                self.contents.know(kept.digest, kept.size)
+
+    def root_of(self, path: str) -> str | None:
+        """The workspace folder that a path without links lies in; None outside of all, and for what is git's."""
+        for root in self.roots:
+            if _is_below(path, root) and not is_gits(path[len(root) :]):
+                return None if any(path == place or _is_below(path, place) for place in self.without) else root
+        return None
+
+    # ------------------------------------------------------------ looking
+    def look(self, path: str, by: str) -> list[JournalLine]:
+        """Look at a path of the workspace and the folders above it. Where that is not allowed, nothing is news."""
+        root = self.root_of(path)
+        if root is None:
+            return []
+        lines: list[JournalLine] = []
+        places = _places(root, path)
+        complete = {folder for folder in (root, *places) if self._is_listed(folder)}
+        with _opened(root) as beneath:
+            if beneath is None:
+                return []
+            for place in places:
+                try:
+                    status = look_at(beneath, place)
+                except OSError:
+                    break
+                state, signature = self._read(beneath, place, status, bytes_max=_TOOL_FILE_BYTES_MAX)
+                is_new = self.state_of(place).kind != "folder" and (place in self._known or _folder(place) in complete)
+                is_listed = state.kind == "folder" and (is_new or self._is_listed(place))
+                plain = None if status is None else state_without_content(status)
+                lines += self._observe(place, _Known(state, signature, is_listed), by, complete, plain)
+        return lines
+
+    def _is_listed(self, path: str) -> bool:
+        return self._known.get(path, _UNKNOWN).is_listed
+
+    def scan(self, by: str) -> list[JournalLine]:
+        """Look at every file of the workspace, within the bounds."""
+        with ExitStack() as stack:
+            opened = [stack.enter_context(_opened(root)) for root in self.roots]
+            roots = [beneath for beneath in opened if beneath is not None]
+            listing = list_workspace(roots, files_max=self.bounds.files_max, without=self.without)
+            lines = self._compare(roots, listing, by)
+        unkept = sum(known.state.kind == "file" and not known.state.is_kept for known in self._known.values())
+        self.report = ScanReport(len(listing.entries), unkept, listing.is_bounded)
+        return lines
+
+    def remove_leftovers(self) -> None:
+        """Remove the files that a restore was about to put in place when its process was killed."""
+        for root in self.roots:
+            with _opened(root) as beneath:
+                if beneath is None:
+                    continue
+                listing = list_workspace([beneath], files_max=self.bounds.files_max, without=self.without)
+                for path in listing.leftovers:
+                    with suppress(OSError), opened_parent(beneath, path) as (parent, name):
+                        os.unlink(name, dir_fd=parent)
+
+    # ------------------------------------------------------------ comparing
+    def _compare(self, roots: list[Beneath], listing: WorkspaceListing, by: str) -> list[JournalLine]:
+        lines: list[JournalLine] = []
+        complete = {path for path, known in self._known.items() if known.is_listed}
+        self._scanned_bytes = sum(known.state.size for known in self._known.values() if known.state.digest)
+        known_before = list(self._known)
+        for root in roots:
+            prefix = root.root.rstrip("/") + "/"
+            for path, status in listing.entries.items():
+                if path == root.root or path.startswith(prefix):
+                    lines += self._compare_one(root, path, status, listing, by, complete)
+            for path in known_before:
+                if path.startswith(prefix) and path not in listing.entries:
+                    lines += self._look_again(root, path, listing, by, complete)
+        return lines
+
+    def _compare_one(
+        self, root: Beneath, path: str, status: os.stat_result, listing: WorkspaceListing, by: str, complete: set[str]
+    ) -> list[JournalLine]:
+        known = self._known.get(path)
+        is_listed = path in listing.listed
+        signature = signature_of(status)
+        if known is not None and known.signature == signature and known.is_listed == is_listed:
+            return []
+        if stat.S_ISDIR(status.st_mode):
+            signature = signature._replace(mtime_ns=0, ctime_ns=0, size=0)  # these change with every name in it
+            if known is not None and known.signature == signature and known.is_listed == is_listed:
+                return []
+            return self._observe(path, _Known(state_without_content(status), signature, is_listed), by, complete)
+        state, read_signature = self._read(root, path, status, bytes_max=self._room(known))
+        return self._observe(path, _Known(state, read_signature), by, complete, state_without_content(status))
+
+    def _room(self, known: _Known | None) -> int:
+        """How many bytes a file may have to be kept by a scan. A file whose content was kept is kept again."""
+        before = 0 if known is None or known.state.digest is None else known.state.size
+        return max(min(self.bounds.file_bytes_max, self.bounds.bytes_max - self._scanned_bytes), before)
+
+    def _look_again(
+        self, root: Beneath, path: str, listing: WorkspaceListing, by: str, complete: set[str]
+    ) -> list[JournalLine]:
+        """Look at a known path that was not listed: it is gone, or the folder it lies in is not listed this time."""
+        known = self._known[path]
+        try:
+            status = None if _folder(path) in listing.listed else look_at(root, path)
+        except OSError:  # not allowed: it is taken to be as it was
+            return []
+        if status is None:
+            return [] if known.state == ABSENT else self._observe(path, _UNKNOWN, by, complete)
+        if known.signature == signature_of(status):
+            return []
+        state, signature = self._read(root, path, status, bytes_max=self._room(known))
+        return self._observe(path, _Known(state, signature), by, complete, state_without_content(status))
+
+    def _observe(
+        self, path: str, seen: _Known, by: str, complete: set[str], plain: FileState | None = None
+    ) -> list[JournalLine]:
+        """Remember a state; the line to journal if it is news. `complete`: folders of which every name was known;
+        `plain`: the state as it is known of a file whose content is not kept, which it may have been until now."""
+        known = self._known.get(path)
+        if known is None and _folder(path) in complete:
+            known = _UNKNOWN
+        before = None if known is None else known.state
+        if before is not None and before.kind != "folder" and seen.state.kind == "folder":
+            complete.add(path)  # it is new: all that is in it came after
+        name = written_name(path)
+        self._known[path] = seen
+        if before is None or (seen.state.is_kept and before == plain):
+            return [Seen(name, seen.state, seen.signature, seen.is_listed)]
+        if before != seen.state:
+            return [Changed(name, by, before, seen.state, seen.signature, seen.is_listed)]
+        if known is not None and known.is_listed != seen.is_listed:
+            return [Seen(name, seen.state, seen.signature, seen.is_listed)]
+        return []
+
+    # ------------------------------------------------------------ reading
+    def _read(
+        self, root: Beneath, path: str, status: os.stat_result | None, *, bytes_max: int
+    ) -> tuple[FileState, StatSignature | None]:
+        """The state of a path with its content kept, if it is small enough; the signature is None where the file may
+        change without changing it."""
+        if status is None:
+            return ABSENT, None
+        state = state_without_content(status)
+        signature = signature_of(status)
+        if state.kind == "folder":
+            return state, signature._replace(mtime_ns=0, ctime_ns=0, size=0)
+        if state.kind not in ("file", "link"):
+            return state, signature
+        try:
+            with opened_parent(root, path) as (parent, name):
+                if state.kind == "link":
+                    return FileState("link", 0, written_name(os.readlink(name, dir_fd=parent))), signature
+                if status.st_size > bytes_max:
+                    return state, signature
+                return self._keep(parent, name)
+        except FileNotFoundError:
+            return ABSENT, None
+        except OSError:  # not readable for this user, or replaced by something else meanwhile
+            return state, None
+
+    def _keep(self, parent: int, name: str) -> tuple[FileState, StatSignature | None]:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            for _ in range(_READ_TRIES):
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    return state_without_content(status), None
+                os.lseek(fd, 0, os.SEEK_SET)
+                digest, size = self.contents.keep(fd)
+                signature = signature_of(os.fstat(fd))
+                if signature == signature_of(status):
+                    break
+        finally:
+            os.close(fd)
+        self._scanned_bytes += size
+        is_fresh = status.st_ctime_ns > (SystemClock.now() - _FRESH_S) * 1e9
+        return FileState("file", stat.S_IMODE(status.st_mode), digest, size), None if is_fresh else signature
+
+
+def _places(root: str, path: str) -> list[str]:
+    """The folders between a workspace folder and a path, and the path."""
+    start = root.rstrip("/")
+    parts = path[len(start) + 1 :].split("/")
+    return ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
+
+
+_folder: Final = os.path.dirname
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path != folder and path.startswith(folder.rstrip("/") + "/")
+
+
+@contextmanager
+def _opened(root: str) -> Iterator[Beneath | None]:
+    """A workspace folder; None where it is missing."""
+    try:
+        beneath = Beneath(root)
+    except ConfigError:
+        yield None
+        return
+    with beneath:
+        yield beneath

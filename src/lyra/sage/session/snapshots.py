@@ -1,0 +1,363 @@
+"""Snapshots: what files were before each turn, kept outside the user's git, so that a turn can be undone.
+
+A session calls `begin_turn`, then `before(path)` and `after` around a tool that changes one file, or `before_command`
+and `after` around a command that may change any. A difference that is seen while one of them runs is the agent's; a
+difference that is seen at another time was made by another hand, such as the user's editor. The journal keeps both, so
+`restore` knows what to bring back and what it would overwrite: it refuses with Conflict and a diff, unless forced. What
+`restore` itself does is journaled, too, and is taken back by the checkpoint that it returns.
+
+Calls block for disk work and may come from any thread. Only files in the workspace folders are touched, never those of
+git. Folders whose content tools make again, and very large files, are not kept (`notes` says so).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from lyra.core.checking.check import did_you_mean
+from lyra.core.clock import Clock, SystemClock
+from lyra.core.secrets.redact import redact
+from lyra.core.secrets.visible import visible
+from lyra.errors import ConfigError, Conflict, StoreError
+from lyra.sage.session.files.change import FileChange
+from lyra.sage.session.files.contents import KeptContents
+from lyra.sage.session.files.history import ChangeHistory, PathHistory, StatePair
+from lyra.sage.session.files.journal import (
+    Begun,
+    Changed,
+    Dropped,
+    JournalLine,
+    Marked,
+    Seen,
+    Settled,
+    SnapshotJournal,
+    TurnBegun,
+)
+from lyra.sage.session.files.observed import ObservedFiles, ScanBounds, ScanReport
+from lyra.sage.session.files.restoring import PlannedPath, restore_paths
+from lyra.sage.session.files.state import read_name, written_name
+
+__all__ = ["Checkpoint", "FileChange", "Restored", "ScanBounds", "ScanReport", "Snapshots"]
+
+FILES_FOLDER: Final = "files"
+KEPT_BYTES_MAX: Final = 1024**3  # of all contents of a session; then the oldest turns are dropped
+_NAME_LENGTH_MAX: Final = 100
+_AUTOMATIC: Final = re.compile(r"undo-[0-9]+\Z")
+_DIFF_LENGTH_MAX: Final = 200_000
+
+
+class Checkpoint(NamedTuple):
+    """`automatic`: made by a restore, so that it can be taken back."""
+
+    name: str
+    turn: int
+    time: float
+    automatic: bool
+
+
+class Restored(NamedTuple):
+    """`paths`: what was changed; `redo`: the checkpoint that takes this restore back; `problems`: a sentence for each
+    path that stays as it is, though it should have been restored."""
+
+    paths: tuple[str, ...]
+    redo: str
+    problems: tuple[str, ...]
+
+
+class Snapshots:
+    """The snapshots of one session, in `folder_of_session/files`."""
+
+    def __init__(
+        self,
+        folder_of_session: str | os.PathLike[str],
+        workspace_folders: Sequence[str],
+        *,
+        bounds: ScanBounds | None = None,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
+        clock: Clock | None = None,
+    ) -> None:
+        session = Path(os.path.abspath(folder_of_session))
+        self.folder = session / FILES_FOLDER
+        self._clock = clock or SystemClock()
+        self._kept_bytes_max = kept_bytes_max
+        self._lock = threading.RLock()
+        self._contents = KeptContents(self.folder / "objects")
+        without = {str(session), os.path.realpath(session)}
+        self._files = ObservedFiles(workspace_folders, self._contents, bounds=bounds or ScanBounds(), without=without)
+        self._journal = SnapshotJournal(self.folder)
+        self._history = ChangeHistory()
+        self._open: dict[int, Begun] = {}  # tool calls that may change files at this moment
+        self._last_token = 0
+        for line in self._journal.read():
+            self._take(line)
+        self._is_in_doubt = bool(self._open)  # the process that wrote the journal was killed meanwhile
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._journal.close()
+
+    # ------------------------------------------------------------ around tools
+    def begin_turn(self, turn: int) -> None:
+        """A turn begins; turns after an undo have the numbers of those that were undone."""
+        with self._lock:
+            self._settle_doubt()
+            self._append([TurnBegun(turn, self._clock.now())])
+            self._drop_oldest()
+
+    def before(self, path: str) -> int:
+        """A tool is about to change this file: its state is kept. Returns the token for `after`."""
+        with self._lock:
+            self._settle_doubt()
+            real = self._real(path)
+            self._append(self._files.look(real, self._by()))
+            return self._begin(real, "agent")
+
+    def before_command(self) -> int:
+        """A command is about to run that may change any file. Returns the token for `after`."""
+        with self._lock:
+            self._settle_doubt()
+            self._append(self._files.scan(self._by()))
+            return self._begin("", "agent")
+
+    def after(self, token: int) -> list[FileChange]:
+        """The tool or command has ended, in whatever way; what has changed meanwhile. A second call does nothing."""
+        with self._lock:
+            begun = self._open.get(token)
+            if begun is None:
+                return []
+            position = self._history.position
+            path = read_name(begun.path)
+            self._append(self._files.look(path, begun.by) if path else self._files.scan(begun.by))
+            self._append([Settled(token)])
+            return self._shown(self._history.since(position))
+
+    def end_turn(self, *, still_running: Collection[int] = ()) -> None:
+        """Close the calls that have no `after` yet, such as one that was cancelled, but not those that go on in the
+        background: their tokens are `still_running`."""
+        with self._lock:
+            for token in [token for token in self._open if token not in still_running]:
+                self.after(token)
+
+    def scan(self) -> ScanReport:
+        """Look at all files of the workspace now."""
+        with self._lock:
+            self._settle_doubt()
+            self._append(self._files.scan(self._by()))
+            return self._files.report
+
+    # ------------------------------------------------------------ what has changed
+    def turn_changes(self, turn: int | None = None) -> list[FileChange]:
+        """What the agent has changed in a turn; without a turn, since the session began."""
+        with self._lock:
+            with suppress(Conflict):  # another process writes: then what it has written so far
+                self._settle_doubt()
+            return self._shown(self._history.in_turn(turn) if turn is not None else self._history.since(0))
+
+    def notes(self) -> list[str]:
+        """Sentences about what cannot be undone because of the bounds."""
+        report, notes = self._files.report, []
+        if report.is_bounded:
+            limit = self._files.bounds.files_max
+            notes.append(
+                f"the workspace has more than {limit} files: changes by commands to the others cannot be undone"
+            )
+        if report.unkept:
+            notes.append(f"{report.unkept} files are too large, or may not be read: changes to them cannot be undone")
+        if self._history.first_turn_kept:
+            notes.append(f"undo goes back to turn {self._history.first_turn_kept}: older contents were dropped")
+        return notes
+
+    # ------------------------------------------------------------ restoring
+    def restore(self, turn: int, *, force: bool = False) -> Restored:
+        """Bring all files that the agent has changed since before a turn back to what they were then."""
+        with self._lock:
+            self._settle_doubt()
+            position = self._history.start_of(turn)
+            if position is None:
+                return Restored((), "", ())
+            self._check_kept(position, f"turn {turn}")
+            return self._restore(position, with_others=False, force=force)
+
+    def checkpoint(self, name: str) -> Checkpoint:
+        """Name the present state of the files; a name that exists moves here."""
+        if not name or len(name) > _NAME_LENGTH_MAX or not name.isprintable() or _AUTOMATIC.match(name):
+            raise ConfigError(
+                f"{visible(name[:_NAME_LENGTH_MAX])!r} cannot name a checkpoint",
+                hint=f"use 1 to {_NAME_LENGTH_MAX} characters that can be seen; undo-N is taken",
+                key="name",
+            )
+        with self._lock:
+            self._settle_doubt()
+            self._append(self._files.scan(self._by()))
+            return self._mark(name, automatic=False)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints that can be restored, the oldest first."""
+        with self._lock:
+            return [Checkpoint(mark.name, mark.turn, mark.time, mark.automatic) for mark, _ in self._history.marks()]
+
+    def restore_checkpoint(self, name: str, *, force: bool = False) -> Restored:
+        """Bring all files that the agent has changed since a checkpoint back to what they were then. Files that only
+        other hands have changed stay as they are."""
+        with self._lock:
+            self._settle_doubt()
+            positions = {mark.name: position for mark, position in self._history.marks()}
+            if name not in positions:
+                near = did_you_mean(name, positions)
+                raise StoreError(
+                    f"there is no checkpoint {visible(name[:_NAME_LENGTH_MAX])!r}",
+                    hint=f"did you mean {near!r}?" if near else None,
+                    reason="not_found",
+                )
+            return self._restore(positions[name], with_others=True, force=force)
+
+    def _restore(self, position: int, *, with_others: bool, force: bool) -> Restored:
+        for path in self._history.since(position):
+            self._append(self._files.look(path, self._by()))
+        plan = list(self._plan(position, with_others=with_others))
+        touched = [(planned, pairs) for planned, pairs in plan if pairs]
+        if touched and not force:
+            raise self._conflict(touched)
+        problems = {
+            planned.path: f"{visible(planned.path)}: its content was not kept, so it stays as it is"
+            for planned, _ in plan
+            if not planned.target.is_kept
+        }
+        paths = [planned for planned, _ in plan if planned.path not in problems]
+        if not paths:
+            return Restored((), "", tuple(problems.values()))
+        redo = self._mark(self._history.new_undo_name(), automatic=True)
+        token = self._begin("", "restore")
+        changed: dict[str, None] = {}
+
+        def restored(path: str) -> None:
+            changed[path] = None
+            self._append(self._files.look(path, "restore"))
+
+        problems |= restore_paths(paths, self._contents, restored)
+        self._append([Settled(token)])
+        return Restored(tuple(sorted(changed)), redo.name, tuple(problems.values()))
+
+    def _plan(self, position: int, *, with_others: bool) -> Iterator[tuple[PlannedPath, list[StatePair]]]:
+        """The paths that have to be restored, each with what other hands have changed in it."""
+        for path, history in self._history.since(position).items():
+            root = self._files.root_of(path)
+            target = history.state_before(with_others=with_others)
+            now = self._files.state_of(path)
+            if root is not None and target is not None and now != target:
+                yield PlannedPath(path, root, now, target), history.foreign_changes(with_others=with_others)
+
+    def _conflict(self, touched: list[tuple[PlannedPath, list[StatePair]]]) -> Conflict:
+        changes = [
+            FileChange(planned.path, before, after, self._contents, name=self._name(planned.path))
+            for planned, pairs in touched
+            for before, after in pairs
+        ]
+        names = [visible(self._name(planned.path)) for planned, _ in touched]
+        more = f" and {len(names) - 1} more were" if len(names) > 1 else " was"
+        diff = redact("".join(change.diff() for change in changes))
+        return Conflict(
+            f"{names[0]}{more} changed by another hand since",
+            hint="look at the diff; forcing it overwrites these changes and keeps a checkpoint of them",
+            diff=diff[:_DIFF_LENGTH_MAX],
+            paths=[planned.path for planned, _ in touched],
+        )
+
+    # ------------------------------------------------------------ the journal
+    def _append(self, lines: list[JournalLine]) -> None:
+        self._journal.append(lines)
+        for line in lines:
+            if not isinstance(line, Seen | Changed):  # those are known to `_files` already
+                self._take(line)
+            else:
+                self._history.take(line)
+
+    def _take(self, line: JournalLine) -> None:
+        self._history.take(line)
+        if isinstance(line, Seen | Changed):
+            self._files.recall_line(line)
+        elif isinstance(line, Begun):
+            self._open[line.token] = line
+            self._last_token = max(self._last_token, line.token)
+        elif isinstance(line, Settled):
+            self._open.pop(line.token, None)
+
+    def _begin(self, path: str, by: str) -> int:
+        token = self._last_token + 1
+        self._append([Begun(token, written_name(path), by)])
+        return token
+
+    def _mark(self, name: str, *, automatic: bool) -> Checkpoint:
+        mark = Marked(name, self._history.turn, self._clock.now(), automatic)
+        self._append([mark])
+        return Checkpoint(mark.name, mark.turn, mark.time, automatic)
+
+    def _by(self) -> str:
+        """The hand that a difference is put down to which is seen now."""
+        return "agent" if self._open else "other"
+
+    def _settle_doubt(self) -> None:
+        """After a kill in the middle of a tool call, what has changed since is put down to that call."""
+        if not self._is_in_doubt:
+            return
+        self._is_in_doubt = False
+        self._files.remove_leftovers()
+        begun = list(self._open.values())
+        by = "restore" if all(line.by == "restore" for line in begun) else "agent"
+        lines = [] if all(line.path for line in begun) else self._files.scan(by)
+        for line in begun:
+            if line.path:
+                lines += self._files.look(read_name(line.path), by)
+        self._append([*lines, *[Settled(line.token) for line in begun]])
+
+    # ------------------------------------------------------------ bounds
+    def _drop_oldest(self) -> None:
+        """Drop contents that only the oldest turns need, until the others fit."""
+        if self._contents.size_bytes <= self._kept_bytes_max:
+            return
+        sizes = self._contents.sizes()
+        known = set(self._files.digests())
+        for turns_begun in range(1, self._history.turns_begun + 1):
+            needed = known | self._history.digests_since_turn_line(turns_begun)
+            if sum(sizes.get(digest, 0) for digest in needed) <= self._kept_bytes_max or (
+                turns_begun == self._history.turns_begun
+            ):
+                self._append([Dropped(turns_begun)])
+                self._contents.keep_only(needed)
+                return
+
+    def _check_kept(self, position: int, what: str) -> None:
+        if position < self._history.first_position_kept:
+            raise StoreError(
+                f"the files before {what} are no longer kept",
+                hint=f"undo goes back to turn {self._history.first_turn_kept}",
+                reason="dropped",
+            )
+
+    # ------------------------------------------------------------ names
+    def _real(self, path: str) -> str:
+        return os.path.realpath(os.path.join(self._files.roots[0], path))
+
+    def _name(self, path: str) -> str:
+        prefix = self._files.roots[0].rstrip("/") + "/"
+        return path.removeprefix(prefix)
+
+    def _shown(self, histories: dict[str, PathHistory]) -> list[FileChange]:
+        changes = [
+            FileChange(path, before, after, self._contents, name=self._name(path))
+            for path, history in sorted(histories.items())
+            for before, after in history.agents_change()
+        ]
+        return [change for change in changes if change.is_of_a_file]
