@@ -60,6 +60,7 @@ __all__ = [
     "awaiting",
     "end_reason",
     "error_line",
+    "event_line",
     "result_line",
     "status_of",
 ]
@@ -302,7 +303,7 @@ class Headless:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
                     if isinstance(event, AnswerDone):
                         text = event.text
-                    line = _line(event, progress=self.options.attended)
+                    line = event_line(event, progress=self.options.attended)
                     if line is not None:
                         yield line
             value = await stream
@@ -460,7 +461,7 @@ async def _tier() -> str:
 # ---------------------------------------------------------------------- lines
 
 
-def _line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
+def event_line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
     if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
         return None
     if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
