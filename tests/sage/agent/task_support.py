@@ -52,7 +52,10 @@ class Model(SimProvider):
 
 
 def task(prompt: str, **more: Any) -> dict[str, Any]:
-    return {"name": "Task", "arguments": {"description": f"work on {prompt.split()[0]}", "prompt": prompt, **more}}
+    return {
+        "name": "Task",
+        "arguments": {"description": f"work on {prompt.split(maxsplit=1)[0]}", "prompt": prompt, **more},
+    }
 
 
 def calls(*made: dict[str, Any]) -> dict[str, Any]:
