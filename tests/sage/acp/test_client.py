@@ -228,11 +228,12 @@ async def test_unsaved_text_of_the_editor_is_what_is_edited(desk: Desk) -> None:
 @pytest.mark.slow
 async def test_a_server_that_the_editor_hands_over_has_tools(desk: Desk) -> None:
     """It is the user's own choice: it is started without a further question, and its calls are asked about."""
-    server = schema.McpServerStdio(name="tiny", command=sys.executable, args=[str(TINY)], env=[])
+    (desk.work / "tiny.py").write_text(TINY.read_text())  # the sandbox of a server sees the folder of the session
+    server = schema.McpServerStdio(name="tiny", command=sys.executable, args=[str(desk.work / "tiny.py")], env=[])
     async with desk.editor(call("mcp__tiny__add", a=20, b=22), {"text": "done"}) as (editor, agent):
         session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[server])).session_id
         await agent.prompt(session_id=session, prompt=text("add"))
-        assert editor.asked, editor.updates
+        assert editor.asked, [update.content for update in editor.of("tool_call_update")]
         assert editor.asked[0][0].title.startswith("mcp__tiny__add")
         assert "42" in str([update.content for update in editor.of("tool_call_update")])
 
