@@ -60,6 +60,7 @@ class Conversation:
         self.view: TurnView | None = None
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
+        self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
         self.ended = False
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._shell: ShellView | None = None
@@ -189,8 +190,10 @@ class Conversation:
     async def _run_command(self, text: str) -> None:
         result = await run_slash_command(self.session, text)
         self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        if await result.open_session(self.session):
+            self.reopened()
         if result.prompt:
-            await self._run_turn(result.prompt, "")
+            await self._run_turn(result.prompt, **result.send_with)
         if result.exit:
             self.end()
 
@@ -208,15 +211,17 @@ class Conversation:
         for text in prompt.notes:
             self.note(text)
         beside, self._beside = "\n\n".join(self._beside), []
-        await self._run_turn(prompt.content, beside)
+        await self._run_turn(prompt.content, beside=beside)
 
     # ------------------------------------------------------------ one turn
-    async def _run_turn(self, content: Any, beside: str) -> None:
+    async def _run_turn(self, content: Any, **send_with: Any) -> None:
         self.folds.begin_turn()
         self._is_stopping = False
-        view = self.view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder)
+        output = str(self.session.facts.settings.get("output", "text"))
+        view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
+        self.view = view
         self.desk.begin(view)
-        self._turn = self._tasks.start(self._show_turn(view, content, beside), name="turn")
+        self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
             if self._turn.cancelled():
@@ -233,9 +238,9 @@ class Conversation:
         elif view.status not in ("success", ""):
             self.note(f"ended: {shown(view.status)}", "failed")
 
-    async def _show_turn(self, view: TurnView, content: Any, beside: str) -> None:
+    async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0
-        async with aclosing(self.session.send(content, beside=beside)) as lines:  # type: ignore[type-var]
+        async with aclosing(self.session.send(content, **send_with)) as lines:  # type: ignore[type-var]
             async for line in lines:
                 if line.get("type") == "interrupt":
                     self.desk.ask(TerminalQuestion(line, self.session.folder))

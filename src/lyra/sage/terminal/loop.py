@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
@@ -40,19 +39,23 @@ async def run_terminal(session: ShownSession, first_task: str | None, *, plain: 
         conversation = _conversation(session, paper, first_task, kept)
         await paper.run(conversation, kept)
     else:
-        await _run_live(session, first_task, facts, kept)
+        conversation = await _run_live(session, first_task, facts, kept)
+    opening.leave(conversation)
     return 0
 
 
 def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
     conversation = Conversation(session, paper)
+    conversation.reopened = lambda: opening.show(conversation, is_first=False)
     opening.show(conversation, is_first=not kept.entries and not first_task)
     if first_task:
         conversation.submit(Submission(first_task))
     return conversation
 
 
-async def _run_live(session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory) -> None:
+async def _run_live(
+    session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory
+) -> Conversation:
     screen = LiveScreen(facts)
     conversation = _conversation(session, screen, first_task, kept)
     files = FileNames(session.folder, conversation.clock)
@@ -77,7 +80,7 @@ async def _run_live(session: ShownSession, first_task: str | None, facts: Termin
     finally:
         await tasks.close()
         await bar.close()
-    opening.leave(conversation)
+    return conversation
 
 
 async def _after_first_frame(session: ShownSession, bar: _StatusBar, conversation: Conversation) -> None:
@@ -97,12 +100,9 @@ def _load_slow_parts() -> None:
 
 def command_names(session: Any) -> Sequence[CommandName]:
     """The commands that can be completed."""
-    own = CommandName("expand", "show whole what was folded")
-    with suppress(ImportError):
-        from lyra.sage.commands.registry import command_list  # type: ignore[import-not-found]
+    from lyra.sage.commands.registry import command_list
 
-        return sorted([*(CommandName(name, summary) for name, summary in command_list(session)), own])
-    return [own]
+    return sorted(CommandName(name, summary) for name, summary in command_list(session))
 
 
 class _StatusBar:
