@@ -20,9 +20,8 @@ from typing import Any, Final, NamedTuple
 from lyra.config.ask import Ask, on_one_line, shown_value
 from lyra.config.ask import on_one_line as _shown
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
-from lyra.config.hook_settings import SECTION as HOOKS
 from lyra.config.hook_settings import hook_entries, read_hook
-from lyra.config.keys import KEYS, needs_trust
+from lyra.config.keys import HOOKS, KEYS, needs_trust
 from lyra.config.tool_asks import tool_asks
 from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, parse, text_of

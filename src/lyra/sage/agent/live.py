@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -23,7 +23,8 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra.agents.declaration.content import Content, content_of
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.declaration.hooks import AgentHooks
+from lyra.agents.headless.headless import Headless, HeadlessOptions, end_reason
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.stored import read_agent
@@ -35,10 +36,11 @@ from lyra.core.message import Message
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.sage.agent.edit_preview import edit_preview
-from lyra.sage.agent.equipment import Equipment
+from lyra.sage.agent.equipment import AGENT, Equipment
 from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.spending import SessionSpending
+from lyra.sage.agent.tasks import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
@@ -48,7 +50,6 @@ from lyra.store import open_store
 
 __all__ = ["AGENT", "LiveSession", "SessionStart", "Undone", "read_session"]
 
-AGENT: Final = "sage"  # the name of the agent and the pid of its process, in every session's store
 STORE_FILE: Final = "session.db"
 _STOPPED: Final = "the user stopped this call before it was done"
 _CUT_OFF: Final = "[stopped by the user]"
@@ -96,6 +97,8 @@ class LiveSession:
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.folder = os.path.realpath(options.folder)
+        self.hooks = _hooks_of(options, self.config, self.folder)
+        self.options = msgspec.structs.replace(options, hooks=self.hooks)
         root = Path(self.start.root) if self.start.root else sessions_folder()
         self.index = SessionIndex(root)
         self.root = root
@@ -106,6 +109,7 @@ class LiveSession:
         self._record: SessionRecord | None = None
         self._headless: Headless | None = None
         self.equipment: Equipment | None = None
+        self.on_notice: list[Callable[[dict[str, Any]], object]] = []  # told when a task is done or asks
         self._clock = SystemClock()
         self._spending: SessionSpending | None = None
 
@@ -121,6 +125,8 @@ class LiveSession:
             await self._open()
             if earlier is not None and self.start.fork:
                 await self._copy_conversation(earlier)
+            if self.headless.hooks is not None:
+                await self.headless.hooks.start("resume" if self.resumed else "new", model=self.model)
         except BaseException:
             await self._close()
             if not self.resumed and not self.facts.turns:
@@ -133,11 +139,32 @@ class LiveSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._headless is not None and self._headless.hooks is not None:
+                await self._headless.hooks.end(end_reason(error))
             await self._close()
         finally:
             if not self.facts.turns:  # nothing was said: an empty session would only be in the way
                 self.index.remove(self.id)
             self._close_files()
+
+    async def switch(self, session: str, *, fork: bool = False, before_turn: int | None = None) -> None:
+        """Close this session and open another one in its place, or a copy of one. Where that fails, this one again."""
+        self._require_idle()
+        self.index.get(session)  # raises where there is none
+        here = SessionStart(resume=self.id, root=str(self.root)) if self.facts.turns else self.start
+        there = SessionStart(resume=session, fork=fork, before_turn=before_turn, root=str(self.root))
+        await self.__aexit__(None, None, None)
+        try:
+            await self._start_as(there)
+        except LyraError:
+            await self._start_as(here)
+            raise
+
+    async def _start_as(self, start: SessionStart) -> None:
+        self.start, self.doubts, self.resumed = start, [], False
+        self._record = self._spending = None
+        self.index = SessionIndex(self.root)
+        await self.__aenter__()
 
     def _close_files(self) -> None:
         self.index.close()
@@ -173,14 +200,20 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
-        self.equipment = Equipment(self.options, self.config, self.folder, self.place)
+        self.equipment = Equipment(
+            self.options, self.config, self.folder, self.place, mode=lambda: self.mode, notify=self._notify
+        )
         # The budget is one of this run: the process, which outlives it, is spawned without one.
         options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
-        headless = Headless(options, self.config, states=(self.facts,))
+        if self.hooks is not None:
+            _name_session(self.hooks, self.id)
+        headless = Headless(options, self.config, states=(self.facts, self.tasks.state))
         await headless.__aenter__()
         self._headless = headless
         self.spending.listen(headless.kernel)
+        self.equipment.prompt.begin(headless.kernel.tasks)
+        self.tasks.open(self.process, headless.agent)
         if headless.unfinished is not None:
             await self._repair()
         self._save(model=str(headless.agent.model), state="idle")
@@ -197,7 +230,7 @@ class LiveSession:
         """Open the same session with other options."""
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="interrupt it first")
-        before = self.options
+        before, hooks = self.options, self.headless.hooks
         await self._close()
         self.options = msgspec.structs.replace(before, **changes)
         try:
@@ -206,6 +239,9 @@ class LiveSession:
             self.options = before
             await self._open()
             raise
+        finally:
+            if hooks is not None and self._headless is not None and self._headless.hooks is not None:
+                self._headless.hooks.take_over(hooks)
 
     async def _repair(self) -> None:
         """Keep what the last run had done of its turn, and tell what is in doubt."""
@@ -235,6 +271,16 @@ class LiveSession:
     def headless(self) -> Headless:
         assert self._headless is not None, "the session is not open"
         return self._headless
+
+    @property
+    def tasks(self) -> TaskList:
+        """The sub-agents and background commands of the session."""
+        assert self.equipment is not None, "the session is not open"
+        return self.equipment.tasks
+
+    def _notify(self, notice: dict[str, Any]) -> None:
+        for tell in self.on_notice:
+            tell(notice)
 
     @property
     def snapshots(self) -> Snapshots:
@@ -300,8 +346,27 @@ class LiveSession:
         """The `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}
 
-    async def send(self, content: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`."""
+    async def send(
+        self, content: Content, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
+
+        `beside` is text from outside to work on. For this message alone `only` are the rules of all calls that are
+        allowed, and `model` is asked instead of the session's."""
+        usual = self.model
+        if model and model != usual:
+            await self.set_model(model)
+        try:
+            async with contextlib.aclosing(self._send(content, beside, only)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            if model and model != usual:
+                await self.set_model(usual)
+
+    async def _send(
+        self, content: Content, beside: str, only: Sequence[str] | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="wait for its result, or interrupt it")
         budget = self.spending.turn_budget()
@@ -314,7 +379,9 @@ class LiveSession:
         self._save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
         try:
-            async with contextlib.aclosing(self.headless.lines(content, beside=beside, budget=budget)) as lines:
+            async with contextlib.aclosing(
+                self.headless.lines(content, beside=beside, budget=budget, only=only)
+            ) as lines:
                 async for line in lines:
                     partial.see(line)
                     if line["type"] == "result":
@@ -430,7 +497,12 @@ class LiveSession:
     async def clear(self) -> None:
         """Begin a new conversation in the same session; the turns so far can still be undone."""
         self._require_idle()
+        hooks = self.headless.hooks
+        if hooks is not None:
+            await hooks.end("clear")
         await self._move("clear", [], [])
+        if hooks is not None:
+            await hooks.start("clear", model=self.model)
 
     async def _move(self, reason: str, messages: list[Message], undone: list[int]) -> None:
         """Go on with another conversation; what it does not have of the old one is kept in the facts."""
@@ -509,6 +581,30 @@ class LiveSession:
             self.index.add_text(record.id, self.facts.last_number, prompt)
         self._record = msgspec.structs.replace(record, updated_at=now, **changes)
         self.index.upsert(self._record)
+
+
+def _hooks_of(options: HeadlessOptions, config: Config, folder: str) -> AgentHooks | None:
+    """The hooks that the program brings, with those of the settings files; None where there are none."""
+    hooks = options.hooks
+    if not config.hooks:
+        return hooks
+    from lyra.sage.extensions.hooks import Hooks  # most sessions have none
+
+    if hooks is None:
+        return Hooks.from_config(config, folder)
+    if not isinstance(hooks, Hooks):
+        message = f"the settings files have hooks, which {type(hooks).__name__} cannot run"
+        raise ConfigError(message, hint="give a Hooks", key="hooks")
+    hooks.put_config(config)
+    return hooks
+
+
+def _name_session(hooks: AgentHooks, session_id: str) -> None:
+    """Have hooks told the session's id: its process has the same name in every session."""
+    from lyra.sage.extensions.hooks import Hooks
+
+    if isinstance(hooks, Hooks):
+        hooks.session_id = session_id
 
 
 def _text_of(content: Content) -> str:

@@ -35,13 +35,15 @@ _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard
 
 
 class Submission:
-    """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts."""
+    """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
+    stands on the screen already, as the last line."""
 
-    __slots__ = ("folded", "text")
+    __slots__ = ("folded", "is_shown", "text")
 
-    def __init__(self, text: str, folded: str = "") -> None:
+    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
         self.text = text
         self.folded = folded or text
+        self.is_shown = is_shown
 
 
 class Conversation:
@@ -58,6 +60,7 @@ class Conversation:
         self.view: TurnView | None = None
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
+        self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
         self.ended = False
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._shell: ShellView | None = None
@@ -167,25 +170,34 @@ class Conversation:
         text = submission.text.strip()
         try:
             if text.startswith("!") and text[1:].strip():
+                self._echo(submission)
                 await self._run_shell(text[1:].strip())
             elif text.startswith("/"):
+                self._echo(submission)
                 await self._run_command(text)
             else:
                 await self._run_prompt(submission)
         except LyraError as error:
             self._show_error(error)
 
+    def _echo(self, submission: Submission) -> None:
+        """Print what the person sent, so that it stays in the scrollback."""
+        if submission.is_shown:
+            self.sheet.was_shown("user")
+        else:
+            self.sheet.print("user", prompt_lines(submission.folded.strip(), self.sheet.width, self.paper.facts))
+
     async def _run_command(self, text: str) -> None:
-        self.sheet.print("user", prompt_lines(text, self.sheet.width, self.paper.facts))
         result = await run_slash_command(self.session, text)
         self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        if await result.open_session(self.session):
+            self.reopened()
         if result.prompt:
-            await self._run_turn(result.prompt, "")
+            await self._run_turn(result.prompt, **result.send_with)
         if result.exit:
             self.end()
 
     async def _run_shell(self, command: str) -> None:
-        self.sheet.print("user", prompt_lines(f"!{command}", self.sheet.width, self.paper.facts))
         self._shell = ShellView(command, self.session.folder, self.sheet, self.folds)
         try:
             outcome = await self._shell.run()
@@ -195,19 +207,21 @@ class Conversation:
 
     async def _run_prompt(self, submission: Submission) -> None:
         prompt = prompt_of(submission.text, self.session.folder, folded=submission.folded)
-        self.sheet.print("user", prompt_lines(submission.folded, self.sheet.width, self.paper.facts))
+        self._echo(submission)
         for text in prompt.notes:
             self.note(text)
         beside, self._beside = "\n\n".join(self._beside), []
-        await self._run_turn(prompt.content, beside)
+        await self._run_turn(prompt.content, beside=beside)
 
     # ------------------------------------------------------------ one turn
-    async def _run_turn(self, content: Any, beside: str) -> None:
+    async def _run_turn(self, content: Any, **send_with: Any) -> None:
         self.folds.begin_turn()
         self._is_stopping = False
-        view = self.view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder)
+        output = str(self.session.facts.settings.get("output", "text"))
+        view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
+        self.view = view
         self.desk.begin(view)
-        self._turn = self._tasks.start(self._show_turn(view, content, beside), name="turn")
+        self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
             if self._turn.cancelled():
@@ -224,9 +238,9 @@ class Conversation:
         elif view.status not in ("success", ""):
             self.note(f"ended: {shown(view.status)}", "failed")
 
-    async def _show_turn(self, view: TurnView, content: Any, beside: str) -> None:
+    async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0
-        async with aclosing(self.session.send(content, beside=beside)) as lines:  # type: ignore[type-var]
+        async with aclosing(self.session.send(content, **send_with)) as lines:  # type: ignore[type-var]
             async for line in lines:
                 if line.get("type") == "interrupt":
                     self.desk.ask(TerminalQuestion(line, self.session.folder))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lyra.config import Config
 from lyra.core.tool import Tool, ending
 from lyra.sage.project.diagnostics import after_edit as module
 from lyra.sage.project.diagnostics import language_server as server_module
@@ -287,6 +288,27 @@ async def test_a_second_folder_of_the_workspace(place, tmp_path):
     tools = {tool.name: tool for tool in diagnosed(builtin_tools(workspace), diagnostics)}
     assert "new: a.py:1:1: E1 BAD (sh)" in await write(tools, f"{other}/a.py", "BAD\n")
     assert (other / "runs.txt").exists()
+
+
+# ---------------------------------------------------------------- the configuration
+@pytest.mark.parametrize(
+    ("field", "toml", "words"),
+    [
+        ("commands", 'commands = "sh lint.sh {file}"', "new: a.py:1:1: E1 BAD (sh)"),
+        ("language_server", f'language_server = "{PYTHON} server.py pull"', "new: a.py:1:1: E1 BAD (python3)"),
+        ("timeout_s", 'commands = "sleep 60"\ntimeout_s = 0.25', "it took longer than 0.25 s"),
+        ("readable", 'commands = "sh lint.sh OUTSIDE"\nreadable = ["OUTSIDE"]', "seen BAD"),
+    ],
+)
+async def test_each_setting_changes_what_comes_with_an_edit(place, server, tmp_path, field, toml, words):
+    """From `lyra.toml` to the result of a tool."""
+    outside = tmp_path / "outside"
+    outside.write_text("seen BAD\n")
+    (tmp_path / "lyra.toml").write_text(f'[diagnostics."*.py"]\n{toml.replace("OUTSIDE", str(outside))}\n')
+    config = Config.load(place.folder, {}, user_file=tmp_path / "lyra.toml")
+    assert field in config.diagnostics["*.py"]
+    async with place:
+        assert words in await write(place.tools(**config.diagnostics), "a.py", "BAD\n")
 
 
 # ---------------------------------------------------------------- a real linter
