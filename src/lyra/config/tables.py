@@ -198,7 +198,12 @@ TABLES: Final[dict[str, SettingTable]] = {
                 "The command line of a language server that speaks on stdin and stdout; it runs as long as the agent.",
                 project="trusted",
             ),
-            Column("timeout_s", "seconds", "How long an edit waits for each of them; 5 unsaid.", project="trusted"),
+            Column(
+                "timeout_s",
+                "seconds",
+                "How long an edit waits for each of them, before it and after it; 5 unsaid.",
+                project="trusted",
+            ),
             Column(
                 "readable",
                 "paths",
