@@ -21,10 +21,13 @@ PROBLEMS_MAX: Final = 500  # of one program
 _NEW_SHOWN: Final = 20
 _OLD_SHOWN: Final = 5
 _TEXT_CHARS_MAX: Final = 300
+_LINE_CHARS_MAX: Final = 2_000
+# `FILE:LINE:COLUMN: TEXT`, `FILE:LINE: TEXT` or `FILE(LINE,COLUMN): TEXT`; the name of a file has a dot or a slash.
 _PLACE: Final = re.compile(
-    r"(?P<file>(?:[A-Za-z]:)?[^:\s][^:\n]{0,400}):(?P<line>\d{1,9})(?::(?P<column>\d{1,9}))?:? +(?P<text>\S.*)"
+    r"(?P<file>(?=[^:(\n]*[./])[^:(\s][^:(\n]{0,400})"
+    r"(?::(?P<line>\d{1,9})(?::(?P<column>\d{1,9}))?:|\((?P<line2>\d{1,9})(?:,(?P<column2>\d{1,9}))?\):)"
+    r"[ \t]*(?P<text>\S.*)"
 )
-_ARROW: Final = re.compile(r"\s*-->\s")  # a program that shows the place under its words
 
 
 class CodeProblem(NamedTuple):
@@ -71,10 +74,10 @@ def read_problems(program: str, output: str, *, root: str, failed: bool) -> tupl
 
 def _placed(program: str, lines: Iterable[str], root: str) -> Iterator[CodeProblem]:
     for line in lines:
-        match = _PLACE.match(line)
-        if match is not None and not _ARROW.match(line):
-            column = int(match["column"] or 0)
-            yield problem_of(program, _inside(match["file"], root), int(match["line"]), column, match["text"])
+        match = _PLACE.match(line[:_LINE_CHARS_MAX])
+        if match is not None:
+            number, column = int(match["line"] or match["line2"]), int(match["column"] or match["column2"] or 0)
+            yield problem_of(program, _inside(match["file"], root), number, column, match["text"])
 
 
 def _inside(path: str, root: str) -> str:
