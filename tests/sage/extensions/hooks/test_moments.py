@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from lyra.core.hook_events import COMMON_FIELDS, HOOK_EVENTS
 from lyra.sage.extensions.hooks import Hooks, StatusLine
 from tests.sage.extensions.hooks.support import Run, call, headless, records, user_file
 from tests.sage.open_session import Project
 
 EVERY_EVENT = "\n".join(f'[[hooks.{event}]]\ncommand = "cat >> log.jsonl"' for event in HOOK_EVENTS)
-SESSION_ALONE = {"SessionStart", "SessionEnd", "Notification", "StatusLine"}
 
 
 async def allow_questions(run: Run) -> None:
@@ -22,6 +23,7 @@ async def allow_questions(run: Run) -> None:
     await kernel.resolve_interrupt(asked[0].id, {"decision": "allow", "approved": True})
 
 
+@pytest.mark.slow
 async def test_every_event_happens_with_the_input_of_the_table(project: Project) -> None:
     """One run with a question, a sub-agent, a failure and a compaction: thirteen commands are run, none is missing, and
     each has exactly the fields that the table names."""
