@@ -92,8 +92,7 @@ class LiveSession:
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.folder = os.path.realpath(options.folder)
-        self.hooks = _hooks_of(options, self.config, self.folder)
-        self.options = msgspec.structs.replace(options, hooks=self.hooks)
+        self.hooks: AgentHooks | None = None  # once it is open
         root = Path(self.start.root) if self.start.root else sessions_folder()
         self.index = SessionIndex(root)
         self.root = root
@@ -115,6 +114,7 @@ class LiveSession:
         else:
             self._record, self.resumed = earlier, True
         try:
+            self.hooks = _hooks_of(self.options, self.config, self.folder, self.id)
             await self._open()
             if earlier is not None and self.start.fork:
                 await self._copy_conversation(earlier)
@@ -175,10 +175,10 @@ class LiveSession:
 
     async def _open(self) -> None:
         # The budget is one of this run: the process, which outlives it, is spawned without one.
-        options = msgspec.structs.replace(self.options, session=AGENT, store=str(self.place / STORE_FILE), budget=None)
+        options = msgspec.structs.replace(
+            self.options, session=AGENT, store=str(self.place / STORE_FILE), budget=None, hooks=self.hooks
+        )
         self.facts = SessionFacts()
-        if self.hooks is not None:
-            _name_session(self.hooks, self.id)
         headless = Headless(options, self.config, states=(self.facts,))
         await headless.__aenter__()
         self._headless = headless
@@ -480,28 +480,13 @@ class LiveSession:
         self.index.upsert(self._record)
 
 
-def _hooks_of(options: HeadlessOptions, config: Config, folder: str) -> AgentHooks | None:
-    """The hooks that the program brings, with those of the settings files; None where there are none."""
-    hooks = options.hooks
-    if not config.hooks:
-        return hooks
+def _hooks_of(options: HeadlessOptions, config: Config, folder: str, session_id: str) -> AgentHooks | None:
+    """The hooks of the program and of the settings files; None where there are none."""
+    if options.hooks is None and not config.hooks:
+        return None
     from lyra.sage.extensions.hooks import Hooks  # most sessions have none
 
-    if hooks is None:
-        return Hooks.from_config(config, folder)
-    if not isinstance(hooks, Hooks):
-        message = f"the settings files have hooks, which {type(hooks).__name__} cannot run"
-        raise ConfigError(message, hint="give a Hooks", key="hooks")
-    hooks.put_config(config)
-    return hooks
-
-
-def _name_session(hooks: AgentHooks, session_id: str) -> None:
-    """Have hooks told the session's id: its process has the same name in every session."""
-    from lyra.sage.extensions.hooks import Hooks
-
-    if isinstance(hooks, Hooks):
-        hooks.session_id = session_id
+    return Hooks.of_session(options.hooks, config, folder, session_id)
 
 
 def _text_of(content: Content) -> str:
