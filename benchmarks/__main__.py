@@ -35,6 +35,7 @@ SUBJECTS = {
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",
+    "sage": "Sage's start, its first token and its memory, beside others",
     "sandbox": "A command in a sandbox",
     "permissions": "A decision on a call",
     "search": "Searches in a large tree",

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,8 +53,9 @@ def _said(words: int) -> bytes:
 
 
 @contextmanager
-def server(words: int = 20) -> Iterator[str]:
-    """A server in a thread of its own that gives every request the same answer; gives its address."""
+def server(words: int = 20, arrived: Callable[[], object] = lambda: None) -> Iterator[str]:
+    """A server in a thread of its own that gives every request the same answer; gives its address. `arrived` is called
+    when a request has come whole."""
     body = _said(words)
     response = (
         f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
@@ -68,6 +69,7 @@ def server(words: int = 20) -> Iterator[str]:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
+                arrived()
                 await asyncio.sleep(DELAY_S)
                 writer.write(response)
                 await writer.drain()

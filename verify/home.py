@@ -28,7 +28,8 @@ def use_own_home() -> None:
         os.environ.setdefault("LYRA_TEST_NODE", str(Path(home, ".cache", "lyra-tests", "node")))
     folder = tempfile.mkdtemp(prefix="lyra-home-")
     os.environ[_MADE] = os.environ["HOME"] = folder
-    os.environ.pop("XDG_CONFIG_HOME", None)
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        os.environ.pop(name, None)
     atexit.register(_remove, folder, os.getpid())
 
 

@@ -24,7 +24,7 @@ from lyra.models.usage import TokenUsage
 if TYPE_CHECKING:
     from lyra.config import Config
 
-__all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of"]
+__all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of", "published_model", "published_names"]
 
 OUTPUT_TOKENS_MAX: Final = 2**31 - 1  # the answer of affordable_output where output costs nothing
 _SCALE: Final = 10**9  # parts of a micro-dollar; a rate below one part is rounded up
@@ -257,6 +257,15 @@ def _published(provider_id: str, model: str, now: float) -> tuple[Price | None, 
 def published_model(provider: str, model: str) -> Any:
     """The published data of a model, by our name of the provider; None if there is none."""
     return _find(_OURS.get(provider, provider), model)
+
+
+def published_names(provider: str) -> list[str]:
+    """The names of a provider's models whose data are published, those that are deprecated left out."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    wanted = _OURS.get(provider, provider)
+    models = next((known.models for known in get_snapshot().providers if known.id == wanted), ())
+    return sorted(model.id for model in models if not model.deprecated)
 
 
 def _find(provider_id: str, model: str) -> Any:

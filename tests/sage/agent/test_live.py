@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -140,6 +139,50 @@ async def test_undo_takes_back_turns_and_clear_can_be_undone(place: Place) -> No
         assert [turn.number for turn in session.turns] == [1]
 
 
+async def test_undo_restores_files_and_asks_before_it_overwrites(place: Place) -> None:
+    """Files that tools and commands changed are as before; what another hand changed since is shown, not lost."""
+    (place.folder / "a.txt").write_text("old")
+    replies = (
+        {"text": "", "tool_calls": [{"name": "Read", "arguments": {"file_path": "a.txt"}}]},
+        call("Edit", file_path="a.txt", old_string="old", new_string="new"),
+        call("Bash", command="echo made > b.txt; rm -f c.txt"),
+        {"text": "done"},
+    )
+    (place.folder / "c.txt").write_text("c")
+    async with place.open(*replies, options={"mode": "bypass"}) as session:
+        await say(session, "change them")
+        assert session.turns[0].files == ["a.txt", "b.txt", "c.txt"]
+        assert {change.name: change.kind for change in session.changes(1)} == {
+            "a.txt": "modified",
+            "b.txt": "created",
+            "c.txt": "deleted",
+        }
+        (place.folder / "a.txt").write_text("mine")
+        with pytest.raises(Conflict) as refused:
+            await session.undo()
+        assert "+mine" in refused.value.fields["diff"]
+        assert (place.folder / "b.txt").exists(), "nothing is half undone"
+        assert len(session.turns) == 1
+        undone = await session.undo(force=True)
+        assert undone.turns == [1]
+        assert (place.folder / "a.txt").read_text() == "old"
+        assert not (place.folder / "b.txt").exists()
+        assert (place.folder / "c.txt").read_text() == "c"
+        assert session.messages == ()
+
+
+async def test_a_checkpoint_is_gone_back_to(place: Place) -> None:
+    write = call("Write", file_path="a.txt", content="one")
+    async with place.open(write, {"text": "1"}, {"text": "2"}, options={"mode": "accept-edits"}) as session:
+        await session.checkpoint("clean")
+        await say(session, "write")
+        await say(session, "talk")
+        undone = await session.restore("clean")
+        assert undone.turns == [1, 2]
+        assert not (place.folder / "a.txt").exists()
+        assert session.messages == ()
+
+
 async def test_undo_reaches_behind_a_summary(place: Place) -> None:
     """After a compaction the model gets a summary; undo to before it brings the messages back themselves."""
     async with place.open() as session:
@@ -231,6 +274,10 @@ asyncio.run(main())
 """
 
 
+def started(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
 @pytest.mark.slow
 async def test_after_kill_9_the_turn_is_repaired_and_the_doubt_told(place: Place) -> None:
     """Finished calls keep their results, the running one says that it is in doubt, and nothing is run again."""
@@ -240,9 +287,7 @@ async def test_after_kill_9_the_turn_is_repaired_and_the_doubt_told(place: Place
         call("Bash", command="echo started > marker; sleep 60"),
     )
     command = [sys.executable, "-c", CRASH, script, str(place.folder), str(place.data)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": "src"}, text=True
-    ) as running:
+    with started(command) as running:
         for _ in range(600):
             if (place.folder / "marker").exists():
                 break

@@ -13,7 +13,7 @@ def codes(text: str) -> set[str]:
     return {issue.code for issue in check_text(text) if issue.severity == "error"}
 
 
-@pytest.mark.parametrize("depth", [12, 40])
+@pytest.mark.parametrize("depth", [pytest.param(12, marks=pytest.mark.slow), 40])
 def test_types_inside_types_do_not_multiply(depth: int) -> None:
     """Neither in the program nor in the time that the check takes."""
     types = "".join(
@@ -38,6 +38,7 @@ def test_loops_inside_loops_are_walked_a_bounded_number_of_times() -> None:
     assert codes(HEAD + f"flow:\n  - {nest}\n") == {"missing_output"}
 
 
+@pytest.mark.slow
 def test_the_parts_of_all_expressions_are_counted() -> None:
     chain = " + ".join(["n"] * 150)
     steps = "".join(f"  - {{step: s{i}, operation: arithmetic, expression: '{chain}'}}\n" for i in range(180))

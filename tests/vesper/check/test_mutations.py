@@ -11,6 +11,7 @@ import pytest
 from lyra.errors import LyraError
 from lyra.vesper.check import check_text, program_of
 from lyra.vesper.nodes import load
+from tests.cases import cases
 
 FILES = sorted((Path(__file__).parent.parent / "files").glob("*.vsp"))
 PIECES = [
@@ -61,7 +62,7 @@ PIECES = [
     "=> ",
     "enum[",
 ]
-ROUNDS = 700
+ROUNDS = cases(700)
 
 
 def mutated(text: str, source: random.Random) -> str:

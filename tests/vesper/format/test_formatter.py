@@ -16,6 +16,7 @@ from lyra.vesper.format.layout import KEY_ORDER
 from lyra.vesper.format.tree import read_tree
 from lyra.vesper.loading.document import read_document
 from lyra.vesper.nodes.loader import NODE_KEYS, read_node
+from tests.cases import cases
 from tests.vesper.format.documents import mutated, random_document
 
 TESTS = Path(__file__).parents[2]
@@ -47,6 +48,7 @@ def test_a_formatted_node_has_the_same_digest(path: Path) -> None:
     assert lowered(before).digest == lowered(after).digest
 
 
+@pytest.mark.slow
 def test_every_file_of_the_language_tests_can_be_formatted() -> None:
     """Those that are no YAML, on purpose, are left alone."""
     for path in CORPUS:
@@ -59,7 +61,7 @@ def test_every_file_of_the_language_tests_can_be_formatted() -> None:
             assert_holds(text)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_random_documents_keep_meaning_and_comments(seed: int) -> None:
     """Formatting a formatted text changes nothing."""
@@ -71,7 +73,7 @@ def test_random_documents_keep_meaning_and_comments(seed: int) -> None:
     assert_holds(text)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), path=st.sampled_from(FILES))
 def test_changed_files_keep_meaning_and_comments(seed: int, path: Path) -> None:
     text = mutated(path.read_text(encoding="utf-8"), seed)

@@ -1,8 +1,9 @@
 """Every node of tests/language/vesper does what its test cases say, on every path.
 
 Expected outcomes are worked out from the rules of the language, not from a run. Pure nodes run on the Python path, the
-direct path and the reference evaluator, whose outcomes are compared with each other too, and then on 300 generated
-inputs each. Nodes that act outside run in a runtime with a database, a server and functions; their cases run in order.
+direct path and the reference evaluator, whose outcomes are compared with each other too, and then on generated inputs,
+of which `make cases` has 300 each. Nodes that act outside run in a runtime with a database, a server and functions;
+their cases run in order.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from lyra.vesper.evidence.cases import problems_of
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.nodes.model import TestCase
 from lyra.vesper.reference.run import run as reference
+from tests.cases import cases
 from tests.vesper.language import corpus
 from tests.vesper.language.known import KNOWN, KNOWN_DIVERGENT, known_cases
 from tests.vesper.language.world import MODES, ShopServer, runtime_for
 
 PATHS = ("python", "direct", "reference")
+INPUTS = cases(300)
 _EXPECTED = re.compile(r"^# expect: (\w+)\[(\w+)\] (\d+):(\d+)$", re.MULTILINE)
 
 
@@ -40,8 +43,7 @@ def server() -> Iterator[ShopServer]:
 @cache
 def outcomes(path: Path, evaluator: str) -> list[tuple[TestCase, Outcome]]:
     node = corpus.node_of(path)
-    cases = node.testing.test_cases
-    return [(case, vesper.execute(node, case.inputs or {}, path=evaluator)) for case in cases]
+    return [(case, vesper.execute(node, case.inputs or {}, path=evaluator)) for case in node.testing.test_cases]
 
 
 # ---------------------------------------------------------------- pure nodes
@@ -69,8 +71,8 @@ def test_paths_agree_on_the_cases(path: Path) -> None:
 
 @pytest.mark.parametrize("path", corpus.pure(), ids=corpus.name_of)
 def test_paths_agree_on_generated_inputs(path: Path) -> None:
-    report = differential.test(corpus.program(path), 300, seed=19)
-    assert report.compared == 300
+    report = differential.test(corpus.program(path), INPUTS, seed=19)
+    assert report.compared == INPUTS
     assert (report.divergences > 0) == (corpus.name_of(path) in KNOWN_DIVERGENT), report.kept
 
 
@@ -132,11 +134,11 @@ def test_the_corpus_is_large() -> None:
 
 def test_every_file_has_cases_of_its_own() -> None:
     for path in corpus.files():
-        cases = corpus.node_of(path).testing.test_cases
-        names = [case.name for case in cases]
+        own_cases = corpus.node_of(path).testing.test_cases
+        names = [case.name for case in own_cases]
         assert names, path
         assert len(set(names)) == len(names), path
-        assert all(case.expected_output for case in cases), path
+        assert all(case.expected_output for case in own_cases), path
 
 
 def test_what_is_known_is_there() -> None:

@@ -9,9 +9,10 @@ import pytest
 from lyra.core.clock import cpu_time
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.errors import LyraError
+from tests.cases import cases
 from verify.fuzz import fuzz, vesper_fuzz
 
-INPUTS = 2_000
+INPUTS = cases(2_000)
 
 
 @pytest.mark.parametrize("target", [vesper_fuzz.node, vesper_fuzz.expression], ids=["node", "expression"])

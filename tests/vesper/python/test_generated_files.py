@@ -96,6 +96,7 @@ def test_files_pass_the_linter(folder: Path) -> None:
     assert all('"' in line for line in lines)  # only a text that stands in the node is longer
 
 
+@pytest.mark.slow
 def test_every_node_file_gives_a_file_that_linters_accept(folder_of_nodes: Path) -> None:
     """With the linter's own settings, and with this project's. How long a flow is, is its author's choice."""
     project = ("--config", str(ROOT / "pyproject.toml"), "--no-cache")
@@ -105,6 +106,7 @@ def test_every_node_file_gives_a_file_that_linters_accept(folder_of_nodes: Path)
     _run(sys.executable, "-m", "ruff", "format", *project, "--check", ".", cwd=folder_of_nodes)
 
 
+@pytest.mark.slow
 def test_every_node_file_gives_a_file_that_the_type_checker_accepts(folder_of_nodes: Path) -> None:
     """`mypy --strict` accepts all of them."""
     _run(sys.executable, "-m", "mypy", "--strict", "--config-file=", ".", cwd=folder_of_nodes)

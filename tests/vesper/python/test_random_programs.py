@@ -1,4 +1,4 @@
-"""Generated code agrees with the two other evaluators on random programs."""
+"""Generated code agrees with the two other evaluators on random programs; `make cases` tries more of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
 from lyra.vesper.python.run import run as python
 from lyra.vesper.reference.run import run as reference
+from tests.cases import cases
 from tests.vesper.random_programs import random_program
 
 OTHERS = [pytest.param(direct, id="direct"), pytest.param(reference, id="reference")]
-CHUNK = 20
+CHUNK = 10
 
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("effects", [False, True], ids=["pure", "effects"])
-@pytest.mark.parametrize("start", range(0, 60, CHUNK))
+@pytest.mark.parametrize("start", range(0, cases(60), CHUNK))
 def test_python_agrees(start: int, effects: bool, other: differential.RunPath) -> None:
     for seed in range(start, start + CHUNK):
         program = random_program(seeded(seed), effects=effects)

@@ -1,4 +1,4 @@
-"""Random programs have equal outcomes on all evaluators."""
+"""Random programs have equal outcomes on all evaluators; `make cases` tries more of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cases import cases
 from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.random_programs import random_program
 
-CHUNKS = range(0, 200, 20)
+CHUNKS = range(0, cases(200), 10)
 
 
 @pytest.mark.parametrize("start", CHUNKS)
@@ -31,10 +31,11 @@ def test_the_direct_path_agrees_with_the_reference(start: int) -> None:
         assert report.kept == (), seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [reference, python], ids=["reference", "python"])
 @pytest.mark.parametrize("start", range(0, cases(1_000), 125))
 def test_programs_with_effects_agree_in_outcome_and_requests(start: int, first: RunPath) -> None:
-    """The direct path beside both others; `make cases` tries 1 000 programs."""
+    """The direct path beside both others."""
     for seed in range(start, start + 125):
         program = random_program(seeded(seed), effects=True)
         report = differential.test(program, 12, seed=seed, first=first, second=direct, stop_after=1)

@@ -9,6 +9,7 @@ import pytest
 
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
+from tests.cases import cases
 
 TABLES = ("users", "secrets", "lateral", "x", "window", "rows", "first")
 WORDS_TEXT = """
@@ -29,7 +30,7 @@ FORMS = (
     "SELECT (SELECT {}) FROM users {}",
     "SELECT * FROM (SELECT {}) {}",
 )
-TRIES = 30_000
+TRIES = cases(30_000)
 
 
 class Touched:

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -38,14 +38,15 @@ from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.sandbox.protection.protected_names import NAMES
+from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
-from lyra.tools.wrapped import Middleware
 
 if TYPE_CHECKING:
     from lyra.agents.headless.session_hooks import SessionHooks
@@ -60,6 +61,7 @@ __all__ = [
     "awaiting",
     "end_reason",
     "error_line",
+    "event_line",
     "result_line",
     "status_of",
 ]
@@ -80,7 +82,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     folder: str = "."
     also: tuple[str, ...] = ()  # more folders to work in
-    system: str | None = None  # None is the default prompt
+    # Text, or a function of the agent's session that gives it for each turn; None is the default prompt.
+    system: str | Callable[[Any], Any] | None = None
     mode: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -96,7 +99,10 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The name of a session: a later run with it on the same store goes on with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
-    layers: tuple[Middleware, ...] = ()  # around every tool, the first outermost
+    # Tools made for the run's workspace, in place of Task.
+    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None
+    rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
+    wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     facts: Mapping[str, Any] = {}  # more for the first line
 
@@ -277,10 +283,10 @@ class Headless:
         return HeadlessOutcome(line, self.failure)
 
     async def lines(
-        self, task: Content, *, beside: str = "", budget: Limits | None = None
+        self, task: Content, *, beside: str = "", budget: Limits | None = None, only: Sequence[str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
         """What happens while the agent works on a task, one mapping a line; the last one is the `result`. `budget` is
-        for this task alone."""
+        for this task alone, and so are the rules `only`: no other call is allowed."""
         assert self.process is not None
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
@@ -293,14 +299,14 @@ class Headless:
             yield notice
         self._is_stopped, self.failure = False, None
         text, value = "", None
-        stream = self._stream = self.process.stream(task, events=True, budget=budget)
+        stream = self._stream = self.process.stream(task, events=True, budget=budget, only=only)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
                     if isinstance(event, AnswerDone):
                         text = event.text
-                    line = _line(event, progress=self.options.attended)
+                    line = event_line(event, progress=self.options.attended)
                     if line is not None:
                         yield line
             value = await stream
@@ -458,7 +464,7 @@ async def _tier() -> str:
 # ---------------------------------------------------------------------- lines
 
 
-def _line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
+def event_line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
     if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
         return None
     if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know

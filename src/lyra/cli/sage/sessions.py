@@ -53,15 +53,15 @@ def list_(here: bool, search: str | None, limit: int, as_json: bool) -> None:
 @json_option
 def show(session: str, as_json: bool) -> None:
     """Show the turns and the conversation of a session."""
-    record, messages, facts = _read(session)
+    record, messages = _read(session)
     if as_json:
         from lyra.sage.session.export import to_json
 
-        _say(to_json(record, messages, facts.turns))
+        _say(to_json(record, messages))
         return
     from lyra.sage.session.export import to_markdown
 
-    _say(to_markdown(record, messages, facts.turns))
+    _say(to_markdown(record, messages))
 
 
 @sessions.command("export")
@@ -72,8 +72,8 @@ def export(session: str, form: str, output: str | None) -> None:
     """Export a session to Markdown or JSON."""
     from lyra.sage.session.export import to_json, to_markdown
 
-    record, messages, facts = _read(session)
-    text = (to_json if form == "json" else to_markdown)(record, messages, facts.turns)
+    record, messages = _read(session)
+    text = (to_json if form == "json" else to_markdown)(record, messages)
     if output is None:
         _say(text)
         return
@@ -104,8 +104,8 @@ def _read(prefix: str) -> Any:
 
     with SessionIndex() as index:
         record = index.get(prefix)
-    messages, facts = read_session(sessions_folder() / record.id)
-    return record, messages, facts
+    messages, _facts = read_session(sessions_folder() / record.id)
+    return record, messages
 
 
 def _data(record: SessionRecord) -> dict[str, Any]:

@@ -12,9 +12,10 @@ nothing. Next: `lyra.sage.session.facts`, what is remembered of turns.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -34,18 +35,21 @@ from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
+from lyra.sage.agent.edit_preview import edit_preview
+from lyra.sage.agent.equipment import AGENT, Equipment
 from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.spending import SessionSpending
+from lyra.sage.agent.tasks import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
+from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
 from lyra.sage.session.usage_log import UsageLog
 from lyra.store import open_store
 
 __all__ = ["AGENT", "LiveSession", "SessionStart", "Undone", "read_session"]
 
-AGENT: Final = "sage"  # the name of the agent and the pid of its process, in every session's store
 STORE_FILE: Final = "session.db"
 _STOPPED: Final = "the user stopped this call before it was done"
 _CUT_OFF: Final = "[stopped by the user]"
@@ -62,10 +66,11 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undone(NamedTuple):
-    """The turns that were taken back, and the files that were restored."""
+    """The turns that were taken back, the files that were restored, and sentences about those that could not be."""
 
     turns: list[int]
     files: list[str]
+    problems: list[str]
 
 
 def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:
@@ -92,7 +97,6 @@ class LiveSession:
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.folder = os.path.realpath(options.folder)
-        self.hooks: AgentHooks | None = None  # once it is open
         root = Path(self.start.root) if self.start.root else sessions_folder()
         self.index = SessionIndex(root)
         self.root = root
@@ -102,6 +106,8 @@ class LiveSession:
         self._partial: PartialTurn | None = None
         self._record: SessionRecord | None = None
         self._headless: Headless | None = None
+        self.equipment: Equipment | None = None
+        self.on_notice: list[Callable[[dict[str, Any]], object]] = []  # told when a task is done or asks
         self._clock = SystemClock()
         self._spending: SessionSpending | None = None
 
@@ -114,7 +120,6 @@ class LiveSession:
         else:
             self._record, self.resumed = earlier, True
         try:
-            self.hooks = _hooks_of(self.options, self.config, self.folder, self.id)
             await self._open()
             if earlier is not None and self.start.fork:
                 await self._copy_conversation(earlier)
@@ -139,6 +144,25 @@ class LiveSession:
             if not self.facts.turns:  # nothing was said: an empty session would only be in the way
                 self.index.remove(self.id)
             self._close_files()
+
+    async def switch(self, session: str, *, fork: bool = False, before_turn: int | None = None) -> None:
+        """Close this session and open another one in its place, or a copy of one. Where that fails, this one again."""
+        self._require_idle()
+        self.index.get(session)  # raises where there is none
+        here = SessionStart(resume=self.id, root=str(self.root)) if self.facts.turns else self.start
+        there = SessionStart(resume=session, fork=fork, before_turn=before_turn, root=str(self.root))
+        await self.__aexit__(None, None, None)
+        try:
+            await self._start_as(there)
+        except LyraError:
+            await self._start_as(here)
+            raise
+
+    async def _start_as(self, start: SessionStart) -> None:
+        self.start, self.doubts, self.resumed = start, [], False
+        self._record = self._spending = None
+        self.index = SessionIndex(self.root)
+        await self.__aenter__()
 
     def _close_files(self) -> None:
         self.index.close()
@@ -174,15 +198,18 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
-        # The budget is one of this run: the process, which outlives it, is spawned without one.
-        options = msgspec.structs.replace(
-            self.options, session=AGENT, store=str(self.place / STORE_FILE), budget=None, hooks=self.hooks
+        self.equipment = Equipment(
+            self.options, self.config, self.folder, self.place, mode=lambda: self.mode, notify=self._notify
         )
+        # The budget is one of this run: the process, which outlives it, is spawned without one.
+        options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
-        headless = Headless(options, self.config, states=(self.facts,))
+        headless = Headless(options, self.config, states=(self.facts, self.tasks.state))
         await headless.__aenter__()
         self._headless = headless
         self.spending.listen(headless.kernel)
+        self.equipment.prompt.begin(headless.kernel.tasks)
+        self.tasks.open(self.process, headless.agent)
         if headless.unfinished is not None:
             await self._repair()
         self._save(model=str(headless.agent.model), state="idle")
@@ -191,6 +218,9 @@ class LiveSession:
         if self._headless is not None:
             headless, self._headless = self._headless, None
             await headless.__aexit__(None, None, None)
+        if self.equipment is not None:
+            equipment, self.equipment = self.equipment, None
+            equipment.close()
 
     async def _reopen(self, **changes: Any) -> None:
         """Open the same session with other options."""
@@ -237,6 +267,26 @@ class LiveSession:
     def headless(self) -> Headless:
         assert self._headless is not None, "the session is not open"
         return self._headless
+
+    @property
+    def hooks(self) -> AgentHooks | None:
+        """The hooks of the program, the settings files and the plugins; None where there are none."""
+        return None if self.equipment is None else self.equipment.hooks
+
+    @property
+    def tasks(self) -> TaskList:
+        """The sub-agents and background commands of the session."""
+        assert self.equipment is not None, "the session is not open"
+        return self.equipment.tasks
+
+    def _notify(self, notice: dict[str, Any]) -> None:
+        for tell in self.on_notice:
+            tell(notice)
+
+    @property
+    def snapshots(self) -> Snapshots:
+        assert self.equipment is not None, "the session is not open"
+        return self.equipment.snapshots
 
     @property
     def kernel(self) -> Kernel:
@@ -297,8 +347,27 @@ class LiveSession:
         """The `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}
 
-    async def send(self, content: Content, *, beside: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`."""
+    async def send(
+        self, content: Content, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
+
+        `beside` is text from outside to work on. For this message alone `only` are the rules of all calls that are
+        allowed, and `model` is asked instead of the session's."""
+        usual = self.model
+        if model and model != usual:
+            await self.set_model(model)
+        try:
+            async with contextlib.aclosing(self._send(content, beside, only)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            if model and model != usual:
+                await self.set_model(usual)
+
+    async def _send(
+        self, content: Content, beside: str, only: Sequence[str] | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="wait for its result, or interrupt it")
         budget = self.spending.turn_budget()
@@ -306,11 +375,14 @@ class LiveSession:
         prompt = _text_of(content)
         number = self.spending.turn = self.facts.last_number + 1
         partial = self._partial = PartialTurn(number, start, self.process.metrics.copy())
+        await asyncio.to_thread(self.snapshots.begin_turn, number)
         self._fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": self.model})
         self._save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
         try:
-            async with contextlib.aclosing(self.headless.lines(content, beside=beside, budget=budget)) as lines:
+            async with contextlib.aclosing(
+                self.headless.lines(content, beside=beside, budget=budget, only=only)
+            ) as lines:
                 async for line in lines:
                     partial.see(line)
                     if line["type"] == "result":
@@ -336,9 +408,11 @@ class LiveSession:
         if not text and status != "success":
             text = partial.text if status == "interrupted" else summary_of_guard(status, partial)
         spent = partial.spent(self.process.metrics)
+        await asyncio.to_thread(self.snapshots.end_turn)
+        files = [change.name for change in self.changes(partial.number)]
         self._fact(
             "session.turn_ended",
-            {"number": partial.number, "status": status, "answer": preview(text), **spent},
+            {"number": partial.number, "status": status, "answer": preview(text), "files": files, **spent},
         )
         self.index.add_text(self.id, partial.number, text)
         if status == "success" and self.mode == "plan":
@@ -375,12 +449,23 @@ class LiveSession:
         await self.kernel.resolve_interrupt(interrupt_id, answer)
 
     def _shown(self, line: dict[str, Any]) -> dict[str, Any]:
-        return line
+        """The line with the diff of the edit that a question is about."""
+        if line["type"] != "interrupt" or "tool" not in line:
+            return line
+        diff = edit_preview(line["tool"], line["arguments"], self.folder)
+        return {**line, "diff": diff} if diff else line
 
     # ------------------------------------------------------------------ moving in the conversation
 
+    def changes(self, turn: int | None = None) -> list[FileChange]:
+        """The files that the agent has changed in a turn; without one, since the session began."""
+        return self.snapshots.turn_changes(turn)
+
     async def undo(self, turn: int | None = None, *, force: bool = False) -> Undone:
-        """Restore files and conversation to before a turn (the last one where none is named)."""
+        """Restore files and conversation to before a turn (the last one where none is named).
+
+        Conflict where another hand has changed one of the files since, with the `diff`; `force` overwrites it.
+        """
         self._require_idle()
         standing = self.facts.standing
         if not standing:
@@ -388,8 +473,27 @@ class LiveSession:
         number = standing[-1].number if turn is None else self.facts.turn(turn).number
         undone = [done.number for done in standing if done.number >= number]
         before = self.facts.messages_before(number, list(self.process.messages))
+        restored = await asyncio.to_thread(self.snapshots.restore, number, force=force)
         await self._move("undo", before, undone)
-        return Undone(undone, [])
+        return Undone(undone, list(restored.paths), list(restored.problems))
+
+    async def checkpoint(self, name: str) -> Checkpoint:
+        """Name the present state of files and conversation."""
+        self._require_idle()
+        marked = await asyncio.to_thread(self.snapshots.checkpoint, name)
+        self.keep(checkpoints={**self.facts.settings.get("checkpoints", {}), name: self.facts.last_number})
+        return marked
+
+    async def restore(self, name: str, *, force: bool = False) -> Undone:
+        """Go back to a checkpoint: the files as they were, and the conversation up to there."""
+        self._require_idle()
+        restored = await asyncio.to_thread(self.snapshots.restore_checkpoint, name, force=force)
+        last = int(self.facts.settings.get("checkpoints", {}).get(name, self.facts.last_number))
+        undone = [turn.number for turn in self.facts.standing if turn.number > last]
+        if undone:
+            before = self.facts.messages_before(undone[0], list(self.process.messages))
+            await self._move("restore", before, undone)
+        return Undone(undone, list(restored.paths), list(restored.problems))
 
     async def clear(self) -> None:
         """Begin a new conversation in the same session; the turns so far can still be undone."""
@@ -478,15 +582,6 @@ class LiveSession:
             self.index.add_text(record.id, self.facts.last_number, prompt)
         self._record = msgspec.structs.replace(record, updated_at=now, **changes)
         self.index.upsert(self._record)
-
-
-def _hooks_of(options: HeadlessOptions, config: Config, folder: str, session_id: str) -> AgentHooks | None:
-    """The hooks of the program and of the settings files; None where there are none."""
-    if options.hooks is None and not config.hooks:
-        return None
-    from lyra.sage.extensions.hooks import Hooks  # most sessions have none
-
-    return Hooks.of_session(options.hooks, config, folder, session_id)
 
 
 def _text_of(content: Content) -> str:

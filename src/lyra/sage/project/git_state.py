@@ -21,7 +21,7 @@ from lyra.sage.project.git_head import GitHead, read_head
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
 
-__all__ = ["GIT_S_MAX", "GitCommit", "GitState", "git_state"]
+__all__ = ["GIT_COMMAND", "GIT_S_MAX", "GitCommit", "GitState", "git_state", "run_git"]
 
 GIT_S_MAX: Final = 2.0
 _COMMITS: Final = 5
@@ -41,10 +41,10 @@ _ENVIRONMENT: Final = {
     "GIT_ASKPASS": "/bin/false",
     "GIT_EDITOR": "/bin/false",
 }
-_GIT: Final = shlex.join(["git", "--no-pager", *(word for setting in _SETTINGS for word in ("-c", setting))])
+GIT_COMMAND: Final = shlex.join(["git", "--no-pager", *(word for setting in _SETTINGS for word in ("-c", setting))])
 _STATUS: Final = "status --porcelain=v2 --branch -z --untracked-files=normal --ignore-submodules=all --no-renames"
 _LOG: Final = f"log -n {_COMMITS} --no-color --no-ext-diff --no-textconv --format=%h%x1f%cs%x1f%s"
-_SCRIPT: Final = f"{_GIT} {_STATUS} && printf '\\0\\036' && {_GIT} {_LOG} 2>/dev/null; exit 0"
+_SCRIPT: Final = f"{GIT_COMMAND} {_STATUS} && printf '\\0\\036' && {GIT_COMMAND} {_LOG} 2>/dev/null; exit 0"
 
 
 class GitCommit(NamedTuple):
@@ -89,7 +89,7 @@ async def git_state(folder: str, *, sandbox: Sandbox | None = None, timeout_s: f
     try:
         await box.tier()  # trying the sandbox for the first time is no part of the query
         async with asyncio.timeout(timeout_s):
-            output = await _ask(head, box, timeout_s)
+            output = await run_git(head, box, _SCRIPT, timeout_s)
     except TimeoutError:
         return known._replace(problem=f"git took longer than {timeout_s:g} s")
     except LyraError as error:
@@ -97,7 +97,8 @@ async def git_state(folder: str, *, sandbox: Sandbox | None = None, timeout_s: f
     return _parsed(known, output)
 
 
-async def _ask(head: GitHead, sandbox: Sandbox, timeout_s: float) -> bytes:
+async def run_git(head: GitHead, sandbox: Sandbox, script: str, timeout_s: float) -> bytes:
+    """The output of a script of git commands; nothing where one of them fails. TimeoutError where it takes longer."""
     from lyra.sandbox import Limits, Profile
 
     profile = Profile(
@@ -107,7 +108,7 @@ async def _ask(head: GitHead, sandbox: Sandbox, timeout_s: float) -> bytes:
         env=_ENVIRONMENT,
         limits=Limits(wall_s=timeout_s, output_bytes=_OUTPUT_BYTES_MAX, output_kept_bytes=_OUTPUT_BYTES_MAX),
     )
-    result = await sandbox.run(["/bin/sh", "-c", _SCRIPT], profile, apart=True)
+    result = await sandbox.run(["/bin/sh", "-c", script], profile, apart=True)
     if "wall" in result.limits_hit:
         raise TimeoutError
     return result.output.head if result.ok else b""

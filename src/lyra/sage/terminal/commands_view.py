@@ -5,8 +5,8 @@ A block is plain data: `text`, `lines`, `table`, `bars` or `diff`. What a comman
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from prompt_toolkit.utils import get_cwidth
 
@@ -16,20 +16,42 @@ from lyra.sage.terminal.text.markdown_view import markdown_lines
 from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, indented, wrap_text
 
+if TYPE_CHECKING:
+    from lyra.sage.commands.result import SlashResult
+
 __all__ = ["ShownResult", "block_lines", "run_slash_command"]
 
 _BAR_COLUMNS: Final = 30
 
 
 class ShownResult:
-    """The result of a command: its blocks, a prompt to send, whether to leave."""
+    """The result of a command: its blocks, a prompt to send and how, a session to open, whether to leave."""
 
-    __slots__ = ("blocks", "exit", "prompt")
+    __slots__ = ("_result", "blocks")
 
-    def __init__(self, blocks: Sequence[Any], prompt: Any = None, *, exit: bool = False) -> None:  # noqa: A002
-        self.blocks = blocks
-        self.prompt = prompt
-        self.exit = exit
+    def __init__(self, result: SlashResult) -> None:
+        self._result = result
+        self.blocks = result.blocks
+
+    @property
+    def prompt(self) -> str | None:
+        return self._result.prompt
+
+    @property
+    def send_with(self) -> dict[str, Any]:
+        return self._result.send_with
+
+    @property
+    def exit(self) -> bool:
+        return self._result.exit
+
+    async def open_session(self, session: Any) -> bool:
+        """Open the session that the command has asked for, in place of this one; False where it has asked for none."""
+        wanted = self._result
+        if not wanted.open_session:
+            return False
+        await session.switch(wanted.open_session, fork=wanted.fork, before_turn=wanted.before_turn)
+        return True
 
     def lines(self, width: int, facts: TerminalFacts) -> list[Line]:
         lines: list[Line] = []
@@ -41,10 +63,9 @@ class ShownResult:
 
 
 async def run_slash_command(session: Any, text: str) -> ShownResult:
-    from lyra.sage.commands.registry import run_command  # type: ignore[import-not-found]
+    from lyra.sage.commands.registry import run_command
 
-    result = await run_command(session, text)
-    return ShownResult(result.blocks, getattr(result, "prompt", None), exit=bool(getattr(result, "exit", False)))
+    return ShownResult(await run_command(session, text))
 
 
 def block_lines(block: Any, width: int, facts: TerminalFacts) -> list[Line]:

@@ -21,9 +21,8 @@ from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, pro
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Paper, Sheet
 from lyra.sage.terminal.prompt.attachments import prompt_of
-from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
-from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.queue import Questions
+from lyra.sage.terminal.questions.desk import QuestionDesk
+from lyra.sage.terminal.questions.question import TerminalQuestion
 from lyra.sage.terminal.shell_view import ShellView
 from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.text.safe_text import shown
@@ -33,18 +32,18 @@ from lyra.sage.terminal.turn_view import TurnView
 __all__ = ["Conversation", "Submission"]
 
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
-_ALLOWED: Final = {"allow": "allowed once", "always": "allowed from now on", "deny": "denied"}
-_WORDS: Final = {"retry": "done again", "skip": "taken as done", "fail": "stopped"}
 
 
 class Submission:
-    """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts."""
+    """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
+    stands on the screen already, as the last line."""
 
-    __slots__ = ("folded", "text")
+    __slots__ = ("folded", "is_shown", "text")
 
-    def __init__(self, text: str, folded: str = "") -> None:
+    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
         self.text = text
         self.folded = folded or text
+        self.is_shown = is_shown
 
 
 class Conversation:
@@ -55,19 +54,19 @@ class Conversation:
         self.clock = clock or loop_clock()
         self.sheet = Sheet(paper)
         self.folds = Folds()
-        self.questions = Questions(self.clock)
+        self._tasks = Tasks()
+        self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
         self.waiting: deque[Submission] = deque()
         self.view: TurnView | None = None
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
+        self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
         self.ended = False
-        self._sandbox = ""
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._wake = asyncio.Event()
-        self._tasks = Tasks()
 
     @property
     def paper(self) -> Paper:
@@ -80,10 +79,9 @@ class Conversation:
     # ------------------------------------------------------------ what the person does
     def submit(self, submission: Submission) -> None:
         """Take a text of the prompt: an answer to a question, or something to do next."""
-        self.questions.text_submitted()
-        question = self.questions.current
-        if question is not None and question.takes_text:
-            self._answer_text(question, submission.text)
+        self.desk.queue.text_submitted()
+        if self.desk.takes_text:
+            self.desk.submit(submission.text)
             return
         if submission.text.strip().startswith("/expand"):
             self._expand(submission.text)
@@ -115,26 +113,6 @@ class Conversation:
         self.waiting.clear()
         self.interrupt()
         self._wake.set()
-
-    def press(self, key: str) -> bool:
-        """A key for the current question; False where it has no meaning there."""
-        question = self.questions.current
-        meaning = question.press(key) if question is not None else None
-        if question is None or meaning is None:
-            return False
-        if isinstance(meaning, Decision):
-            self._decide(question, meaning)
-        elif meaning == "why":
-            self.sheet.print("note", why_lines(question, self.sheet.width))
-        else:
-            self.restore(question.draft)
-        self.paper.changed()
-        return True
-
-    def back(self) -> bool:
-        """Leave the text of an answer; False where there is none."""
-        question = self.questions.current
-        return question is not None and question.back()
 
     def expand_all(self) -> None:
         """Show whole what was folded since the last prompt."""
@@ -192,25 +170,34 @@ class Conversation:
         text = submission.text.strip()
         try:
             if text.startswith("!") and text[1:].strip():
+                self._echo(submission)
                 await self._run_shell(text[1:].strip())
             elif text.startswith("/"):
+                self._echo(submission)
                 await self._run_command(text)
             else:
                 await self._run_prompt(submission)
         except LyraError as error:
             self._show_error(error)
 
+    def _echo(self, submission: Submission) -> None:
+        """Print what the person sent, so that it stays in the scrollback."""
+        if submission.is_shown:
+            self.sheet.was_shown("user")
+        else:
+            self.sheet.print("user", prompt_lines(submission.folded.strip(), self.sheet.width, self.paper.facts))
+
     async def _run_command(self, text: str) -> None:
-        self.sheet.print("user", prompt_lines(text, self.sheet.width, self.paper.facts))
         result = await run_slash_command(self.session, text)
         self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        if await result.open_session(self.session):
+            self.reopened()
         if result.prompt:
-            await self._run_turn(result.prompt, "")
+            await self._run_turn(result.prompt, **result.send_with)
         if result.exit:
             self.end()
 
     async def _run_shell(self, command: str) -> None:
-        self.sheet.print("user", prompt_lines(f"!{command}", self.sheet.width, self.paper.facts))
         self._shell = ShellView(command, self.session.folder, self.sheet, self.folds)
         try:
             outcome = await self._shell.run()
@@ -220,18 +207,21 @@ class Conversation:
 
     async def _run_prompt(self, submission: Submission) -> None:
         prompt = prompt_of(submission.text, self.session.folder, folded=submission.folded)
-        self.sheet.print("user", prompt_lines(submission.folded, self.sheet.width, self.paper.facts))
+        self._echo(submission)
         for text in prompt.notes:
             self.note(text)
         beside, self._beside = "\n\n".join(self._beside), []
-        await self._run_turn(prompt.content, beside)
+        await self._run_turn(prompt.content, beside=beside)
 
     # ------------------------------------------------------------ one turn
-    async def _run_turn(self, content: Any, beside: str) -> None:
+    async def _run_turn(self, content: Any, **send_with: Any) -> None:
         self.folds.begin_turn()
         self._is_stopping = False
-        view = self.view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder)
-        self._turn = self._tasks.start(self._show_turn(view, content, beside), name="turn")
+        output = str(self.session.facts.settings.get("output", "text"))
+        view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
+        self.view = view
+        self.desk.begin(view)
+        self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
             if self._turn.cancelled():
@@ -241,22 +231,22 @@ class Conversation:
         finally:
             self._turn.cancel()
             view.finish()
-            self.questions.clear()
+            self.desk.end()
             self.view = self._turn = None
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
         elif view.status not in ("success", ""):
             self.note(f"ended: {shown(view.status)}", "failed")
 
-    async def _show_turn(self, view: TurnView, content: Any, beside: str) -> None:
+    async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0
-        async with aclosing(self.session.send(content, beside=beside)) as lines:  # type: ignore[type-var]
+        async with aclosing(self.session.send(content, **send_with)) as lines:  # type: ignore[type-var]
             async for line in lines:
                 if line.get("type") == "interrupt":
-                    self._ask(view, TerminalQuestion(line))
+                    self.desk.ask(TerminalQuestion(line, self.session.folder))
                 else:
+                    await view.prepare(line)
                     view.take(line)
-                    self._sandbox = view.sandbox or self._sandbox
                 if line.get("type") == "usage":
                     self.refresh()
                 count += 1
@@ -269,75 +259,30 @@ class Conversation:
         except LyraError as error:
             self._show_error(error)
 
-    # ------------------------------------------------------------ questions
-    def _ask(self, view: TurnView, question: TerminalQuestion) -> None:
-        view.pause(question.call_id, waiting=True)
-        if self.questions.add(question):
-            self._show_question(question)
-        self.paper.changed()
-
-    def _show_question(self, question: TerminalQuestion) -> None:
-        if self.view is not None:
-            self.view.hold()
-            if question.diff:
-                self.view.diff_was_shown(question.call_id)
-        lines = about_lines(
-            question,
-            self.sheet.width,
-            marks=self.paper.facts.marks,
-            folds=self.folds,
-            folder=self.session.folder,
-            sandbox=self._sandbox,
-        )
-        self.sheet.print("tool" if question.is_permission else "question", lines)
-
-    def _answer_text(self, question: TerminalQuestion, text: str) -> None:
-        decision = question.answer(text)
-        if decision is None:
-            self.note("that is no answer: it is empty, or no JSON object", "waits")
-            self.restore(text)
-        else:
-            self._decide(question, decision)
-
-    def _decide(self, question: TerminalQuestion, decision: Decision) -> None:
-        words = _ALLOWED.get(decision.word) or _WORDS.get(decision.word) or "answered"
-        words = f"{words}, as edited" if decision.arguments is not None else words
-        words = f"{words}: {shown(decision.text)}" if decision.text else words
-        style = "removed" if decision.word in ("deny", "fail") else "faint"
-        self.sheet.print("tool", note_lines(words, self.sheet.width, style, indent=10))
-        if self.view is not None:
-            self.view.pause(question.call_id, waiting=False)
-        self._tasks.start(self._send_answer(question, decision), name="answer")
-        following = self.questions.close()
-        if following is not None:
-            self._show_question(following)
-        self.paper.changed()
-
-    async def _send_answer(self, question: TerminalQuestion, decision: Decision) -> None:
-        try:
-            await self.session.answer(question.id, decision.word, text=decision.text, arguments=decision.arguments)
-        except LyraError as error:
-            self._show_error(error)
-
     def _show_error(self, error: LyraError) -> None:
         self.sheet.print("error", error_lines(error, self.sheet.width))
 
     # ------------------------------------------------------------ what is live
     def live_lines(self, width: int, rows: int) -> list[Line]:
         """What runs, the current question, and what waits; in at most so many lines."""
-        marks = self.paper.facts.marks
-        question = self.questions.current
-        if question is not None:
-            return key_lines(question, width, position=self.questions.position)[:rows]
-        hints = ["esc interrupts"] if self.working else []
-        if self.waiting and self.working:
-            hints.append("1 message waits" if len(self.waiting) == 1 else f"{len(self.waiting)} messages wait")
+        if self.desk.current is not None:
+            return self.desk.live_lines(width)[:rows]
         lines: list[Line] = []
+        blank: list[Line] = [[]]
         if self.view is not None:
-            lines = self.view.live_lines(width, rows - 1)
-            hints.append("ctrl-o shows everything")
+            lines = self.view.live_lines(width, rows - 2)
+            blank = [] if self.view.shows_calls and self.sheet.follows_closely("tool") else blank
         elif self._shell is not None:
-            lines = self._shell.live_lines(width, rows - 1)
+            lines = self._shell.live_lines(width, rows - 2)
+        hints = self._hints()
         if hints:
-            lines = [*lines, [("faint", f"{' ' * MARGIN}{f' {marks.dot} '.join(hints)}")]]
-        return lines
+            joined = f" {self.paper.facts.marks.dot} ".join(hints)
+            lines = [*lines, [("faint", f"{' ' * MARGIN}{joined}")]]
+        return [*blank, *lines] if lines else []
+
+    def _hints(self) -> list[str]:
+        if not self.working:
+            return []
+        count = len(self.waiting)
+        waits = [] if not count else ["1 message waits"] if count == 1 else [f"{count} messages wait"]
+        return ["esc interrupts", *waits, *(["ctrl-o shows everything"] if self.view is not None else [])]

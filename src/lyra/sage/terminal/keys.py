@@ -39,7 +39,7 @@ class Keyboard:
 
     @property
     def asks_for_key(self) -> bool:
-        question = self.conversation.questions.current
+        question = self.conversation.desk.current
         return question is not None and not question.takes_text
 
     def submit(self) -> None:
@@ -48,38 +48,38 @@ class Keyboard:
             box.buffer.delete_before_cursor(1) if box.buffer.cursor_position == len(box.buffer.text) else None
             box.buffer.insert_text("\n")
             return
-        question = self.conversation.questions.current
+        question = self.conversation.desk.current
         if question is None:
             self.conversation.submit(box.take())
             return
         if question.takes_text:
             self.conversation.submit(box.take(keep=False))
-            if self.conversation.questions.current is not question:
+            if self.conversation.desk.current is not question:
                 box.bring_back()
 
     def answer_key(self, key: str) -> None:
         """A key while a question is open; one that belongs to what was being typed goes into the prompt."""
-        if not self.conversation.questions.key_pressed():
+        if not self.conversation.desk.queue.key_pressed():
             self.box.buffer.insert_text(key)
             return
         self.box.set_aside()
-        question = self.conversation.questions.current
-        self.conversation.press(key)
-        if self.conversation.questions.current is not question:
+        question = self.conversation.desk.current
+        self.conversation.desk.press(key)
+        if self.conversation.desk.current is not question:
             self.box.bring_back()
 
     def escape(self) -> None:
         box = self.box
         if box.completions:
             box.buffer.cancel_completion()
-        elif self.conversation.back():
+        elif self.conversation.desk.back():
             box.replace("")
         elif self.conversation.interrupt():
             box.bring_back()
 
     def ctrl_c(self) -> None:
         now_s = self.conversation.clock.monotonic()
-        if self.conversation.back():
+        if self.conversation.desk.back():
             self.box.replace("")
         elif self.conversation.interrupt():
             self.box.bring_back()
@@ -119,7 +119,7 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
 
     def typed(event: KeyPressEvent) -> None:
         if event.data.isprintable():
-            keyboard.conversation.questions.key_pressed()
+            keyboard.conversation.desk.queue.key_pressed()
         box.buffer.insert_text(event.data * event.arg)
 
     bind(("enter",), enter, typing)

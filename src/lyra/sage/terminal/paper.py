@@ -46,10 +46,17 @@ class Sheet:
     def width(self) -> int:
         return self.paper.width
 
+    def follows_closely(self, kind: str) -> bool:
+        """Whether a group of this kind would follow what was printed last without a blank line."""
+        return not self._kind or (kind in _CLOSE and self._kind in _CLOSE)
+
+    def was_shown(self, kind: str) -> None:
+        """A group of this kind stands on the paper already."""
+        self._kind = kind
+
     def print(self, kind: str, lines: Sequence[Line]) -> None:
         if not lines:
             return
-        close = kind in _CLOSE and self._kind in _CLOSE
-        blank: list[Line] = [] if close or not self._kind else [[]]
+        blank: list[Line] = [] if self.follows_closely(kind) else [[]]
         self._kind = kind
         self.paper.show([*blank, *lines])

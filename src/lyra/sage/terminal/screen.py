@@ -55,7 +55,7 @@ class LiveScreen:
     # ------------------------------------------------------------ paper
     @property
     def width(self) -> int:
-        return min(COLUMNS_MAX, self.output.get_size().columns)
+        return min(COLUMNS_MAX, self.output.get_size().columns - 1)
 
     def show(self, lines: Sequence[Line]) -> None:
         text = "".join(f"{self._encoded(line)}\r\n" for line in lines)
@@ -116,7 +116,7 @@ class LiveScreen:
         rows = max(1, size.rows - _KEPT_ROWS - 4)
         lines: list[Line] = self._live(self.width, rows)
         status = self._status(self.width)
-        shown: list[Line] = [*([[], *lines] if lines else []), [], status]
+        shown: list[Line] = [*lines, [], status]
         fragments: StyleAndTextTuples = []
         for number, line in enumerate(shown):
             if number:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 from lyra.core.message import Message
+from lyra.sage.session.facts import SessionFacts
 
 __all__ = ["ShownSession"]
 
@@ -31,9 +32,16 @@ class ShownSession(Protocol):
     @property
     def messages(self) -> Sequence[Message]: ...
 
-    def send(self, content: Any, *, beside: str = "") -> AsyncIterator[dict[str, Any]]: ...
+    @property
+    def facts(self) -> SessionFacts: ...
 
-    async def interrupt(self) -> None: ...
+    async def opening(self) -> dict[str, Any]: ...
+
+    def send(
+        self, content: Any, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
+    ) -> AsyncIterator[dict[str, Any]]: ...
+
+    async def interrupt(self) -> object: ...
 
     async def answer(
         self, interrupt_id: str, decision: str, *, text: str = "", arguments: dict[str, Any] | None = None

@@ -7,11 +7,13 @@ from `conversation` to `questions`.
 
 from __future__ import annotations
 
+import asyncio
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lyra.core.clock import Clock
-from lyra.sage.terminal.edit_preview import edit_preview
+from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
 from lyra.sage.terminal.running_call import RunningCall
@@ -25,8 +27,10 @@ from lyra.sage.terminal.tool_lines import describe, figures_of, output_text, sec
 __all__ = ["TurnView"]
 
 _TAIL_RENDERED_CHARS_MAX: Final = 1_500  # a longer tail is shown as it is: rendering it again and again takes time
+_LONG_BLOCK_CHARS: Final = 800
 _TAIL_ROWS_MAX: Final = 14
 _FAILED_ROWS: Final = 6  # of the output of a call that failed
+_VERBOSE_ROWS: Final = 400
 _DIFF_ROWS: Final = 24  # of an edit that was not asked about
 _LISTS: Final = ("TodoWrite",)  # tools whose output is shown whole
 
@@ -34,14 +38,18 @@ _LISTS: Final = ("TodoWrite",)  # tools whose output is shown whole
 class TurnView:
     """What one turn has shown so far."""
 
-    def __init__(self, sheet: Sheet, folds: Folds, clock: Clock, *, folder: str = "") -> None:
+    def __init__(self, sheet: Sheet, folds: Folds, clock: Clock, *, folder: str = "", output: str = "text") -> None:
+        """`output`: how much of calls is shown. `text`: the output of those that failed, its last lines; `compact`:
+        none; `verbose`: that of all calls, whole."""
         self._sheet = sheet
         self._folds = folds
         self._clock = clock
         self._folder = folder
+        self._output = output
         self._facts = sheet.paper.facts
         self._text = MarkdownStream()
         self._tail_cache: tuple[str, int, list[Line]] = ("", 0, [])
+        self._laid_out: dict[tuple[str, int], list[Line]] = {}  # blocks that were laid out before they were complete
         self._thinking: list[str] = []
         self._thinking_began_s = 0.0
         self._began_s = clock.monotonic()
@@ -50,9 +58,7 @@ class TurnView:
         self._tokens = 0
         self._cost_usd = 0.0
         self.status = ""
-        self.sandbox = ""  # the tier that holds commands
         self._take: Mapping[str, Callable[[dict[str, Any]], None]] = {
-            "system": self._system,
             "text_delta": self._text_delta,
             "thinking_delta": self._thinking_delta,
             "tool_start": self._tool_start,
@@ -62,6 +68,19 @@ class TurnView:
             "error": self._error,
             "result": self._result,
         }
+
+    async def prepare(self, line: dict[str, Any]) -> None:
+        """Lay out a long block that this line will complete, in a thread: the keyboard is not kept waiting."""
+        delta = str(line.get("delta", "")) if line.get("type") == "text_delta" else None
+        if self._text.tail_chars < _LONG_BLOCK_CHARS or (delta is not None and "\n" not in delta):
+            return
+        text = copy.deepcopy(self._text)
+        blocks = text.feed(delta) if delta is not None else text.finish()
+        width = self._sheet.width - MARGIN
+        for block in blocks:
+            if len(block) >= _LONG_BLOCK_CHARS:
+                lines = await asyncio.to_thread(markdown_lines, block, width, colour=self._facts.colour)
+                self._laid_out[block, width] = lines
 
     def take(self, line: dict[str, Any]) -> None:
         """Show one line of the turn."""
@@ -93,9 +112,6 @@ class TurnView:
             call.wait(self._clock.monotonic(), waiting=waiting)
 
     # ------------------------------------------------------------ what comes
-    def _system(self, line: dict[str, Any]) -> None:
-        self.sandbox = str(line.get("sandbox", ""))
-
     def _text_delta(self, line: dict[str, Any]) -> None:
         self._end_thinking()
         for block in self._text.feed(str(line.get("delta", ""))):
@@ -133,7 +149,7 @@ class TurnView:
             self._print_failed(call, output, denied=line.get("error_code") == "permission_denied")
         elif call_id not in self._diffs_shown:
             self._print_ended(call, output)
-        if output and not is_error and call.tool not in _LISTS:
+        if output and not is_error and call.tool not in _LISTS and self._output != "verbose":
             self._folds.add(f"{call.words.verb} {call.words.about}", output)
 
     def _usage(self, line: dict[str, Any]) -> None:
@@ -171,7 +187,10 @@ class TurnView:
         self._sheet.print("note", [[("faint", f"{' ' * MARGIN}{words}")]])
 
     def _print_block(self, block: str) -> None:
-        lines = markdown_lines(block, self._sheet.width - MARGIN, colour=self._facts.colour)
+        width = self._sheet.width - MARGIN
+        lines = self._laid_out.pop((block, width), None)
+        if lines is None:
+            lines = markdown_lines(block, width, colour=self._facts.colour)
         self._sheet.print("text", indented(lines, MARGIN))
 
     def _print_call(self, call: RunningCall, figures: str, *, style: str = "", below: list[Line] | None = None) -> None:
@@ -190,6 +209,8 @@ class TurnView:
             figures, below = self.diff_figures(call.diff), self._first_rows(call.diff)
         elif call.tool in _LISTS:
             below = [[("", f"{' ' * OBJECT_COLUMN}{text}")] for text in shown_lines(output)[:-1]]
+        elif self._output == "verbose":
+            below = self._last_rows(call, output, _VERBOSE_ROWS)
         self._print_call(call, figures, below=below)
 
     def diff_figures(self, diff: str) -> str:
@@ -206,18 +227,29 @@ class TurnView:
         return [*lines[:_DIFF_ROWS], [("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {more}")]]
 
     def _print_failed(self, call: RunningCall, output: str, *, denied: bool) -> None:
+        rows = {"compact": 0, "verbose": _VERBOSE_ROWS}.get(self._output, _FAILED_ROWS)
+        figures = "denied" if denied else figures_of(call.tool, call.arguments, output, is_error=True)
+        self._print_call(call, figures, style="failed", below=self._last_rows(call, output, rows))
+
+    def _last_rows(self, call: RunningCall, output: str, count: int) -> list[Line]:
+        """The last lines of an output, and how many are folded."""
         lines = shown_lines(output)
         below: list[Line] = []
-        if len(lines) > _FAILED_ROWS:
+        if len(lines) > count:
             fold = self._folds.add(f"{call.words.verb} {call.words.about}", output)
-            before = f"{len(lines) - _FAILED_ROWS} lines before {self._facts.marks.dot} /expand {fold.number}"
-            below.append([("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {before}")])
-        for text in lines[-_FAILED_ROWS:]:
+            if count:
+                before = f"{len(lines) - count} lines before {self._facts.marks.dot} /expand {fold.number}"
+                below.append([("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {before}")])
+        for text in lines[len(lines) - min(count, len(lines)) :]:
             below += wrap([("faint", f"{' ' * OBJECT_COLUMN}{text}")], self._sheet.width, hanging=OBJECT_COLUMN)
-        figures = "denied" if denied else figures_of(call.tool, call.arguments, output, is_error=True)
-        self._print_call(call, figures, style="failed", below=below)
+        return below
 
     # ------------------------------------------------------------ what is live
+    @property
+    def shows_calls(self) -> bool:
+        """Whether the live lines begin with a call."""
+        return bool(self._calls) and not self._text.tail.strip()
+
     def live_lines(self, width: int, rows: int) -> list[Line]:
         """What runs now, in at most so many lines."""
         calls = [line for call in self._calls.values() for line in self._call_lines(call, width)]

@@ -58,18 +58,24 @@ class Hooks:
 
     @classmethod
     def of_session(
-        cls, hooks: AgentHooks | None, config: Config, folder: str, session_id: str = ""
+        cls,
+        hooks: AgentHooks | None,
+        config: Config,
+        folder: str,
+        *,
+        session_id: str = "",
+        more: Iterable[Hook] = (),
     ) -> AgentHooks | None:
-        """The hooks of one session: those that the program brings, joined by those of the settings files; None where
-        there are none. Hooks of another kind than these cannot be joined, so then the files must have none."""
-        if hooks is not None and not isinstance(hooks, Hooks):
-            if config.hooks:
-                message = f"the settings files have hooks, which {type(hooks).__name__} cannot run"
-                raise ConfigError(message, hint="give a Hooks", key="hooks")
+        """The hooks of one session: those that the program brings, joined by `more` (of plugins) and those of the
+        settings files; None where there are none. Hooks of another kind than these can be joined by none."""
+        files_and_more = [*map(hook_of, config.hooks), *more]
+        if not files_and_more and (hooks is None or not isinstance(hooks, Hooks)):
             return hooks
-        if hooks is None and not config.hooks:
-            return None
-        own = cls.from_config(config, folder, more=hooks or (), sandbox=None if hooks is None else hooks._sandbox)
+        if hooks is not None and not isinstance(hooks, Hooks):
+            message = f"there are hooks of settings files or plugins, which {type(hooks).__name__} cannot run"
+            raise ConfigError(message, hint="give a Hooks", key="hooks")
+        sandbox = None if hooks is None else hooks._sandbox
+        own = cls.from_config(config, folder, more=[*(hooks or ()), *more], sandbox=sandbox)
         own.session_id = session_id
         return own
 

@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
+from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
 from lyra.sage.terminal.tool_lines import main_argument
 
@@ -44,9 +45,9 @@ class Decision(NamedTuple):
     arguments: dict[str, Any] | None = None
 
 
-def rule_in_words(rule: str) -> str:
-    """What "always" would allow."""
-    match = _RULE.fullmatch(rule)
+def rule_in_words(rule: str, folder: str = "") -> str:
+    """What "always" would allow; a path in the folder is shown without the folder."""
+    match = _RULE.fullmatch(rule.replace(f"({folder}/", "(", 1) if folder else rule)
     if match is None:
         return f"always, every {exact(rule)}"
     pattern = exact(match["pattern"])
@@ -60,10 +61,11 @@ def rule_in_words(rule: str) -> str:
 class TerminalQuestion:
     """One open question."""
 
-    __slots__ = ("_step", "line")
+    __slots__ = ("_folder", "_step", "line")
 
-    def __init__(self, line: dict[str, Any]) -> None:
+    def __init__(self, line: dict[str, Any], folder: str = "") -> None:
         self.line = line
+        self._folder = folder
         self._step = "" if self.is_permission or self.is_doubt else "answer"
 
     # ------------------------------------------------------------ what it is
@@ -94,7 +96,10 @@ class TerminalQuestion:
 
     @property
     def diff(self) -> str:
-        return str(self.line.get("diff") or "")
+        """What an edit would change; empty where that is not known."""
+        if "diff" not in self.line:
+            self.line["diff"] = edit_preview(self.tool, self.arguments, self._folder)
+        return str(self.line["diff"] or "")
 
     @property
     def always(self) -> str:
@@ -157,7 +162,7 @@ class TerminalQuestion:
             return [Choice("r", "do it again"), Choice("s", "it was done, go on"), Choice("f", "stop here")]
         if not self.is_permission:
             return []
-        always = [Choice("a", rule_in_words(self.always))] if self.always else []
+        always = [Choice("a", rule_in_words(self.always, self._folder))] if self.always else []
         edit = [Choice("e", "edit it first")] if self.edited_field is not None else []
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 

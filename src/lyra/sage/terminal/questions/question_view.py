@@ -53,7 +53,7 @@ def _whole_subject(question: TerminalQuestion, width: int, *, sandbox: str) -> l
     if command:
         held = f"in the sandbox ({sandbox})" if sandbox and sandbox != "none" else "in the sandbox"
         network = str(question.line.get("network") or "no network but hosts that a rule names")
-        lines.append([("faint", f"{' ' * OBJECT_COLUMN}{held}, {network}")])
+        lines += wrap([("faint", f"{' ' * OBJECT_COLUMN}{held}, {network}")], width, hanging=OBJECT_COLUMN)
     return lines
 
 
@@ -80,16 +80,19 @@ def key_lines(question: TerminalQuestion, width: int, *, position: str = "") -> 
             "answer": "type an answer or a number, enter sends it",
         }
         return [*lines, [("waits", f"{' ' * MARGIN}{hints[question.label]}{position}")]]
-    parts: list[Line] = [[("key", choice.key), ("", f"  {choice.words}")] for choice in question.choices]
-    single: Line = [("waits", f"{' ' * MARGIN}{title}")]
-    for part in parts:
-        single += [("", " " * (3 if len(single) == 1 else _GAP)), *part]
-    if width_of(single) <= width:
-        return [*lines, single]
-    lines.append([("waits", f"{' ' * MARGIN}{title}")])
-    for part in parts:
-        lines += wrap([("", " " * (MARGIN + 2)), *part], width, hanging=MARGIN + 5)
-    return lines
+    return [*lines, *_flow([("waits", f"{' ' * MARGIN}{title}")], question, width)]
+
+
+def _flow(first: Line, question: TerminalQuestion, width: int) -> list[Line]:
+    """The keys in as few lines as they fit, none of them broken where it can be helped."""
+    rows: list[Line] = [first]
+    for choice in question.choices:
+        part: Line = [("key", choice.key), ("", f"  {choice.words}")]
+        if width_of(rows[-1]) + _GAP + width_of(part) <= width:
+            rows[-1] = [*rows[-1], ("", " " * (3 if rows[-1] is first else _GAP)), *part]
+        else:
+            rows += wrap([("", " " * (MARGIN + 2)), *part], width, hanging=MARGIN + 5)
+    return rows
 
 
 def why_lines(question: TerminalQuestion, width: int) -> list[Line]:

@@ -21,11 +21,12 @@ _RULE: Final = re.compile(r" {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$")
 class MarkdownStream:
     """The state between two pieces of a text."""
 
-    __slots__ = ("_fence", "_in_list", "_lines", "_rest")
+    __slots__ = ("_chars", "_fence", "_in_list", "_lines", "_rest")
 
     def __init__(self) -> None:
         self._rest = ""  # the last line, without its end
         self._lines: list[str] = []  # of the block that is open
+        self._chars = 0  # of these lines
         self._fence = ""  # the mark that ends the code that is open
         self._in_list = False
 
@@ -33,6 +34,11 @@ class MarkdownStream:
     def tail(self) -> str:
         """The text of the block that is not complete."""
         return "\n".join([*self._lines, self._rest]) if self._rest else "\n".join(self._lines)
+
+    @property
+    def tail_chars(self) -> int:
+        """About how many characters are not complete."""
+        return self._chars + len(self._rest)
 
     @property
     def tail_is_code(self) -> bool:
@@ -43,6 +49,7 @@ class MarkdownStream:
         *lines, self._rest = (self._rest + piece).split("\n")
         blocks: list[str] = []
         for line in lines:
+            self._chars += len(line)
             self._take(line.rstrip("\r"), blocks)
         return blocks
 
@@ -103,4 +110,5 @@ class MarkdownStream:
         if text.strip():
             blocks.append(text)
         self._lines = []
+        self._chars = 0
         self._in_list = False

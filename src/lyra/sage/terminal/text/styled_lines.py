@@ -153,7 +153,8 @@ def row(verb: str, about: Line, figures: Line, width: int, *, verb_style: str = 
     if not figures or width < NARROW_COLUMNS:
         lines = [[*head, *clip(about, max(4, width - start))]]
         if figures:
-            lines.append([("", " " * OBJECT_COLUMN), *clip(figures, max(4, width - OBJECT_COLUMN))])
+            first = (figures[0][0], figures[0][1].lstrip())  # it was padded for the right edge
+            lines.append([("", " " * OBJECT_COLUMN), *clip([first, *figures[1:]], max(4, width - OBJECT_COLUMN))])
         return lines
     middle = clip(about, max(8, width - start - right - _GAP))
     blanks = max(_GAP, width - start - width_of(middle) - right)

@@ -1,17 +1,16 @@
 """The diff of an edit before it is made: from the arguments of the call and the file as it is now.
 
-Used where an edit is allowed without a question; a question comes with its own diff. Reads only small files inside the
-folder of the session, and changes none.
+A question about an edit shows it, and so does an edit that is allowed without a question. Reads only small files inside
+the folder of the session, and changes none.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
 from collections.abc import Mapping
 from typing import Any, Final
-
-from lyra.sage.terminal.text.diff_view import diff_of
 
 __all__ = ["edit_preview"]
 
@@ -28,7 +27,12 @@ def edit_preview(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
     if before is None:
         return ""
     after = _after(tool, arguments, before)
-    return diff_of(before, after, path) if after is not None else ""
+    return _diff(before, after, path) if after is not None else ""
+
+
+def _diff(before: str, after: str, path: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", lineterm="")
+    return "\n".join(lines)
 
 
 def _after(tool: str, arguments: Mapping[str, Any], before: str) -> str | None:

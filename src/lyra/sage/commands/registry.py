@@ -1,0 +1,166 @@
+"""The table of slash commands, and `run_command`, which every face of Sage calls.
+
+    result = await run_command(session, "/undo 3")
+
+`COMMANDS` is the table: a name, one sentence of help, the hint for arguments, the function. A function takes the
+session and its SlashArguments and gives a SlashResult; a mistake is a LyraError. A name that is not in the table is a
+command from a Markdown file (`custom`) or a prompt of an MCP server (`servers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from lyra.core.checking.check import did_you_mean
+from lyra.core.secrets.visible import visible
+from lyra.errors import ConfigError
+from lyra.sage.commands import conversation, doctor, figures, project, servers, settings, tools
+from lyra.sage.commands.arguments import SlashArguments
+from lyra.sage.commands.custom import custom_commands, custom_result, problems_of
+from lyra.sage.commands.result import SlashResult, lines, table
+from lyra.sage.commands.session_protocol import CommandSession
+
+__all__ = ["ALIASES", "COMMANDS", "SlashCommand", "command_list", "run_command"]
+
+SlashFunction = Callable[[CommandSession, SlashArguments], Awaitable[SlashResult]]
+
+
+class SlashCommand(NamedTuple):
+    """One row. `hint` shows the arguments: words in brackets may be left out."""
+
+    name: str
+    help: str
+    hint: str
+    function: SlashFunction
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.hint}".rstrip()
+
+
+async def _help(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    words = arguments.at_most(1)
+    if words:
+        name = words[0].removeprefix("/")
+        command = COMMANDS.get(ALIASES.get(name, name))
+        if command is not None:
+            return SlashResult.of(lines([command.usage, f"  {command.help}"]))
+        if name not in dict(command_list(session)):
+            raise _unknown(session, name)
+        return SlashResult.of(lines([f"/{name}", f"  {dict(command_list(session))[name]}"]))
+    rows = [(command.usage, command.help) for command in COMMANDS.values()]
+    more = [(f"/{name}", about) for name, about in command_list(session) if name not in COMMANDS]
+    return SlashResult.of(table(("command", ""), [*rows, *more]))
+
+
+async def _commands(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    arguments.none()
+    files = custom_commands(session)
+    prompts = await servers.read_prompts(session)
+    rows = [
+        (f"/{name} {command.argument_hint}".rstrip(), command.plugin or command.origin, visible(command.description))
+        for name, command in sorted(files.items())
+    ]
+    rows += [
+        (f"/{visible(name)}", f"MCP server {prompt['server']}", visible(str(prompt.get("description") or "")))
+        for name, prompt in sorted(prompts.items())
+    ]
+    problems = problems_of(session)
+    blocks = [table(("command", "from", ""), rows)] if rows else []
+    blocks += [lines(problems, title="not read")] if problems else []
+    none = "no commands of your own; `commands/NAME.md` in .lyra or in your settings makes one"
+    return SlashResult(blocks=blocks) if blocks else SlashResult.of(none)
+
+
+async def _expand(_session: CommandSession, _arguments: SlashArguments) -> SlashResult:
+    return SlashResult.of("nothing is folded here; in a terminal /expand N shows what was")
+
+
+async def _exit(_session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    arguments.none()
+    return SlashResult(exit=True)
+
+
+_TABLE: Final = (
+    SlashCommand("help", "Show the commands, or what one does.", "[COMMAND]", _help),
+    SlashCommand("clear", "Begin a new conversation in this session.", "", conversation.clear),
+    SlashCommand("compact", "Replace all but the last turn by a summary.", "[WHAT TO KEEP]", conversation.compact),
+    SlashCommand("context", "Show what the model's context window is filled with.", "", figures.context),
+    SlashCommand("cost", "Show tokens and cost of turns, agents, the session and the day.", "[GROUP]", figures.cost),
+    SlashCommand("status", "Show the session, its model, mode, sandbox, servers and limits.", "", figures.status),
+    SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model),
+    SlashCommand(
+        "plan", "Switch to plan mode, show the last plan, or leave.", "[open | off | clear | TASK]", settings.plan
+    ),
+    SlashCommand(
+        "permissions",
+        "Show rules and modes, add a rule, or change the mode.",
+        "[allow RULE | deny RULE | mode [MODE]] [--keep]",
+        settings.permissions,
+    ),
+    SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", project.diff_),
+    SlashCommand("review", "Have the changes reviewed that are not committed.", "[WHAT TO LOOK AT]", project.review),
+    SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
+    SlashCommand("checkpoint", "Name this moment, or list those that have a name.", "[NAME]", conversation.checkpoint),
+    SlashCommand("restore", "Go back to a checkpoint.", "[NAME] [--force]", conversation.restore),
+    SlashCommand("resume", "List sessions of this folder, or open one.", "[ID | WORDS]", conversation.resume),
+    SlashCommand("fork", "Go on in a copy of this session, from a turn if named.", "[TURN]", conversation.fork),
+    SlashCommand("title", "Show or set the title of this session.", "[TEXT]", conversation.title),
+    SlashCommand(
+        "export", "Write the conversation to a file.", "FILE [markdown | json] [--force]", conversation.export
+    ),
+    SlashCommand("tools", "List the tools and the rules for them, or show one.", "[TOOL]", tools.tools),
+    SlashCommand("mcp", "Show MCP servers, or one with its prompts.", "[SERVER | reconnect SERVER]", servers.mcp),
+    SlashCommand(
+        "memory",
+        "Show, add, search or forget what is remembered.",
+        "[add TEXT | search WORDS | forget N]",
+        tools.memory,
+    ),
+    SlashCommand("tasks", "Show sub-agents and background commands.", "[show ID | stop ID]", tools.tasks),
+    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", project.init),
+    SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands),
+    SlashCommand("config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config),
+    SlashCommand(
+        "output", "Show or set how much of tool calls is shown.", "[text | compact | verbose]", settings.output
+    ),
+    SlashCommand("expand", "Show whole what was folded.", "[N]", _expand),
+    SlashCommand("doctor", "Check what Sage needs on this machine.", "", doctor.doctor),
+    SlashCommand("exit", "Leave; the session can be resumed.", "", _exit),
+)
+COMMANDS: Final[dict[str, SlashCommand]] = {command.name: command for command in _TABLE}
+ALIASES: Final = {"?": "help", "quit": "exit", "usage": "cost", "sessions": "resume"}
+
+
+async def run_command(session: CommandSession, text: str) -> SlashResult:
+    """Do what a line says that begins with `/`. A LyraError is a mistake in it, or why it could not be done."""
+    name, _, rest = text.strip().removeprefix("/").partition(" ")
+    name = name.strip()
+    if not name:
+        return await _help(session, SlashArguments("", "/help"))
+    command = COMMANDS.get(ALIASES.get(name, name))
+    if command is not None:
+        return await command.function(session, SlashArguments(rest, command.usage))
+    custom = custom_commands(session).get(name)
+    if custom is not None:
+        return custom_result(custom, rest)
+    prompt = await servers.prompt_result(session, name, rest)
+    if prompt is not None:
+        return prompt
+    raise _unknown(session, name)
+
+
+def command_list(session: CommandSession) -> list[tuple[str, str]]:
+    """Every command with its sentence, for completion and help; no server is asked for this."""
+    listed = [(command.name, command.help) for command in COMMANDS.values()]
+    files = custom_commands(session)
+    listed += [(name, visible(command.description)) for name, command in sorted(files.items())]
+    prompts = servers.known_prompts(session)
+    return listed + [(name, visible(str(about.get("description") or ""))) for name, about in sorted(prompts.items())]
+
+
+def _unknown(session: CommandSession, name: str) -> ConfigError:
+    near = did_you_mean(name, [known for known, _ in command_list(session)])
+    hint = f"did you mean /{near}?" if near else "/help lists them"
+    return ConfigError(f"there is no command /{visible(name[:80])}", hint=hint, key="command")

@@ -1,0 +1,72 @@
+"""SlashResult: what a slash command gives back, as plain data.
+
+A block is a mapping with a `type`:
+
+    text     text                         Markdown
+    lines    lines, title                 texts as they are
+    table    columns, rows, title         cells are texts
+    bars     rows, of, title              rows of (name, value, words); `of` is the value of a full bar
+    diff     diff, title                  a unified diff
+
+A face shows the blocks, then does what else the result asks for: send `prompt` with `send_with` as further arguments of
+`session.send`, open another session (`open_session`), or leave (`exit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["Block", "SlashResult", "bars", "diff", "lines", "table", "text"]
+
+Block = dict[str, Any]
+
+
+class SlashResult(msgspec.Struct, kw_only=True):
+    """`open_session` is the id of a session; with `fork` a copy of it is to be opened, of the conversation before the
+    turn `before_turn` where that is named."""
+
+    blocks: list[Block] = []
+    prompt: str | None = None
+    send_with: dict[str, Any] = {}
+    open_session: str = ""
+    fork: bool = False
+    before_turn: int | None = None
+    exit: bool = False
+
+    @classmethod
+    def of(cls, *blocks: Block | str, **more: Any) -> SlashResult:
+        """A result with these blocks; a text is a block of one line."""
+        return cls(blocks=[lines([block]) if isinstance(block, str) else block for block in blocks], **more)
+
+
+def text(markdown: str) -> Block:
+    return {"type": "text", "text": markdown}
+
+
+def lines(texts: Iterable[str], *, title: str = "") -> Block:
+    return _titled({"type": "lines", "lines": list(texts)}, title)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Block:
+    return _titled(
+        {"type": "table", "columns": list(columns), "rows": [[_cell(cell) for cell in row] for row in rows]}, title
+    )
+
+
+def bars(rows: Iterable[tuple[str, float, str]], *, of: float | None = None, title: str = "") -> Block:
+    return _titled({"type": "bars", "rows": [list(row) for row in rows], "of": of}, title)
+
+
+def diff(unified: str, *, title: str = "") -> Block:
+    return _titled({"type": "diff", "diff": unified}, title)
+
+
+def _titled(block: Block, title: str) -> Block:
+    return {**block, "title": title} if title else block
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)

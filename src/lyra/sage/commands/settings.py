@@ -1,0 +1,192 @@
+"""Commands that show and change settings: config, model, output, permissions, plan."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra.agents.session.shared import runtime_of
+from lyra.core.clock import SystemClock
+from lyra.core.providers import USUAL
+from lyra.core.secrets.visible import visible
+from lyra.errors import ConfigError
+from lyra.models.context_windows import context_window
+from lyra.models.pricing import published_names
+from lyra.models.settings import settings_of
+from lyra.sage.commands.arguments import SlashArguments
+from lyra.sage.commands.result import SlashResult, lines, table, text
+from lyra.sage.commands.session_protocol import CommandSession
+from lyra.sage.commands.words import tokens
+from lyra.tools.permissions.decision import MODES
+from lyra.tools.permissions.rules import Rule
+
+__all__ = ["OUTPUT_MODES", "config", "model", "output", "permissions", "plan"]
+
+OUTPUT_MODES: Final = {
+    "text": "tool calls as one line each, with the last lines of their output",
+    "compact": "tool calls as one line each",
+    "verbose": "tool calls with all of their output",
+}
+_MODELS_SHOWN: Final = 40
+_DAYS_BACK: Final = 60
+
+
+# ---------------------------------------------------------------- config
+async def config(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    words = arguments.at_most(1)
+    rows = session.config.rows()
+    if words:
+        rows = [row for row in rows if row.name == words[0] or row.name.startswith(f"{words[0]}.")]
+        if not rows:
+            session.config.origin(words[0])  # raises, with the nearest name
+    else:
+        rows = [row for row in rows if row.origin.kind != "default"]
+    shown = [(row.name, visible(str(row.value)), row.origin.kind, visible(row.origin.place or "")) for row in rows]
+    if not shown:
+        return SlashResult.of("every setting has its default; /config SECTION shows them, `sage config keys` explains")
+    return SlashResult.of(table(("setting", "value", "from", ""), shown))
+
+
+# ---------------------------------------------------------------- model
+async def model(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    """A name with a slash is switched to; any other word is looked for in the published names of models."""
+    words = arguments.at_most(1)
+    if not words:
+        return _model_table(session, _models_used(session))
+    name = words[0]
+    if "/" not in name:
+        return _model_table(session, dict.fromkeys(_published(session, name), ""))
+    runtime_of(session.kernel).find(name)  # raises where the provider is not known, or has no key
+    await session.set_model(name)
+    return SlashResult.of(f"model: {session.model}")
+
+
+def _models_used(session: CommandSession) -> dict[str, str]:
+    """The model in use, that of the configuration, and those of the last weeks."""
+    used = session.spending.log.sums("model", days=_DAYS_BACK, now=SystemClock().now())
+    recent = {total.group: "used before" for total in sorted(used, key=lambda total: -total.time)}
+    configured = session.config.agent.model
+    return {session.model: "", **({configured: "configured"} if configured else {}), **recent}
+
+
+def _published(session: CommandSession, word: str) -> list[str]:
+    """Published names with this word in them, of providers that can be asked."""
+    usable = [provider for provider in sorted({*USUAL, *session.config.providers}) if _is_usable(session, provider)]
+    names = [f"{provider}/{name}" for provider in usable for name in published_names(provider)]
+    return [name for name in names if word.lower() in name.lower()]
+
+
+def _model_table(session: CommandSession, models: dict[str, str]) -> SlashResult:
+    rows = [
+        (visible(name), _window(name), "in use" if name == session.model else about) for name, about in models.items()
+    ]
+    more = f"{len(rows) - _MODELS_SHOWN} more; " if len(rows) > _MODELS_SHOWN else ""
+    hint = f"{more}/model PROVIDER/MODEL switches, /model WORD searches; names that are not listed work, too"
+    if not rows:
+        return SlashResult.of("no published name of a provider that has a key matches", hint)
+    return SlashResult.of(table(("model", "window", ""), rows[:_MODELS_SHOWN]), hint)
+
+
+def _is_usable(session: CommandSession, provider: str) -> bool:
+    """Whether the settings are there that a call needs; nothing is sent."""
+    try:
+        settings = settings_of(provider, session.config.providers.get(provider))
+    except ConfigError:
+        return False
+    return bool(settings.api_key) or provider in session.config.providers
+
+
+def _window(name: str) -> str:
+    size = context_window(name)
+    return tokens(size) if size else ""
+
+
+# ---------------------------------------------------------------- output
+async def output(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    words = arguments.at_most(1)
+    now = str(session.facts.settings.get("output", "text"))
+    if not words:
+        rows = [(mode, about, "in use" if mode == now else "") for mode, about in OUTPUT_MODES.items()]
+        return SlashResult.of(table(("output", "", ""), rows))
+    mode = arguments.choice(words[0], OUTPUT_MODES)
+    session.keep(output=mode)
+    return SlashResult.of(f"output: {mode}: {OUTPUT_MODES[mode]}")
+
+
+# ---------------------------------------------------------------- permissions
+async def permissions(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    flags = arguments.flags("keep")
+    words = arguments.words
+    if not words:
+        return _rules(session)
+    action = arguments.choice(words[0], ("allow", "deny", "mode"))
+    if action == "mode":
+        return await _mode(session, arguments, words[1:])
+    if len(words) != 2:
+        raise arguments.mistake("one rule is expected, in quotes where it has blanks")
+    return _add(session, action, words[1], keep="keep" in flags)
+
+
+def _add(session: CommandSession, effect: Any, written: str, *, keep: bool) -> SlashResult:
+    setup = session.headless.setup
+    rules = setup.permissions
+    source = "answers" if keep else "session"
+    rule = Rule(written, effect, source=source, workspace=rules.workspace, home=rules.home)
+    rules.add(rule, as_answer=keep)
+    if keep:
+        rules.keep(rule)
+        where = "in this folder from now on"
+    else:
+        options = session.options
+        field = "allow" if effect == "allow" else "deny"
+        session.options = msgspec.structs.replace(options, **{field: (*getattr(options, field), written)})
+        where = "in this session, until it is closed; --keep keeps it for this folder"
+    session.process.regrant(setup.grant)
+    return SlashResult.of(f"{effect} {rule.text}: {where}")
+
+
+async def _mode(session: CommandSession, arguments: SlashArguments, words: list[str]) -> SlashResult:
+    if not words:
+        rows = [(mode, about, "in use" if mode == session.mode else "") for mode, about in MODES.items()]
+        return SlashResult.of(table(("mode", "", ""), rows))
+    await session.set_mode(arguments.choice(words[0], MODES))
+    return SlashResult.of(f"mode: {session.mode}: {MODES[session.mode]}")
+
+
+def _rules(session: CommandSession) -> SlashResult:
+    rules = session.headless.setup.permissions
+    order = ("deny", "ask", "allow")
+    ordered = sorted((*rules.rules, *rules.answers), key=lambda rule: order.index(rule.effect))
+    rows = [(rule.effect, visible(rule.text), visible(rule.source)) for rule in ordered]
+    mode = f"mode: {session.mode}: {MODES[session.mode]}"
+    if not rows:
+        return SlashResult.of(mode, 'no rules; /permissions allow "Bash(git diff *)" adds one')
+    return SlashResult.of(mode, table(("", "rule", "from"), rows))
+
+
+# ---------------------------------------------------------------- plan
+async def plan(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+    """Words other than open, off and clear are a task to plan."""
+    word = arguments.text.strip()
+    if word == "open":
+        kept = session.facts.settings.get("plan")
+        return SlashResult.of(text(str(kept)) if kept else "there is no plan yet; /plan TASK makes one")
+    if word == "clear":
+        session.keep(plan="")
+        return SlashResult.of("the plan is forgotten")
+    if word == "off":
+        return await _leave_plan(session)
+    if session.mode != "plan":
+        session.keep(mode_before_plan=session.mode)
+        await session.set_mode("plan")
+    about = lines(["plan mode: reading only; /plan off leaves it, /plan open shows the last plan"])
+    return SlashResult.of(about, prompt=arguments.text or None)
+
+
+async def _leave_plan(session: CommandSession) -> SlashResult:
+    if session.mode != "plan":
+        return SlashResult.of(f"the mode is {session.mode}, not plan")
+    before = str(session.facts.settings.get("mode_before_plan") or "default")
+    await session.set_mode(before if before != "plan" else "default")
+    return SlashResult.of(f"mode: {session.mode}")

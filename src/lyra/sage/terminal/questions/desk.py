@@ -1,0 +1,152 @@
+"""QuestionDesk: shows the questions of a turn one after the other and hands the answers to the session.
+
+What a question is about is printed once; its keys are live. The screen passes keys and texts on to `press` and
+`submit`; what runs is told when a call waits for a person and when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from lyra.core.clock import Clock
+from lyra.errors import LyraError
+from lyra.kernel.base.tasks import Tasks
+from lyra.sage.terminal.echo import error_lines, note_lines
+from lyra.sage.terminal.folds import Folds
+from lyra.sage.terminal.paper import Sheet
+from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
+from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
+from lyra.sage.terminal.questions.queue import Questions
+from lyra.sage.terminal.shown_session import ShownSession
+from lyra.sage.terminal.text.safe_text import shown
+from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line
+from lyra.sage.terminal.turn_view import TurnView
+
+__all__ = ["QuestionDesk"]
+
+_WORDS: Final = {
+    "allow": "allowed once",
+    "always": "allowed from now on",
+    "deny": "denied",
+    "retry": "done again",
+    "skip": "taken as done",
+    "fail": "stopped",
+}
+
+
+class QuestionDesk:
+    """The questions of a session, from their line to their answer."""
+
+    def __init__(self, session: ShownSession, sheet: Sheet, folds: Folds, clock: Clock, tasks: Tasks) -> None:
+        self.queue = Questions(clock)
+        self.sandbox = ""  # the tier that holds commands
+        self.restore: Callable[[str], None] = lambda _text: None  # puts a text into the prompt
+        self._session = session
+        self._sheet = sheet
+        self._folds = folds
+        self._tasks = tasks
+        self._view: TurnView | None = None
+
+    @property
+    def current(self) -> TerminalQuestion | None:
+        return self.queue.current
+
+    @property
+    def takes_text(self) -> bool:
+        return self.current is not None and self.current.takes_text
+
+    @property
+    def label(self) -> str:
+        """What the prompt is for; empty where it is for a message."""
+        return self.current.label if self.current is not None else ""
+
+    # ------------------------------------------------------------ asking
+    def begin(self, view: TurnView) -> None:
+        """A turn begins; its questions stand below what it has shown."""
+        self._view = view
+
+    def end(self) -> None:
+        """The turn is over: no answer is waited for."""
+        self._view = None
+        self.queue.clear()
+
+    def ask(self, question: TerminalQuestion) -> None:
+        """Take a question of the turn, and show it when it is its turn."""
+        if self._view is not None:
+            self._view.pause(question.call_id, waiting=True)
+        if self.queue.add(question):
+            self._show(question)
+        self._sheet.paper.changed()
+
+    def _show(self, question: TerminalQuestion) -> None:
+        if self._view is not None:
+            self._view.hold()
+            if question.diff:
+                self._view.diff_was_shown(question.call_id)
+        lines = about_lines(
+            question,
+            self._sheet.width,
+            marks=self._sheet.paper.facts.marks,
+            folds=self._folds,
+            folder=self._session.folder,
+            sandbox=self.sandbox,
+        )
+        self._sheet.print("tool" if question.is_permission else "question", lines)
+
+    def live_lines(self, width: int) -> list[Line]:
+        """The keys of the current question."""
+        question = self.current
+        return [] if question is None else [[], *key_lines(question, width, position=self.queue.position)]
+
+    # ------------------------------------------------------------ answering
+    def press(self, key: str) -> bool:
+        """A key for the current question; False where it has no meaning there."""
+        question = self.current
+        meaning = question.press(key) if question is not None else None
+        if question is None or meaning is None:
+            return False
+        if isinstance(meaning, Decision):
+            self._decide(question, meaning)
+        elif meaning == "why":
+            self._sheet.print("note", why_lines(question, self._sheet.width))
+        else:
+            self.restore(question.draft)
+        self._sheet.paper.changed()
+        return True
+
+    def submit(self, text: str) -> None:
+        """A text as the answer to the current question."""
+        question = self.current
+        decision = question.answer(text) if question is not None else None
+        if question is None:
+            return
+        if decision is None:
+            self._sheet.print("note", note_lines("that is no answer: it is empty, or no JSON object", 80, "waits"))
+            self.restore(text)
+        else:
+            self._decide(question, decision)
+
+    def back(self) -> bool:
+        """Leave the text of an answer for its keys; False where there is none."""
+        return self.current is not None and self.current.back()
+
+    def _decide(self, question: TerminalQuestion, decision: Decision) -> None:
+        words = _WORDS.get(decision.word, "answered")
+        words = f"{words}, as edited" if decision.arguments is not None else words
+        words = f"{words}: {shown(decision.text)}" if decision.text else words
+        style = "removed" if decision.word in ("deny", "fail") else "faint"
+        self._sheet.print("tool", note_lines(words, self._sheet.width, style, indent=OBJECT_COLUMN))
+        if self._view is not None:
+            self._view.pause(question.call_id, waiting=False)
+        self._tasks.start(self._send(question, decision), name="answer")
+        following = self.queue.close()
+        if following is not None:
+            self._show(following)
+        self._sheet.paper.changed()
+
+    async def _send(self, question: TerminalQuestion, decision: Decision) -> None:
+        try:
+            await self._session.answer(question.id, decision.word, text=decision.text, arguments=decision.arguments)
+        except LyraError as error:
+            self._sheet.print("error", error_lines(error, self._sheet.width))

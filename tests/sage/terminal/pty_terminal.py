@@ -1,0 +1,138 @@
+"""A program in a real pseudo-terminal, and its screen as a person would see it. Shared by the tests of the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+
+from tests.source import KEPT, PYTHONPATH
+
+SAGE = "import sys; from lyra.cli.main import sage; sys.exit(sage())"
+WORKING = re.compile(r"^  esc interrupts", re.MULTILINE)
+STATUS = re.compile(r"^ sage  ", re.MULTILINE)
+
+
+class PtyTerminal:
+    """A terminal of so many columns and rows with a program in it."""
+
+    def __init__(
+        self, command: list[str], *, folder: Path, env: dict[str, str], columns: int = 100, rows: int = 40
+    ) -> None:
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        settings = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PYTHONPATH": PYTHONPATH}
+        self.columns, self.rows = columns, rows
+        self.screen = pyte.HistoryScreen(columns, rows, history=5_000, ratio=1.0)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""  # everything that was written to the terminal
+        self._process = pexpect.spawn(
+            command[0],
+            command[1:],
+            cwd=str(folder),
+            env={**kept, **settings, **env},
+            dimensions=(rows, columns),
+            timeout=20,
+        )
+        self._process.delaybeforesend = None
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    # ------------------------------------------------------------ reading
+    def read(self, seconds: float = 0.0) -> None:
+        """Take what the program has written; wait for it so long."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                data = self._process.read_nonblocking(1 << 16, timeout=max(0.0, end - time.monotonic()))
+            except (pexpect.TIMEOUT, pexpect.EOF):
+                return
+            self.raw += data
+            self._stream.feed(data)
+            if time.monotonic() >= end:
+                return
+
+    @property
+    def display(self) -> str:
+        """The visible rows."""
+        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
+
+    @property
+    def text(self) -> str:
+        """The scrollback and the visible rows."""
+        rows = self.screen.history.top
+        above = ["".join(row[column].data for column in range(self.columns)).rstrip() for row in rows]
+        return "\n".join([*above, self.display])
+
+    def wait_for(self, wanted: str, *, seconds: float = 15.0, gone: bool = False) -> PtyTerminal:
+        """Wait until a pattern is on the screen or in the scrollback; with `gone`, until the visible rows lack it."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.read(0.02)
+            seen = re.search(wanted, self.display if gone else self.text, re.MULTILINE) is not None
+            if seen != gone:
+                return self
+            if not self._process.isalive() and not gone:
+                self.read(0.1)
+                if re.search(wanted, self.text, re.MULTILINE):
+                    return self
+                break
+        raise AssertionError(f"{wanted!r} is {'still' if gone else 'not'} on the screen:\n{self.text}")
+
+    def wait_for_prompt(self) -> PtyTerminal:
+        """Wait until the prompt is there and nothing runs."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            self.read(0.02)
+            if STATUS.search(self.display) and not WORKING.search(self.display):
+                return self
+        raise AssertionError(f"no prompt:\n{self.text}")
+
+    # ------------------------------------------------------------ writing
+    def send(self, text: str) -> PtyTerminal:
+        self._process.send(text)
+        return self
+
+    def line(self, text: str) -> PtyTerminal:
+        return self.send(f"{text}\r")
+
+    def paste(self, text: str) -> PtyTerminal:
+        return self.send(f"\x1b[200~{text}\x1b[201~")
+
+    def resize(self, columns: int, rows: int) -> PtyTerminal:
+        self.columns, self.rows = columns, rows
+        self.screen.resize(rows, columns)
+        self._process.setwinsize(rows, columns)
+        return self
+
+    # ------------------------------------------------------------ ending
+    def wait_for_end(self, seconds: float = 15.0) -> int:
+        """Wait until the program has ended; its exit code."""
+        end = time.monotonic() + seconds
+        while self._process.isalive() and time.monotonic() < end:
+            self.read(0.05)
+        self.read(0.05)
+        assert not self._process.isalive(), f"it still runs:\n{self.text}"
+        return int(self._process.exitstatus if self._process.exitstatus is not None else -self._process.signalstatus)
+
+    def kill(self) -> None:
+        if self._process.isalive():
+            self._process.kill(signal.SIGKILL)
+
+    def __enter__(self) -> PtyTerminal:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._process.close(force=True)
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", code, *arguments]
