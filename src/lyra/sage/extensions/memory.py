@@ -6,8 +6,8 @@
 Sessions have stores of their own; this file is what they share: `$XDG_DATA_HOME/lyra/memory.db`. It has the methods of
 `kernel.memories`, so the tools Remember and Recall, `/memory` and the recall in prompts work on it. Recall is off until
 the user turns it on (`[sage] recall = true`): then a few items that fit a message are put into its prompt, within a
-bound of characters, known keys masked (`lyra.agents.turn.memory`). Texts are redacted before they are kept. An item that
-was learned from text of outside carries that mark to each session that reads it.
+bound of characters, known keys masked (`lyra.agents.turn.memory`). Texts are redacted before they are kept. An item
+that was learned from text of outside carries that mark to each session that reads it.
 """
 
 from __future__ import annotations
