@@ -27,6 +27,7 @@ from lyra._version import __version__
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Content
 from lyra.agents.declaration.hooks import AgentHooks
+from lyra.agents.declaration.memory import Memory
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
@@ -104,6 +105,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
+    memory: Memory | None = None  # None: items of its own store, recalled; a scope that is left out is the folder's
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property
