@@ -199,7 +199,7 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
-        self.equipment = Equipment(self.options, self.config, self.folder, self.place)
+        self.equipment = Equipment(self.options, self.config, self.folder, self.place, lambda: self.mode)
         # The budget is one of this run: the process, which outlives it, is spawned without one.
         options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
@@ -209,6 +209,7 @@ class LiveSession:
         await headless.__aenter__()
         self._headless = headless
         self.spending.listen(headless.kernel)
+        self.equipment.prompt.begin(headless.kernel.tasks)
         if headless.unfinished is not None:
             await self._repair()
         self._save(model=str(headless.agent.model), state="idle")
