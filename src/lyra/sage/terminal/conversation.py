@@ -179,6 +179,8 @@ class Conversation:
                 await self._run_prompt(submission)
         except LyraError as error:
             self._show_error(error)
+        except Exception as error:  # noqa: BLE001 - a bug in a turn or command does not end the session
+            self.note(f"internal error: {type(error).__name__}: {error}; what was done is kept", "failed")
 
     def _echo(self, submission: Submission) -> None:
         """Print what the person sent, so that it stays in the scrollback."""
@@ -235,7 +237,7 @@ class Conversation:
             self.view = self._turn = None
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
-        elif view.status not in ("success", ""):
+        elif view.status not in ("success", "") and not view.has_failed:
             self.note(f"ended: {shown(view.status)}", "failed")
 
     async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:

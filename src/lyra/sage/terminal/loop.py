@@ -72,6 +72,7 @@ async def _run_live(
         box.window,
         bindings(keyboard, screen),
         lambda: conversation.working,
+        conversation.end,
     )
     tasks = Tasks()
     tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
