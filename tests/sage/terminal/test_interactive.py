@@ -25,7 +25,7 @@ EDIT = call(
     new_string="def export(path, as_json):",
 )
 READ = call("Read", "I'll look at it.", file_path="export.py")
-EXPLORE = {"subagent_type": "explore"}
+EXPLORE = {"subagent_type": "Explore"}
 SOURCE = "import os\n\n\ndef export(path):\n    pass\n"
 
 
@@ -267,9 +267,26 @@ def test_sub_agents_in_parallel_have_a_line_each(sage: SageTerminal) -> None:
     slow = {"text": "one two three four five", "chunk_s": 0.25}
     screen = sage.script(both, slow, slow, {"text": "Both are known."}).start()
     screen.wait_for_prompt().line("go")
-    screen.wait_for(r"explore look at apples.*\n *explore look at pears").wait_for("Both are known")
-    assert re.search(r"^  explore look at apples ", screen.text, re.MULTILINE | re.IGNORECASE)
-    assert re.search(r"^  explore look at pears ", screen.text, re.MULTILINE | re.IGNORECASE)
+    screen.wait_for(r"Explore look at apples .*\n  Explore look at pears ").wait_for("Both are known")
+    screen.wait_for_prompt()
+    assert re.search(r"^  Explore look at apples ", screen.text, re.MULTILINE)
+    assert re.search(r"^  Explore look at pears .* tokens", screen.text, re.MULTILINE)
+
+
+def test_a_sub_agent_in_the_background_is_told_of_and_asks(sage: SageTerminal) -> None:
+    """Its question comes to the prompt although no turn runs; a notice tells that it is done."""
+    start = call("Task", description="tidy up", prompt="tidy", run_in_background=True)
+    replies = [
+        {"user": "go", **start},
+        {"user": "tidy", **call("Bash", command="touch tidied"), "first_s": 0.5},
+        {"tool": "Bash", "text": "It is tidy."},
+        {"text": "I started it."},
+    ]
+    screen = sage.rules(*replies).start()
+    screen.wait_for_prompt().line("go").wait_for("I started it")
+    screen.wait_for("tidy up .*asks:").wait_for("Allow this\\?").wait_for("touch tidied")
+    screen.send("y").wait_for("tidy up .*: done")
+    assert (sage.folder / "tidied").exists()
 
 
 def test_a_tool_of_an_mcp_server_is_asked_about_and_called(sage: SageTerminal) -> None:

@@ -17,7 +17,7 @@ from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal.commands_view import run_slash_command
-from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines
+from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines, task_words
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Paper, Sheet
 from lyra.sage.terminal.prompt.attachments import prompt_of
@@ -134,6 +134,16 @@ class Conversation:
         except LyraError as error:
             self._show_error(error)
         self.refresh()
+
+    def notice(self, notice: dict[str, Any]) -> None:
+        """A sub-agent or command in the background is done, has failed or asks something."""
+        asked = notice.get("question")
+        if isinstance(asked, dict):
+            self.note(f"{task_words(notice)} asks:", "waits")
+            self.desk.ask(TerminalQuestion({**asked, "background": True}, self.session.folder))
+        else:
+            state = str(notice.get("state", ""))
+            self.note(f"{task_words(notice)}: {state}", "failed" if state == "failed" else "faint")
 
     def note(self, text: str, style: str = "faint") -> None:
         self.sheet.print("note", note_lines(text, self.sheet.width, style))

@@ -205,7 +205,7 @@ class TurnView:
         self._sheet.print("tool", [*lines, *(below or [])])
 
     def _print_ended(self, call: RunningCall, output: str) -> None:
-        figures = figures_of(call.tool, call.arguments, output, is_error=False)
+        figures = figures_of(call.tool, call.arguments, output, is_error=False) or call.figures
         below: list[Line] = []
         if call.diff:
             figures, below = self.diff_figures(call.diff), self._first_rows(call.diff)
