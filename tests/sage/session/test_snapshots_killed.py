@@ -17,7 +17,7 @@ from lyra.sage.session.snapshots import Snapshots
 from tests.cases import cases
 from tests.sage.session.trees import change_at_random, tree
 
-CALLS = ("write", "rename", "mkdir", "unlink", "rmdir", "symlink", "open", "fchmod", "chmod")
+CALLS = ("write", "pwrite", "rename", "mkdir", "unlink", "rmdir", "symlink", "open", "fchmod", "chmod")
 
 
 def encoded(paths: dict) -> str:
@@ -54,14 +54,14 @@ def kill_at(count: int) -> None:
             nonlocal calls
             calls += 1
             if calls >= count:
-                if real is real_write and len(arguments[1]) > 1:
-                    real_write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                if real in (os_write, os_pwrite) and len(arguments[1]) > 1:
+                    real(arguments[0], arguments[1][: len(arguments[1]) // 2], *arguments[2:])
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(*arguments, **options)
 
         return call
 
-    real_write = os.write
+    os_write, os_pwrite = os.write, os.pwrite
     for name in CALLS:
         setattr(os, name, wrapped(getattr(os, name)))
 

@@ -38,12 +38,14 @@ from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.sandbox.protection.protected_names import NAMES
+from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
@@ -80,7 +82,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     folder: str = "."
     also: tuple[str, ...] = ()  # more folders to work in
-    system: str | None = None  # None is the default prompt
+    # Text, or a function of the agent's session that gives it for each turn; None is the default prompt.
+    system: str | Callable[[Any], Any] | None = None
     mode: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -96,6 +99,9 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The name of a session: a later run with it on the same store goes on with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
+    # Tools made for the run's workspace, in place of Task.
+    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None
+    rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     facts: Mapping[str, Any] = {}  # more for the first line

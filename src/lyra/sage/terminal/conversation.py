@@ -217,7 +217,9 @@ class Conversation:
     async def _run_turn(self, content: Any, **send_with: Any) -> None:
         self.folds.begin_turn()
         self._is_stopping = False
-        view = self.view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder)
+        output = str(self.session.facts.settings.get("output", "text"))
+        view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
+        self.view = view
         self.desk.begin(view)
         self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
@@ -40,7 +39,8 @@ async def run_terminal(session: ShownSession, first_task: str | None, *, plain: 
         conversation = _conversation(session, paper, first_task, kept)
         await paper.run(conversation, kept)
     else:
-        await _run_live(session, first_task, facts, kept)
+        conversation = await _run_live(session, first_task, facts, kept)
+    opening.leave(conversation)
     return 0
 
 
@@ -53,7 +53,9 @@ def _conversation(session: ShownSession, paper: Paper, first_task: str | None, k
     return conversation
 
 
-async def _run_live(session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory) -> None:
+async def _run_live(
+    session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory
+) -> Conversation:
     screen = LiveScreen(facts)
     conversation = _conversation(session, screen, first_task, kept)
     files = FileNames(session.folder, conversation.clock)
@@ -78,7 +80,7 @@ async def _run_live(session: ShownSession, first_task: str | None, facts: Termin
     finally:
         await tasks.close()
         await bar.close()
-    opening.leave(conversation)
+    return conversation
 
 
 async def _after_first_frame(session: ShownSession, bar: _StatusBar, conversation: Conversation) -> None:

@@ -1,7 +1,8 @@
 """PlainScreen: lines only, for terminals without cursor movement, pipes and screen readers.
 
-Finished lines are printed as they come, without styles; there is no live block. Input is read a line at a time while turns run, so what
-is typed meanwhile waits in line. A question is printed with its keys, and answered with a line that begins with one.
+Finished lines are printed as they come, without styles; there is no live block. Input is read a line at a time while
+turns run, so what is typed meanwhile waits in line. A question is printed with its keys, and answered with a line that
+begins with one.
 """
 
 from __future__ import annotations

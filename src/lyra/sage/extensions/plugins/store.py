@@ -41,6 +41,7 @@ _STATE: Final = "enabled.json"
 _FOLDER_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
 _STATE_BYTES_MAX: Final = 1 << 20
 _MISTAKES_SHOWN: Final = 10
+_STAMPS_MAX: Final = 20_000  # bounds the time of a look; plugins beyond it are read at the next start
 _GONE: Final = "it is not installed any more"
 
 
@@ -56,12 +57,14 @@ class _StateFile(msgspec.Struct):
 
 
 class InstalledPlugin(NamedTuple):
-    """One installed plugin. `problem` says why it does not count although it is enabled, or could not be."""
+    """One installed plugin. `problem` says what is wrong with it; it `counts` in spite of that where an earlier version
+    without mistakes is known."""
 
     id: str
     plugin: Plugin | None
     enabled: bool
     problem: str = ""
+    counts: bool = False
 
 
 class PluginStore:
@@ -72,24 +75,40 @@ class PluginStore:
         self.folder = Path(folder) if folder is not None else data_folder(self._env) / "plugins"
 
     # ------------------------------------------------------------ looking
-    def installed(self) -> list[InstalledPlugin]:
-        """All plugins by id, with what is wrong with them."""
+    def installed(self, last_good: Mapping[str, Plugin] | None = None) -> list[InstalledPlugin]:
+        """All plugins by id, with what is wrong with them. One with a mistake counts as it was in `last_good`."""
         enabled = self._state().enabled
+        plugins, told = self._read_all(last_good or {})
+        barred = {name: told.get(name, _GONE) for name in enabled if name not in plugins}
+        for name, plugin in plugins.items():
+            if name in enabled and not enabled[name].permissions.covers(plugin.manifest.permissions):
+                barred[name] = f"it declares more than you agreed to; look at it, then sage plugins enable {name}"
+        barred |= _without_dependencies({name: plugins[name] for name in enabled if name not in barred})
+        return [
+            InstalledPlugin(
+                name,
+                plugins.get(name),
+                name in enabled,
+                barred.get(name) or told.get(name, ""),
+                name in enabled and name not in barred,
+            )
+            for name in sorted({*plugins, *told, *barred})
+        ]
+
+    def _read_all(self, last_good: Mapping[str, Plugin]) -> tuple[dict[str, Plugin], dict[str, str]]:
+        """The plugins that can be used, and what is wrong with the others."""
         plugins: dict[str, Plugin] = {}
-        problems: dict[str, str] = {}
+        told: dict[str, str] = {}
         for name in self._names():
             plugin, mistakes = read_plugin(str(self.folder / name), env=self._env)
-            if plugin is None or plugin.id != name:
-                problems[name] = _told(mistakes)
+            if plugin is not None and plugin.id == name:
+                plugins[name] = plugin
                 continue
-            plugins[name] = plugin
-            agreed = enabled.get(name)
-            if agreed is not None and not agreed.permissions.covers(plugin.manifest.permissions):
-                problems[name] = f"it declares more than you agreed to; look at it, then sage plugins enable {name}"
-        problems.update((name, _GONE) for name in enabled if name not in plugins and name not in problems)
-        problems.update(_without_dependencies({name: plugins[name] for name in enabled if name not in problems}))
-        names = sorted({*plugins, *problems})
-        return [InstalledPlugin(name, plugins.get(name), name in enabled, problems.get(name, "")) for name in names]
+            told[name] = _told(mistakes)
+            if name in last_good:
+                plugins[name] = last_good[name]
+                told[name] += "; its last good version is used"
+        return plugins, told
 
     def get(self, plugin_id: str) -> InstalledPlugin:
         installed = {entry.id: entry for entry in self.installed()}
@@ -99,12 +118,24 @@ class PluginStore:
             raise ConfigError(f"there is no plugin {one_line(plugin_id)[:80]!r}", hint=hint, key="plugin")
         return installed[plugin_id]
 
-    def active(self) -> tuple[list[Plugin], list[str]]:
-        """The plugins that count, and a sentence for each that is enabled and does not."""
-        installed = [entry for entry in self.installed() if entry.enabled]
-        plugins = [entry.plugin for entry in installed if entry.plugin is not None and not entry.problem]
-        problems = [f"plugin {entry.id}: {entry.problem}" for entry in installed if entry.problem]
-        return plugins, problems
+    def active(self, last_good: Mapping[str, Plugin] | None = None) -> tuple[list[Plugin], list[str]]:
+        """The plugins that count, and a sentence for each enabled one that has a problem."""
+        installed = [entry for entry in self.installed(last_good) if entry.enabled]
+        plugins = [entry.plugin for entry in installed if entry.plugin is not None and entry.counts]
+        return plugins, [f"plugin {entry.id}: {entry.problem}" for entry in installed if entry.problem]
+
+    def stamp(self) -> tuple[tuple[int, ...], ...]:
+        """A value that changes when a file of a plugin, or which of them are enabled, changes."""
+        stamps = []
+        for folder, names, files in os.walk(self.folder):
+            names[:] = sorted(name for name in names if not name.startswith("."))
+            for name in (os.curdir, *sorted(files)):
+                with contextlib.suppress(OSError):
+                    state = os.stat(os.path.join(folder, name), follow_symlinks=False)
+                    stamps.append((state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino))
+            if len(stamps) > _STAMPS_MAX:
+                break
+        return tuple(stamps)
 
     def _names(self) -> list[str]:
         try:

@@ -97,9 +97,6 @@ class ObservedFiles:
         """Take over what an earlier process has written."""
         state = line.state if isinstance(line, Seen) else line.after
         self._known[read_name(line.path)] = _Known(state, line.signature, line.is_listed)
-        for kept in (state,) if isinstance(line, Seen) else (line.before, state):
-            if kept.digest is not None:
-                self.contents.know(kept.digest, kept.size)
 
     def root_of(self, path: str) -> str | None:
         """The workspace folder that a path without links lies in; None outside of all, and for what is git's."""
