@@ -40,9 +40,9 @@ async def test_a_command_is_listed_until_after_its_end(tmp_path: Path) -> None:
         assert (second.text, third.text) == ("quick\n", "bad\n")
         assert first.ended_at is None
         assert second.ended_at is not None
-        assert session.tasks.stop("bash_1")
+        assert await session.tasks.stop("bash_1")
         await session.until(lambda: session.state("bash_1") == "stopped")
-        assert not session.tasks.stop("bash_1")
+        assert not await session.tasks.stop("bash_1")
 
 
 async def test_commands_of_a_closed_session_are_lost_and_say_so(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ async def test_commands_of_a_closed_session_are_lost_and_say_so(tmp_path: Path) 
         record = session.tasks.get("bash_1")
         assert record.state == "lost"
         assert record.text == "kept\nkept too\n"
-        assert not session.tasks.stop("bash_1")
+        assert not await session.tasks.stop("bash_1")
         await session.say("second")
         told = result(model.requests[-1])
         assert told.startswith("kept\nkept too\n")
@@ -91,7 +91,7 @@ async def test_a_sub_agents_command_ends_when_it_is_stopped(tmp_path: Path) -> N
         agent, command = session.tasks.list()
         assert command.id == f"{agent.id}.bash_1"
         assert command.caller == agent.id
-        assert session.tasks.stop(agent.id)
+        assert await session.tasks.stop(agent.id)
         await session.until(lambda: session.state(command.id) != "running")
         await session.until(lambda: session.state(agent.id) == "stopped")
     assert "there is no job 'bash_1'" in result(model.of("lead")[-1])

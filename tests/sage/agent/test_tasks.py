@@ -238,9 +238,9 @@ async def test_a_task_that_cannot_be_resumed(tmp_path: Path) -> None:
             await session.tasks.resume(record.id)
         with pytest.raises(NoSuchProcess, match="no task 'nothing'"):
             session.tasks.get("nothing")
-        assert session.tasks.stop(record.id)
+        assert await session.tasks.stop(record.id)
         await session.until(lambda: session.state(record.id) == "stopped")
-        assert not session.tasks.stop(record.id)
+        assert not await session.tasks.stop(record.id)
 
 
 async def test_a_task_is_watched_live(tmp_path: Path) -> None:
