@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import signal
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,6 @@ _QUICK = (
     "agents/session/test_execution.py",
     "agents/test_teams.py",
     "agents/declaration/test_input.py",
-    "mcp/test_parts.py",
     "models/wire/test_faults.py",
     "models/wire/test_sse.py",
     "models/test_names.py",
@@ -105,22 +105,22 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, (os.cpu_count() or 1) * 3 // 2)
 
 
-def _is_slow(place: str) -> bool:
+@cache
+def _is_slow(path: Path) -> bool:
+    place = path.relative_to(_HERE).as_posix() if path.is_relative_to(_HERE) else ""
     return place.startswith(_SLOW) and not place.startswith(_QUICK)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`make check` does not read the files that it leaves out."""
-    if not config.option.markexpr.startswith("not slow") or not collection_path.is_relative_to(_HERE):
+    if not config.option.markexpr.startswith("not slow"):
         return None
-    is_left_out = collection_path.is_file() and _is_slow(collection_path.relative_to(_HERE).as_posix())
-    return True if is_left_out else None
+    return True if collection_path.is_file() and _is_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        place = item.path.relative_to(_HERE).as_posix() if item.path.is_relative_to(_HERE) else ""
-        if _is_slow(place):
+        if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("timed"):
             item.add_marker(pytest.mark.flaky(reruns=_MEASURED - 1, only_rerun=[f"^{LimitMissed.__name__}:"]))

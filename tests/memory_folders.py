@@ -18,7 +18,7 @@ import pytest
 
 _TOP = Path("/dev/shm")
 _FREE_BYTES_LEAST = 2**31
-_PLACES = tuple(f"tests/{folder}/" for folder in ("agents", "kernel", "observe", "store", "vega"))
+_PLACES = tuple(f"tests/{folder}/" for folder in ("agents", "kernel", "observe", "store", "vega", "vesper"))
 
 
 @pytest.fixture(scope="session")

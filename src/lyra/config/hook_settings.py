@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from lyra.config.keys import HOOKS
 from lyra.config.values import plain_number, shape
 from lyra.core.checking.check import known_keys, one_of, real
 from lyra.core.hook_events import HOOK_EVENTS
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOOK_KEYS",
-    "SECTION",
     "TIMEOUT_S",
     "HookSetting",
     "check_hook",
@@ -33,7 +33,6 @@ __all__ = [
     "read_hook",
 ]
 
-SECTION: Final = "hooks"
 TIMEOUT_S: Final = 60.0
 _TIMEOUT_S_MAX: Final = 3600.0
 _PATTERN_SIZE_MAX: Final = 1_000
@@ -71,12 +70,12 @@ class HookSetting(NamedTuple):
 def hook_entries(table: Any) -> Iterator[tuple[str, int, Any]]:
     """(event, number, entry) of everything under `hooks`; raises ConfigError where it is not a list of tables."""
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{SECTION} is a section, not {shape(table)}", hint="write [[hooks.PreToolUse]]", key=SECTION)
+        raise ConfigError(f"{HOOKS} is a section, not {shape(table)}", hint="write [[hooks.PreToolUse]]", key=HOOKS)
     for event, entries in table.items():
         one_of(event, HOOK_EVENTS, "the event of a hook")
         if not isinstance(entries, list):
-            hint = f"write [[{SECTION}.{event}]], with two brackets"
-            raise ConfigError(f"{SECTION}.{event} is a list of hooks, not {shape(entries)}", hint=hint, key=event)
+            hint = f"write [[{HOOKS}.{event}]], with two brackets"
+            raise ConfigError(f"{HOOKS}.{event} is a list of hooks, not {shape(entries)}", hint=hint, key=event)
         for number, entry in enumerate(entries, 1):
             yield event, number, entry
 

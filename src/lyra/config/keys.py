@@ -13,7 +13,7 @@ from lyra.core import limits
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import ANY_NAME
 
-__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for", "is_tighter", "needs_trust"]
+__all__ = ["ELSEWHERE", "HOOKS", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for", "is_tighter", "needs_trust"]
 
 NONE: Final = "none"  # the word for an absent optional setting, in every source
 
@@ -236,7 +236,8 @@ _TABLE: Final = (
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
 # Sections of the same files that are read elsewhere: by `tools.permissions`, and by `config.hook_settings`.
-ELSEWHERE: Final = ("permissions", "hooks")
+HOOKS: Final = "hooks"
+ELSEWHERE: Final = ("permissions", HOOKS)
 
 
 def needs_trust(key: SettingKey, value: Any) -> bool:

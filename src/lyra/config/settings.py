@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from lyra.config.files import check_no_way_out, folder
-from lyra.config.hook_settings import HookSetting
 from lyra.config.keys import KEYS, SECTIONS, hint_for
 from lyra.config.merge import Merged
 from lyra.config.merge_tables import MergedTables
@@ -29,6 +28,9 @@ from lyra.core.rights.capability import ANY_NAME, Grant
 from lyra.core.secrets.secret import Secret
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.config.hook_settings import HookSetting
 
 __all__ = [
     "AgentCommandConfig",

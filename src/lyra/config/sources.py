@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, MANAGED_FILE, is_own, parse_toml, project_file, read_bytes
-from lyra.config.hook_settings import SECTION as HOOKS
-from lyra.config.hook_settings import HookSetting, hook_entries, read_hook
-from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
+from lyra.config.keys import ELSEWHERE, HOOKS, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
 from lyra.config.trust import FolderTrust
 from lyra.config.values import READERS, Kind, SettingSource, shape
 from lyra.core.checking.check import did_you_mean
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.config.hook_settings import HookSetting
 
 __all__ = ["ALSO_MAX", "Flags", "Loading", "SettingsLayer"]
 
@@ -164,6 +165,8 @@ class Loading:
 
     def read_hooks(self, kind: Kind, table: Any, lines: dict[tuple[str, ...], int], path: str, shown: str) -> None:
         """Read the hooks of one file; each has the place where its event is first named."""
+        from lyra.config.hook_settings import hook_entries, read_hook  # most files have none
+
         is_project = kind == "project"
         place = f"{shown}:{lines.get((HOOKS,), 1)}"
         try:

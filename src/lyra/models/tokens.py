@@ -23,7 +23,7 @@ from lyra.core.tool import Tool
 from lyra.models.request import Request
 from lyra.models.usage import TokenUsage
 
-__all__ = ["ConversationTokens", "Estimator", "Measure", "Size", "answer_tokens"]
+__all__ = ["ConversationTokens", "Estimator", "Measure", "Size", "answer_tokens", "text_tokens"]
 
 WORDY: Final = 0.5  # tokens a byte; prose is near 0.25, code near 0.35
 DENSE: Final = 1.0  # no byte-level tokenizer makes more of base64, hexadecimal or emoji
@@ -319,6 +319,14 @@ def answer_tokens(message: Message) -> int:
     """Tokens of an answer whose provider did not count them, on the high side."""
     wordy, dense, _ = _counted((message,), (0, 0, 0))
     return int(wordy * WORDY + dense * DENSE) + 1 if wordy or dense else 0
+
+
+def text_tokens(text: str) -> int:
+    """Tokens of a text that may be put into a prompt, on the high side; letters beyond ASCII count by their bytes."""
+    plain = len(text.encode("ascii", "ignore"))
+    dense = len(text.encode("utf-8", "surrogatepass")) - plain
+    is_wordy = text.count(" ") + text.count("\n") >= plain // _SPACING
+    return int(plain * (WORDY if is_wordy else DENSE) + dense * DENSE) + 1 if text else 0
 
 
 # ---------------------------------------------------------------- counting

@@ -161,7 +161,7 @@ def test_a_private_host_is_reached_where_inside_names_it(place):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hello) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         here = f"127.0.0.1:{server.server_port}"
         text = f"{{name: near, description: Near., implementation: {{type: http, url: 'http://{here}/'}}}}"
         (place.folder / "mine/near.yaml").write_text(text)

@@ -362,10 +362,13 @@ TestScopes = Scopes.TestCase
 TestScopes.settings = settings(derandomize=True, deadline=None, max_examples=cases(40), stateful_step_count=25)
 
 
+SCHEDULES = cases(500)
+
+
 def test_sixty_four_spenders_never_pass_a_limit_by_one_micro_dollar():
-    """500 seeded schedules over nested budgets: no scope is ever over, and at the end every cent is accounted for."""
-    result = races.run(500, seed=1)
-    assert result.schedules == 500
+    """Seeded schedules over nested budgets: no scope is ever over, and at the end every cent is accounted for."""
+    result = races.run(SCHEDULES, seed=1)
+    assert result.schedules == SCHEDULES
     assert result.failures == []
 
 

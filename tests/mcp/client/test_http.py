@@ -87,7 +87,7 @@ def recorder():
     def start(**settings: object) -> tuple[int, type[Recorder]]:
         handler = type("Handler", (Recorder,), {**settings, "heard": []})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         return server.server_address[1], handler
 
@@ -298,7 +298,7 @@ class _Quiet(ThreadingHTTPServer):
 def test_a_server_that_asks_without_end_is_given_up(tmp_path):
     """With as many tasks as there may be, and closing does not wait for it."""
     server = _Quiet(("127.0.0.1", 0), Flood)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
     async def main():
         async with using(settings_at(server.server_port), folder=tmp_path) as use:

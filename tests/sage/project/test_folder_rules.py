@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lyra.core.tool import caller
@@ -42,7 +44,7 @@ async def test_each_tool_that_opens_a_file_tells_them(folder):
     rules, tools = tools_of(folder)
     await invoke(tools["Read"], {"file_path": "lib/a.py"})
     await invoke(tools["Read"], {"file_path": "lib/n.ipynb"})
-    calls = {
+    calls: dict[str, dict[str, Any]] = {
         "Read": {"file_path": "lib/a.py"},
         "Edit": {"file_path": "lib/a.py", "old_string": "1", "new_string": "2"},
         "MultiEdit": {"file_path": "lib/a.py", "edits": [{"old_string": "2", "new_string": "3"}]},
@@ -53,6 +55,13 @@ async def test_each_tool_that_opens_a_file_tells_them(folder):
     for name, arguments in calls.items():
         rules.tell_again()
         assert "use tabs in lib" in await invoke(tools[name], arguments), name
+
+
+async def test_a_session_can_keep_its_mark(folder):
+    rules = ProjectRules(str(folder), trust=True, mark="abcd1234")
+    tools = {tool.name: tool for tool in with_folder_rules(builtin_tools(Workspace(str(folder))), rules)}
+    assert "[rules of a subfolder, abcd1234]" in await invoke(tools["Read"], {"file_path": "lib/a.py"})
+    assert ProjectRules(str(folder)).mark != ProjectRules(str(folder)).mark
 
 
 async def test_every_process_is_told(folder):

@@ -26,7 +26,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def repository(tmp_path) -> Path:
+def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")

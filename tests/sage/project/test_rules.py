@@ -247,9 +247,14 @@ def test_rules_are_read_again_when_a_file_changes(place, monkeypatch):
     path = place.write("AGENTS.md", "first", place.work)
     rules = place.rules(trust=True)
     assert "first" in rules.text()
-    opened = []
+    opened: list[str] = []
     real = files_module._Reading._read
-    monkeypatch.setattr(files_module._Reading, "_read", lambda self, *given: opened.append(given) or real(self, *given))
+
+    def recorded(self, name, imported_by):
+        opened.append(name)
+        return real(self, name, imported_by)
+
+    monkeypatch.setattr(files_module._Reading, "_read", recorded)
     assert "first" in rules.text()
     assert opened == []
     path.write_text("second words")

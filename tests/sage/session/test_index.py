@@ -290,7 +290,7 @@ def test_several_processes_write_at_once(tmp_path):
     assert not list(tmp_path.glob("*.damaged*"))
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 def test_a_thousand_sessions_are_opened_and_listed_in_100_ms(tmp_path):
     """Of one folder among several, and searched; the best of five tries, since other programs run, too."""
     with SessionIndex(tmp_path) as index:

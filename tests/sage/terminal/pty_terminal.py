@@ -16,6 +16,7 @@ import pyte
 from tests.source import KEPT, PYTHONPATH
 
 SAGE = "import sys; from lyra.cli.main import sage; sys.exit(sage())"
+WORKING = re.compile(r"^  esc interrupts", re.MULTILINE)
 STATUS = re.compile(r"^ sage  ", re.MULTILINE)
 
 
@@ -67,9 +68,8 @@ class PtyTerminal:
     @property
     def text(self) -> str:
         """The scrollback and the visible rows."""
-        above = []
-        for line in self.screen.history.top:
-            above.append("".join(line[column].data for column in range(self.columns)).rstrip())
+        rows = self.screen.history.top
+        above = ["".join(row[column].data for column in range(self.columns)).rstrip() for row in rows]
         return "\n".join([*above, self.display])
 
     def wait_for(self, wanted: str, *, seconds: float = 15.0, gone: bool = False) -> PtyTerminal:
@@ -92,7 +92,7 @@ class PtyTerminal:
         end = time.monotonic() + 20
         while time.monotonic() < end:
             self.read(0.02)
-            if STATUS.search(self.display) and "esc interrupts" not in self.display:
+            if STATUS.search(self.display) and not WORKING.search(self.display):
                 return self
         raise AssertionError(f"no prompt:\n{self.text}")
 

@@ -163,7 +163,7 @@ class HostileRedis(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Talk)
         self.answer, self.pause_s, self.closes = answer, pause_s, closes
         self.connections = 0
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"redis://127.0.0.1:{self.server_address[1]}"
 
     def __exit__(self, *_):

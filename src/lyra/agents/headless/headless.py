@@ -44,6 +44,7 @@ from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.sandbox.protection.protected_names import NAMES
+from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ __all__ = [
     "HeadlessOutcome",
     "Tell",
     "awaiting",
+    "end_reason",
     "error_line",
+    "event_line",
     "result_line",
     "status_of",
 ]
@@ -78,7 +81,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     folder: str = "."
     also: tuple[str, ...] = ()  # more folders to work in
-    system: str | None = None  # None is the default prompt
+    # Text, or a function of the agent's session that gives it for each turn; None is the default prompt.
+    system: str | Callable[[Any], Any] | None = None
     mode: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -94,6 +98,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The name of a session: a later run with it on the same store goes on with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
+    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None  # made for the run's workspace
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     facts: Mapping[str, Any] = {}  # more for the first line
@@ -182,7 +187,7 @@ class Headless:
         async with self._stack:
             assert self.process is not None
             if self.hooks is not None and self.kernel.open and not self.options.session:
-                await self.hooks.end(_end_of(error))
+                await self.hooks.end(end_reason(error))
             if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
 
@@ -298,7 +303,7 @@ class Headless:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
                     if isinstance(event, AnswerDone):
                         text = event.text
-                    line = _line(event, progress=self.options.attended)
+                    line = event_line(event, progress=self.options.attended)
                     if line is not None:
                         yield line
             value = await stream
@@ -384,7 +389,7 @@ def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
     return SessionHooks(hooks, run.kernel, run.session_id)
 
 
-def _end_of(error: BaseException | None) -> str:
+def end_reason(error: BaseException | None) -> str:
     """The reason of a session's end, for its hooks."""
     if error is None:
         return "exit"
@@ -456,7 +461,7 @@ async def _tier() -> str:
 # ---------------------------------------------------------------------- lines
 
 
-def _line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
+def event_line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
     if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
         return None
     if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know

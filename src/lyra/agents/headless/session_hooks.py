@@ -68,6 +68,11 @@ class SessionHooks:
         context, self._context = "\n\n".join(self._context), []
         return context
 
+    def take_over(self, earlier: SessionHooks) -> None:
+        """Take over what waits in another one: the session goes on in another kernel."""
+        self._context += earlier._context
+        self._notices += earlier._notices
+
     def take_notices(self) -> list[HookNotice]:
         """What hooks have said to the user since the last call."""
         notices, self._notices = self._notices[-_NOTICES_MAX:], []

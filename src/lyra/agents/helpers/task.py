@@ -11,7 +11,7 @@ result; nothing else of its conversation comes back.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 from weakref import WeakKeyDictionary
 
 from lyra.agents.declaration.agent import AgentDeclaration
@@ -23,7 +23,10 @@ from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 
-__all__ = ["KINDS", "task_tool"]
+if TYPE_CHECKING:
+    from lyra.tools.permissions.decision import Permissions
+
+__all__ = ["KINDS", "sub_agent_of", "task_tool"]
 
 _NAME: Final = "Task"
 _PROMPT_CHARS_MAX: Final = 100_000
@@ -94,12 +97,37 @@ def _sub_agent(caller: AgentDeclaration, kind: Kind, left_out: frozenset[str], b
     tools = [tool for tool in caller.toolbox if tool.name not in left_out]
     if facts.tools is not None:
         tools = [tool for tool in tools if tool.name in facts.tools and tool.builtin]
-    return AgentDeclaration(
-        f"{caller.name[: NAME_LENGTH_MAX - len(kind) - 1]}.{kind}",
-        model=caller.model,
-        fallback=caller.fallback,
+    return sub_agent_of(
+        caller,
+        kind,
         system=facts.system,
         tools=tools if facts.tools is not None else [*tools, *caller.sources],
+        budget=budget,
+        permissions=caller.permissions,
+        description=facts.sentence,
+    )
+
+
+def sub_agent_of(
+    caller: AgentDeclaration,
+    kind: str,
+    *,
+    system: str,
+    tools: Iterable[Any],
+    budget: Any = None,
+    model: str = "",
+    max_iterations: int | None = None,
+    permissions: Permissions | None = None,
+    description: str = "",
+) -> AgentDeclaration:
+    """An agent that works for another one, with that one's settings where none is given. Another model has no
+    fallback."""
+    return AgentDeclaration(
+        f"{caller.name[: NAME_LENGTH_MAX - len(kind) - 1]}.{kind}",
+        model=model or caller.model,
+        fallback=() if model else caller.fallback,
+        system=system,
+        tools=tools,
         budget=budget,
         retry=caller.retry,
         circuit_breaker=caller.circuit_breaker,
@@ -111,10 +139,10 @@ def _sub_agent(caller: AgentDeclaration, kind: Kind, left_out: frozenset[str], b
         fit_budget=caller.fit_budget,
         thinking_tokens=caller.thinking_tokens,
         context=caller.context,
-        permissions=caller.permissions,
+        permissions=permissions,
         hooks=caller.hooks,
         timeouts=caller.timeouts,
-        max_iterations=caller.max_iterations,
+        max_iterations=max_iterations or caller.max_iterations,
         max_parallel_tools=caller.max_parallel_tools,
-        description=facts.sentence,
+        description=description,
     )

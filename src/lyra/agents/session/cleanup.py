@@ -44,6 +44,13 @@ class Cleanups:
             process.watch((self._process_ended, None))
         cleanups.append(cleanup)
 
+    def end(self, process: Process) -> None:
+        """Run the cleanups of a process that lives on. Those that it adds later run when it ends."""
+        cleanups = self._by_pid.get(process.pid)
+        if cleanups:
+            _run(cleanups)
+            cleanups.clear()
+
     def _process_ended(self, process: Process) -> None:
         _run(self._by_pid.pop(process.pid, ()))
 

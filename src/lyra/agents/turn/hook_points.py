@@ -12,6 +12,7 @@ hooks are given. Imported once an agent has hooks, or a journal has rows of them
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,7 +21,6 @@ from lyra.agents.declaration.hooks import AgentHooks, HookOutcome
 from lyra.agents.session.events import HookNotice
 from lyra.agents.turn.approval import caller_sink
 from lyra.core.effect import Effect
-from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.message import Message
 from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import ToolCall, ToolResult
@@ -39,8 +39,12 @@ __all__ = [
     "before_tool",
     "context_after_cut",
     "fire",
+    "going_on",
+    "message_with",
+    "outcome_of",
     "refused_cut",
     "refused_stop",
+    "result_with",
     "safe_outcome",
 ]
 
@@ -74,19 +78,19 @@ async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | 
     entry = upcoming(process)
     if entry is not None and (entry.kind != "do" or entry.name != f"hook:{event}"):
         return None  # the journal says that no hook ran here
-    data = {"event": event, "session_id": _session_id(turn)}
     if session.subagent_type:
-        data["agent_type"] = session.subagent_type
-    data = turn.runtime.clean_data({**data, **{name: _bounded(value) for name, value in fields.items()}})
-    status = session.hooks.status_for(event, data) if session.hooks is not None else None
+        fields = {"agent_type": session.subagent_type, **fields}
+    status = session.hooks.status_for(event, fields) if session.hooks is not None else None
     if status is None and entry is None:
         return None
     replayed = entry is not None and entry.done
     sink = turn.sink or caller_sink(turn.runtime, process)
     if status and sink is not None and not replayed:
         sink.put(HookNotice(turn.runtime.clean(status), "status"))
+    bounded = {name: _bounded(value) for name, value in fields.items()}
+    data = turn.runtime.clean_data({"event": event, "session_id": _session_id(turn), **bounded})
     use = HookUse(turn.runtime, session.hooks, event, data)
-    outcome = msgspec.convert(await turn.ctx.do(_EFFECTS[event], use), HookOutcome)
+    outcome = outcome_of(await turn.ctx.do(_effect(event), use))
     if not replayed:
         _tell(sink, outcome)
     if outcome.context and outcome.tainted:
@@ -94,6 +98,11 @@ async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | 
     if outcome.ends_turn and not turn.ended_by:
         turn.ended_by = outcome.reason or f"a hook for {event} said so"
     return outcome
+
+
+def outcome_of(value: Any) -> HookOutcome:
+    """The outcome that a journal has of a hook."""
+    return msgspec.convert(value, HookOutcome)
 
 
 def _session_id(turn: Turn) -> str:
@@ -118,8 +127,11 @@ async def _perform(use: HookUse) -> dict[str, Any]:
     return msgspec.structs.asdict(safe_outcome(use.runtime, outcome))
 
 
-# Performed again after a crash in the middle: only a finished hook has decided something.
-_EFFECTS: Final = {event: Effect(_perform, name=f"hook:{event}", idempotent=True) for event in HOOK_EVENTS}
+@cache
+def _effect(event: str) -> Effect:
+    """The effect of the hooks for a moment. It is performed again after a crash in the middle: only hooks that came to
+    their end have decided something."""
+    return Effect(_perform, name=f"hook:{event}", idempotent=True)
 
 
 def safe_outcome(runtime: AgentRuntime, outcome: HookOutcome) -> HookOutcome:
@@ -172,11 +184,16 @@ async def before_message(turn: Turn, message: Message) -> tuple[Message, str]:
         return message, ""
     if outcome.decision == "deny" or outcome.ends_turn:
         return message, outcome.reason or "it gave no reason"
+    return message_with(message, outcome), ""
+
+
+def message_with(message: Message, outcome: HookOutcome) -> Message:
+    """A message with what hooks add to it."""
     if not outcome.context:
-        return message, ""
+        return message
     if isinstance(message.content, str):
-        return Message("user", f"{message.content}\n\n{_added(outcome)}"), ""
-    return Message("user", (*message.content, {"type": "text", "text": f"\n\n{_added(outcome)}"})), ""
+        return Message("user", f"{message.content}\n\n{_added(outcome)}")
+    return Message("user", (*message.content, {"type": "text", "text": f"\n\n{_added(outcome)}"}))
 
 
 def _added(outcome: HookOutcome) -> str:
@@ -205,10 +222,15 @@ async def after_tool(turn: Turn, call: ToolCall, result: ToolResult, before: Hoo
     else:
         fields["output"] = result.output if isinstance(result.output, str) else _parts_as_text(result.output)
     outcome = await fire(turn, "PostToolUseFailure" if result.is_error else "PostToolUse", fields)
-    if outcome is not None and outcome.decision == "deny":
-        text = f"the result of {call.name} is withheld: {outcome.reason or 'a hook denies it'}"
-        return ToolResult(call.id, call.name, text, True, "permission_denied")
-    notes = [_added(hooks) for hooks in (before, outcome) if hooks is not None and hooks.context]
+    return result_with(result, before, outcome)
+
+
+def result_with(result: ToolResult, before: HookOutcome | None, after: HookOutcome | None) -> ToolResult:
+    """A result with what hooks add to it, or with the reason in its place."""
+    if after is not None and after.decision == "deny":
+        text = f"the result of {result.name} is withheld: {after.reason or 'a hook denies it'}"
+        return ToolResult(result.id, result.name, text, True, "permission_denied")
+    notes = [_added(outcome) for outcome in (before, after) if outcome is not None and outcome.context]
     return _with_notes(result, notes) if notes else result
 
 
@@ -255,4 +277,9 @@ async def refused_stop(turn: Turn, text: str) -> str | None:
         sink = turn.sink or caller_sink(turn.runtime, turn.process)
         _tell(sink, HookOutcome(warnings=(f"the turn ends: hooks for {event} have refused it {refusals} times",)))
         return None
+    return going_on(outcome)
+
+
+def going_on(outcome: HookOutcome) -> str:
+    """The message with which the model goes on after an answer."""
     return f"Do not stop yet. {outcome.reason}".rstrip()

@@ -124,6 +124,7 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
             runtime.take(request_id)
             if turn_ended is not None:
+                turn.status = "withdrawn"
                 turn_ended(turn, request_id, mark, asyncio.CancelledError(GIVEN_UP))
         else:
             failure = await _answer(turn, request_id, content, only=limit_of(message))

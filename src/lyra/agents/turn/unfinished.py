@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.agents.declaration.content import message_of
+from lyra.agents.turn.hook_points import going_on, message_with, outcome_of, result_with
 from lyra.agents.turn.loop import parse_message
 from lyra.agents.turn.notices import NOTICES, notice_message
 from lyra.core import codec
@@ -23,13 +24,15 @@ from lyra.kernel.journal.error_rows import error_from_row
 from lyra.models.stream import Completion
 
 if TYPE_CHECKING:
+    from lyra.agents.declaration.hooks import HookOutcome
     from lyra.kernel.journal.history import Entry
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["IN_DOUBT", "NOT_RUN", "UnfinishedTurn", "repaired", "turn_in", "unfinished_turn", "withdraw"]
+__all__ = ["IN_DOUBT", "NOT_RUN", "UNCHECKED", "UnfinishedTurn", "repaired", "turn_in", "unfinished_turn", "withdraw"]
 
 IN_DOUBT: Final = "the session ended while this call was under way; whether it took effect is not known"
 NOT_RUN: Final = "the session ended before this call was made"
+UNCHECKED: Final = "the session ended while hooks looked at the result of this call; it is not shown"
 _MODEL, _TOOL = "model:", "tool:"
 _MILESTONE: Final = "passage"  # a finished turn, in the journal's words
 _NUMBER_BYTES: Final = 8
@@ -100,7 +103,18 @@ def turn_in(entries: dict[Any, Entry], get_blob: GetBlob, branches: int) -> Unfi
     if content is None or isinstance(content, dict):  # a signal, or an order to revise the conversation
         return None
     messages, doubts = _messages(rows)
-    return UnfinishedTurn(request_id, message_of(content), tuple(messages), tuple(doubts))
+    question = message_of(content)
+    submitted = _outcome(rows, [entry for _, entry in rows.line], "UserPromptSubmit")
+    if submitted is not None:
+        question = message_with(question, submitted)
+    return UnfinishedTurn(request_id, question, tuple(messages), tuple(doubts))
+
+
+def _outcome(rows: _Rows, acts: list[Entry], *events: str) -> HookOutcome | None:
+    """What the hooks of a moment came to; None where none were run to their end."""
+    names = [f"hook:{event}" for event in events]
+    entry = next((act for act in acts if act.kind == "do" and act.name in names and act.done), None)
+    return None if entry is None else outcome_of(rows.value(entry))
 
 
 def _last(entries: dict[Any, Entry], kind: str) -> int:
@@ -116,6 +130,9 @@ def _messages(rows: _Rows) -> tuple[list[Message], list[ToolCall]]:
             summary_next = True
         if (entry.kind, entry.name) == ("read", NOTICES):
             messages.append(notice_message(rows.value(entry)))
+        stopped = _outcome(rows, [entry], "Stop", "SubagentStop")
+        if stopped is not None and stopped.decision == "deny" and not stopped.ends_turn:
+            messages.append(Message("user", going_on(stopped)))
         if entry.kind != "do" or not entry.name.startswith(_MODEL):
             continue
         if summary_next:
@@ -137,6 +154,15 @@ def _messages(rows: _Rows) -> tuple[list[Message], list[ToolCall]]:
 
 
 def _result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
+    """The result of a call as the model would be told it: hooks may have added to it, or withheld it."""
+    result = _performed(rows, call, acts, doubts)
+    if any(act.name in ("hook:PostToolUse", "hook:PostToolUseFailure") and not act.done for act in acts):
+        return ToolResult(call.id, call.name, UNCHECKED, True, "cancelled")
+    after = _outcome(rows, acts, "PostToolUse", "PostToolUseFailure")
+    return result_with(result, _outcome(rows, acts, "PreToolUse"), after)
+
+
+def _performed(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
     """The result that the journal has of a call, or a sentence in its place."""
     performed = next((act for act in acts if act.kind == "do" and act.name == f"{_TOOL}{call.name}"), None)
     if performed is None:

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "permissions": Lazy(
         "lyra.cli.commands.permissions", "permissions", "Explain which calls the permissions allow, and by which rule."
     ),
+    "plugins": Lazy("lyra.cli.sage.plugins", "plugins", "Install, enable and remove plugins of Sage."),
     "sessions": Lazy("lyra.cli.sage.sessions", "sessions", "List, show, export and remove sessions."),
     START: Lazy("lyra.cli.sage.start", "start", "Start or go on with a session; the word may be left out."),
     "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),

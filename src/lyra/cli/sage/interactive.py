@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.cli.app import Invocation
 from lyra.cli.commands.agent import options_of, warn, with_servers
 from lyra.cli.trust_question import ask_for_trust
+from lyra.sage.terminal.first_run import choose_model
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import SessionStart
 
 __all__ = ["run_interactive"]
 
+_NOT_SET_UP: Final = 2  # no model, and the person left
+
 
 def run_interactive(invocation: Invocation, given: dict[str, Any], start: SessionStart, task: str) -> int:
     """Open a session in this terminal until the user leaves it; the exit code."""
     options = msgspec.structs.replace(options_of(given), attended=True)
     ask_for_trust(invocation, os.curdir)
+    model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
+    if model is None:
+        return _NOT_SET_UP
+    options = msgspec.structs.replace(options, model=model)
 
     async def run() -> int:
         from lyra.sage.agent.live import LiveSession

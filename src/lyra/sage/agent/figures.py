@@ -22,6 +22,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.models.context_windows import context_window
 from lyra.models.request import Request
 from lyra.models.tokens import MESSAGE_TOKENS, TOOLS_TOKENS, Measure, Size
+from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.session.usage_log import UsageSum
 
@@ -104,7 +105,7 @@ def _full_name(agent: Agent, kernel: Kernel) -> str:
 def _prompt_parts(agent: Agent) -> tuple[str, str, str]:
     """The system prompt of the last call without its remembered items and summary, and those two."""
     known = cache_of(agent).settings
-    prompt = known[0] if known is not None else agent.system if isinstance(agent.system, str) else ""
+    prompt = known[0] if known is not None else _first_prompt(agent.system)
     prompt, _, summary = prompt.partition(SUMMARY_HEADING)
     system, mark, memory = prompt.partition(REMEMBERED_MARK)
     return system, f"{mark}{memory}", summary
@@ -112,6 +113,11 @@ def _prompt_parts(agent: Agent) -> tuple[str, str, str]:
 
 def _text_tokens(text: str) -> int:
     return _tokens(Measure().size(Request(model="", messages=(), system=text))) if text else 0
+
+
+def _first_prompt(system: Any) -> str:
+    """The system prompt before any call: a text, or that which a SessionPrompt would give now."""
+    return system.now() if isinstance(system, SessionPrompt) else system if isinstance(system, str) else ""
 
 
 def _tool_tokens(tools: tuple[Tool, ...]) -> int:

@@ -23,7 +23,8 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra.agents.declaration.content import Content, content_of
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.declaration.hooks import AgentHooks
+from lyra.agents.headless.headless import Headless, HeadlessOptions, end_reason
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.stored import read_agent
@@ -96,6 +97,8 @@ class LiveSession:
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.folder = os.path.realpath(options.folder)
+        self.hooks = _hooks_of(options, self.config, self.folder)
+        self.options = msgspec.structs.replace(options, hooks=self.hooks)
         root = Path(self.start.root) if self.start.root else sessions_folder()
         self.index = SessionIndex(root)
         self.root = root
@@ -121,6 +124,8 @@ class LiveSession:
             await self._open()
             if earlier is not None and self.start.fork:
                 await self._copy_conversation(earlier)
+            if self.headless.hooks is not None:
+                await self.headless.hooks.start("resume" if self.resumed else "new", model=self.model)
         except BaseException:
             await self._close()
             if not self.resumed and not self.facts.turns:
@@ -133,6 +138,8 @@ class LiveSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._headless is not None and self._headless.hooks is not None:
+                await self._headless.hooks.end(end_reason(error))
             await self._close()
         finally:
             if not self.facts.turns:  # nothing was said: an empty session would only be in the way
@@ -192,14 +199,17 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
-        self.equipment = Equipment(self.options, self.config, self.folder, self.place)
+        self.equipment = Equipment(self.options, self.config, self.folder, self.place, lambda: self.mode)
         # The budget is one of this run: the process, which outlives it, is spawned without one.
         options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
+        if self.hooks is not None:
+            _name_session(self.hooks, self.id)
         headless = Headless(options, self.config, states=(self.facts,))
         await headless.__aenter__()
         self._headless = headless
         self.spending.listen(headless.kernel)
+        self.equipment.prompt.begin(headless.kernel.tasks)
         if headless.unfinished is not None:
             await self._repair()
         self._save(model=str(headless.agent.model), state="idle")
@@ -216,7 +226,7 @@ class LiveSession:
         """Open the same session with other options."""
         if self._partial is not None:
             raise Conflict("the session is in the middle of a turn", hint="interrupt it first")
-        before = self.options
+        before, hooks = self.options, self.headless.hooks
         await self._close()
         self.options = msgspec.structs.replace(before, **changes)
         try:
@@ -225,6 +235,9 @@ class LiveSession:
             self.options = before
             await self._open()
             raise
+        finally:
+            if hooks is not None and self._headless is not None and self._headless.hooks is not None:
+                self._headless.hooks.take_over(hooks)
 
     async def _repair(self) -> None:
         """Keep what the last run had done of its turn, and tell what is in doubt."""
@@ -470,7 +483,12 @@ class LiveSession:
     async def clear(self) -> None:
         """Begin a new conversation in the same session; the turns so far can still be undone."""
         self._require_idle()
+        hooks = self.headless.hooks
+        if hooks is not None:
+            await hooks.end("clear")
         await self._move("clear", [], [])
+        if hooks is not None:
+            await hooks.start("clear", model=self.model)
 
     async def _move(self, reason: str, messages: list[Message], undone: list[int]) -> None:
         """Go on with another conversation; what it does not have of the old one is kept in the facts."""
@@ -549,6 +567,30 @@ class LiveSession:
             self.index.add_text(record.id, self.facts.last_number, prompt)
         self._record = msgspec.structs.replace(record, updated_at=now, **changes)
         self.index.upsert(self._record)
+
+
+def _hooks_of(options: HeadlessOptions, config: Config, folder: str) -> AgentHooks | None:
+    """The hooks that the program brings, with those of the settings files; None where there are none."""
+    hooks = options.hooks
+    if not config.hooks:
+        return hooks
+    from lyra.sage.extensions.hooks import Hooks  # most sessions have none
+
+    if hooks is None:
+        return Hooks.from_config(config, folder)
+    if not isinstance(hooks, Hooks):
+        message = f"the settings files have hooks, which {type(hooks).__name__} cannot run"
+        raise ConfigError(message, hint="give a Hooks", key="hooks")
+    hooks.put_config(config)
+    return hooks
+
+
+def _name_session(hooks: AgentHooks, session_id: str) -> None:
+    """Have hooks told the session's id: its process has the same name in every session."""
+    from lyra.sage.extensions.hooks import Hooks
+
+    if isinstance(hooks, Hooks):
+        hooks.session_id = session_id
 
 
 def _text_of(content: Content) -> str:

@@ -71,14 +71,14 @@ def _definition(file: MarkdownFile, place: ExtensionPlace) -> SubAgentDefinition
     name = file.text("name") or os.path.basename(file.path)[: -len(".md")]
     if not NAME.match(name):
         file.report.add(("name",), f"{name!r} is not a name: use letters, digits, '_' and '-'")
-    elif name.lower() in _RESERVED:
+    elif name.lower() in _RESERVED and not place.plugin:
         file.report.add(("name",), f"{name} is a name of Sage's own, and a file cannot take it")
     description = file.text("description")
     if "description" not in file.keys:
         file.report.add((), "a sub-agent has a description, by which a model chooses it")
     tools = declared_tools(file, "tools", place)
     return SubAgentDefinition(
-        name=name,
+        name=f"{place.plugin}:{name}" if place.plugin else name,
         description=description,
         system=file.body,
         tools=tools,

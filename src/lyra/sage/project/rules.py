@@ -45,13 +45,19 @@ class RuleSource(NamedTuple):
 
 
 class ProjectRules:
-    """The rules of one folder. `trust` is that of the caller, as for `trust_for`."""
+    """The rules of one folder. `trust` is that of the caller, as for `trust_for`. `mark` begins the rules of a
+    subfolder in a tool's result; a file must not know it, so a new one is made where a session has none of its own."""
 
     def __init__(
-        self, folder: str, *, trust: FolderTrust | bool | None = None, env: Mapping[str, str] | None = None
+        self,
+        folder: str,
+        *,
+        trust: FolderTrust | bool | None = None,
+        env: Mapping[str, str] | None = None,
+        mark: str = "",
     ) -> None:
         self.folder = os.path.realpath(folder)
-        self.mark = Entropy().text(8)  # begins the rules of a subfolder in a tool's result; no file can know it
+        self.mark = mark or Entropy().text(8)
         self._env = os.environ if env is None else env
         self._trust = trust_for(self.folder, trust, env=env)
         self._stamps: _Stamps = {}

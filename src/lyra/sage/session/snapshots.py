@@ -107,6 +107,7 @@ class Snapshots:
     def close(self) -> None:
         with self._lock:
             self._journal.close()
+            self._contents.close()
 
     # ------------------------------------------------------------ around tools
     def begin_turn(self, turn: int) -> None:
@@ -324,16 +325,16 @@ class Snapshots:
 
     # ------------------------------------------------------------ bounds
     def _drop_oldest(self) -> None:
-        """Drop contents that only the oldest turns need, until the others fit."""
+        """Drop contents that only the oldest turns need, until the others take three quarters of the room: then the
+        next turns need not drop again."""
         if self._contents.size_bytes <= self._kept_bytes_max:
             return
         sizes = self._contents.sizes()
         known = set(self._files.digests())
         for turns_begun in range(1, self._history.turns_begun + 1):
             needed = known | self._history.digests_since_turn_line(turns_begun)
-            if sum(sizes.get(digest, 0) for digest in needed) <= self._kept_bytes_max or (
-                turns_begun == self._history.turns_begun
-            ):
+            size_bytes = sum(sizes.get(digest, 0) for digest in needed)
+            if size_bytes <= self._kept_bytes_max * 3 // 4 or turns_begun == self._history.turns_begun:
                 self._append([Dropped(turns_begun)])
                 self._contents.keep_only(needed)
                 return

@@ -35,13 +35,15 @@ _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard
 
 
 class Submission:
-    """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts."""
+    """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
+    stands on the screen already, as the last line."""
 
-    __slots__ = ("folded", "text")
+    __slots__ = ("folded", "is_shown", "text")
 
-    def __init__(self, text: str, folded: str = "") -> None:
+    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
         self.text = text
         self.folded = folded or text
+        self.is_shown = is_shown
 
 
 class Conversation:
@@ -168,16 +170,24 @@ class Conversation:
         text = submission.text.strip()
         try:
             if text.startswith("!") and text[1:].strip():
+                self._echo(submission)
                 await self._run_shell(text[1:].strip())
             elif text.startswith("/"):
+                self._echo(submission)
                 await self._run_command(text)
             else:
                 await self._run_prompt(submission)
         except LyraError as error:
             self._show_error(error)
 
+    def _echo(self, submission: Submission) -> None:
+        """Print what the person sent, so that it stays in the scrollback."""
+        if submission.is_shown:
+            self.sheet.was_shown("user")
+        else:
+            self.sheet.print("user", prompt_lines(submission.folded.strip(), self.sheet.width, self.paper.facts))
+
     async def _run_command(self, text: str) -> None:
-        self.sheet.print("user", prompt_lines(text, self.sheet.width, self.paper.facts))
         result = await run_slash_command(self.session, text)
         self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
         if await result.open_session(self.session):
@@ -188,7 +198,6 @@ class Conversation:
             self.end()
 
     async def _run_shell(self, command: str) -> None:
-        self.sheet.print("user", prompt_lines(f"!{command}", self.sheet.width, self.paper.facts))
         self._shell = ShellView(command, self.session.folder, self.sheet, self.folds)
         try:
             outcome = await self._shell.run()
@@ -198,7 +207,7 @@ class Conversation:
 
     async def _run_prompt(self, submission: Submission) -> None:
         prompt = prompt_of(submission.text, self.session.folder, folded=submission.folded)
-        self.sheet.print("user", prompt_lines(submission.folded, self.sheet.width, self.paper.facts))
+        self._echo(submission)
         for text in prompt.notes:
             self.note(text)
         beside, self._beside = "\n\n".join(self._beside), []
@@ -208,7 +217,9 @@ class Conversation:
     async def _run_turn(self, content: Any, **send_with: Any) -> None:
         self.folds.begin_turn()
         self._is_stopping = False
-        view = self.view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder)
+        output = str(self.session.facts.settings.get("output", "text"))
+        view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
+        self.view = view
         self.desk.begin(view)
         self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:

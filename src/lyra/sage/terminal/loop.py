@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
@@ -16,6 +15,7 @@ from lyra.sage.terminal import opening
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.keys import Keyboard, bindings
+from lyra.sage.terminal.paper import Paper
 from lyra.sage.terminal.plain import PlainScreen
 from lyra.sage.terminal.prompt.box import PromptBox
 from lyra.sage.terminal.prompt.completion import CommandName, PromptCompleter
@@ -36,25 +36,28 @@ async def run_terminal(session: ShownSession, first_task: str | None, *, plain: 
     kept = PromptHistory(history_file())
     if facts.plain:
         paper = PlainScreen(facts)
-        conversation = _conversation(session, paper, first_task)
+        conversation = _conversation(session, paper, first_task, kept)
         await paper.run(conversation, kept)
     else:
-        await _run_live(session, first_task, facts, kept)
+        conversation = await _run_live(session, first_task, facts, kept)
+    opening.leave(conversation)
     return 0
 
 
-def _conversation(session: ShownSession, paper: Any, first_task: str | None) -> Conversation:
+def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
     conversation = Conversation(session, paper)
-    conversation.reopened = lambda: opening.show(conversation)
-    opening.show(conversation)
+    conversation.reopened = lambda: opening.show(conversation, is_first=False)
+    opening.show(conversation, is_first=not kept.entries and not first_task)
     if first_task:
         conversation.submit(Submission(first_task))
     return conversation
 
 
-async def _run_live(session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory) -> None:
+async def _run_live(
+    session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory
+) -> Conversation:
     screen = LiveScreen(facts)
-    conversation = _conversation(session, screen, first_task)
+    conversation = _conversation(session, screen, first_task, kept)
     files = FileNames(session.folder, conversation.clock)
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
     bar = _StatusBar(session, screen, conversation)
@@ -71,20 +74,21 @@ async def _run_live(session: ShownSession, first_task: str | None, facts: Termin
         lambda: conversation.working,
     )
     tasks = Tasks()
-    tasks.start(_after_first_frame(bar), name="after the first frame")
+    tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
     try:
         await screen.run(conversation.run)
     finally:
         await tasks.close()
         await bar.close()
-    opening.leave(conversation)
+    return conversation
 
 
-async def _after_first_frame(bar: _StatusBar) -> None:
-    """What may take longer than the prompt: the branch and the highlighter."""
+async def _after_first_frame(session: ShownSession, bar: _StatusBar, conversation: Conversation) -> None:
+    """What may take longer than the prompt: the branch, the highlighter, the sandbox."""
     await asyncio.sleep(0.05)
     await asyncio.to_thread(_load_slow_parts)
     bar.refresh()
+    conversation.desk.sandbox = str((await session.opening()).get("sandbox", ""))
 
 
 def _load_slow_parts() -> None:
@@ -110,41 +114,34 @@ class _StatusBar:
         self._conversation = conversation
         self._tasks = Tasks()
         self._git: asyncio.Task[None] | None = None
-        self._status = self._read(Status())
+        self._status = Status(folder=session.folder, model=session.model, mode=session.mode)
 
     def line(self, width: int) -> Line:
         return status_line(self._status, width, marks=self._screen.facts.marks)
 
     def refresh(self) -> None:
-        """Something happened: read the values again."""
-        self._status = self._read(self._status)
-        if (self._git is None or self._git.done()) and not self._conversation.working:
-            self._git = self._tasks.start(self._read_git(), name="git state")
+        """Something happened: read the values again. The context is measured and git is asked between two turns."""
+        session, before = self._session, self._status
+        usage = session.usage()
+        self._status = before._replace(
+            model=session.model,
+            mode=session.mode,
+            cost_usd=float(usage.get("cost_usd") or 0.0),
+            budget_usd=usage.get("budget_usd"),
+        )
+        if not self._conversation.working:
+            self._status = self._status._replace(context_percent=percent_of(session.context()))
+            if self._git is None or self._git.done():
+                self._git = self._tasks.start(self._read_git(), name="git state")
         self._screen.changed()
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    def _read(self, before: Status) -> Status:
-        session = self._session
-        usage, context = getattr(session, "usage", dict)(), getattr(session, "context", dict)()
-        return before._replace(
-            folder=session.folder,
-            model=session.model,
-            mode=session.mode,
-            cost_usd=float(usage.get("cost_usd") or 0.0),
-            budget_usd=usage.get("budget_usd"),
-            context_percent=percent_of(context),
-        )
-
     async def _read_git(self) -> None:
-        with suppress(ImportError):
-            from lyra.sage.project.git_state import git_state
+        from lyra.sage.project.git_state import git_state
 
-            state = await git_state(self._session.folder)
-            if state is None:
-                self._status = self._status._replace(branch="", changed_files=0)
-            else:
-                changed = state.staged + state.changed + state.untracked + state.conflicted
-                self._status = self._status._replace(branch=state.branch, changed_files=changed)
-            self._screen.changed()
+        state = await git_state(self._session.folder)
+        changed = state.staged + state.changed + state.untracked + state.conflicted if state is not None else 0
+        self._status = self._status._replace(branch=state.branch if state is not None else "", changed_files=changed)
+        self._screen.changed()

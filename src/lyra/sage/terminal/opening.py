@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from lyra.sage.terminal.conversation import Conversation
 from lyra.sage.terminal.echo import note_lines, prompt_lines
+from lyra.sage.terminal.first_run import welcome_lines
 from lyra.sage.terminal.text.markdown_stream import MarkdownStream
 from lyra.sage.terminal.text.markdown_view import markdown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, indented
@@ -15,10 +16,12 @@ __all__ = ["leave", "show"]
 _ANSWER_BLOCKS_MAX: Final = 12
 
 
-def show(conversation: Conversation) -> None:
-    """What a session that goes on begins with."""
+def show(conversation: Conversation, *, is_first: bool = False) -> None:
+    """What a session begins with: the last exchange of one that goes on, a welcome for a user's first."""
     session, sheet = conversation.session, conversation.sheet
     width, facts = sheet.width, conversation.paper.facts
+    if is_first and not session.messages:
+        sheet.print("welcome", welcome_lines(session, width))
     asked, answered = _last_exchange(session.messages)
     if asked:
         sheet.print("user", prompt_lines(asked, width, facts))

@@ -50,6 +50,10 @@ class Sheet:
         """Whether a group of this kind would follow what was printed last without a blank line."""
         return not self._kind or (kind in _CLOSE and self._kind in _CLOSE)
 
+    def was_shown(self, kind: str) -> None:
+        """A group of this kind stands on the paper already."""
+        self._kind = kind
+
     def print(self, kind: str, lines: Sequence[Line]) -> None:
         if not lines:
             return

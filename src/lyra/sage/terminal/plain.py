@@ -1,7 +1,8 @@
 """PlainScreen: lines only, for terminals without cursor movement, pipes and screen readers.
 
-Finished lines are printed as they come; there is no live block. Input is read a line at a time while turns run, so what
-is typed meanwhile waits in line. A question is printed with its keys, and answered with a line that begins with one.
+Finished lines are printed as they come, without styles; there is no live block. Input is read a line at a time while
+turns run, so what is typed meanwhile waits in line. A question is printed with its keys, and answered with a line that
+begins with one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
 from lyra.sage.terminal.prompt.history import PromptHistory
 from lyra.sage.terminal.text.safe_text import for_output
-from lyra.sage.terminal.text.styled_lines import Line
-from lyra.sage.terminal.text.theme import sgr
+from lyra.sage.terminal.text.styled_lines import Line, plain_text
 
 __all__ = ["PlainScreen"]
 
@@ -40,13 +40,8 @@ class PlainScreen:
 
     def show(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            sys.stdout.write("".join(self._encoded(style, text) for style, text in line) + "\n")
+            sys.stdout.write(for_output(plain_text(line), unicode=self.facts.unicode) + "\n")
         sys.stdout.flush()
-
-    def _encoded(self, style: str, text: str) -> str:
-        start = sgr(style, colour=self.facts.colour)
-        safe = for_output(text, unicode=self.facts.unicode)
-        return f"{start}{safe}\x1b[0m" if start else safe
 
     def changed(self) -> None:
         self._on_change()
@@ -138,7 +133,8 @@ class _LineReader:
         self._lines = []
         if question is None:
             self._kept.add(whole)
-        conversation.submit(Submission(whole))
+        is_shown = sys.stdin.isatty() and not conversation.working and not conversation.waiting
+        conversation.submit(Submission(whole, is_shown=is_shown))
         if question is not None:
             self.show_question()
         elif not whole.strip():

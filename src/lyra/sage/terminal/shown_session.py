@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 from lyra.core.message import Message
+from lyra.sage.session.facts import SessionFacts
 
 __all__ = ["ShownSession"]
 
@@ -30,6 +31,11 @@ class ShownSession(Protocol):
 
     @property
     def messages(self) -> Sequence[Message]: ...
+
+    @property
+    def facts(self) -> SessionFacts: ...
+
+    async def opening(self) -> dict[str, Any]: ...
 
     def send(
         self, content: Any, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""

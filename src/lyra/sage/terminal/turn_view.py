@@ -30,6 +30,7 @@ _TAIL_RENDERED_CHARS_MAX: Final = 1_500  # a longer tail is shown as it is: rend
 _LONG_BLOCK_CHARS: Final = 800
 _TAIL_ROWS_MAX: Final = 14
 _FAILED_ROWS: Final = 6  # of the output of a call that failed
+_VERBOSE_ROWS: Final = 400
 _DIFF_ROWS: Final = 24  # of an edit that was not asked about
 _LISTS: Final = ("TodoWrite",)  # tools whose output is shown whole
 
@@ -37,11 +38,14 @@ _LISTS: Final = ("TodoWrite",)  # tools whose output is shown whole
 class TurnView:
     """What one turn has shown so far."""
 
-    def __init__(self, sheet: Sheet, folds: Folds, clock: Clock, *, folder: str = "") -> None:
+    def __init__(self, sheet: Sheet, folds: Folds, clock: Clock, *, folder: str = "", output: str = "text") -> None:
+        """`output`: how much of calls is shown. `text`: the output of those that failed, its last lines; `compact`:
+        none; `verbose`: that of all calls, whole."""
         self._sheet = sheet
         self._folds = folds
         self._clock = clock
         self._folder = folder
+        self._output = output
         self._facts = sheet.paper.facts
         self._text = MarkdownStream()
         self._tail_cache: tuple[str, int, list[Line]] = ("", 0, [])
@@ -145,7 +149,7 @@ class TurnView:
             self._print_failed(call, output, denied=line.get("error_code") == "permission_denied")
         elif call_id not in self._diffs_shown:
             self._print_ended(call, output)
-        if output and not is_error and call.tool not in _LISTS:
+        if output and not is_error and call.tool not in _LISTS and self._output != "verbose":
             self._folds.add(f"{call.words.verb} {call.words.about}", output)
 
     def _usage(self, line: dict[str, Any]) -> None:
@@ -205,6 +209,8 @@ class TurnView:
             figures, below = self.diff_figures(call.diff), self._first_rows(call.diff)
         elif call.tool in _LISTS:
             below = [[("", f"{' ' * OBJECT_COLUMN}{text}")] for text in shown_lines(output)[:-1]]
+        elif self._output == "verbose":
+            below = self._last_rows(call, output, _VERBOSE_ROWS)
         self._print_call(call, figures, below=below)
 
     def diff_figures(self, diff: str) -> str:
@@ -221,16 +227,22 @@ class TurnView:
         return [*lines[:_DIFF_ROWS], [("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {more}")]]
 
     def _print_failed(self, call: RunningCall, output: str, *, denied: bool) -> None:
+        rows = {"compact": 0, "verbose": _VERBOSE_ROWS}.get(self._output, _FAILED_ROWS)
+        figures = "denied" if denied else figures_of(call.tool, call.arguments, output, is_error=True)
+        self._print_call(call, figures, style="failed", below=self._last_rows(call, output, rows))
+
+    def _last_rows(self, call: RunningCall, output: str, count: int) -> list[Line]:
+        """The last lines of an output, and how many are folded."""
         lines = shown_lines(output)
         below: list[Line] = []
-        if len(lines) > _FAILED_ROWS:
+        if len(lines) > count:
             fold = self._folds.add(f"{call.words.verb} {call.words.about}", output)
-            before = f"{len(lines) - _FAILED_ROWS} lines before {self._facts.marks.dot} /expand {fold.number}"
-            below.append([("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {before}")])
-        for text in lines[-_FAILED_ROWS:]:
+            if count:
+                before = f"{len(lines) - count} lines before {self._facts.marks.dot} /expand {fold.number}"
+                below.append([("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {before}")])
+        for text in lines[len(lines) - min(count, len(lines)) :]:
             below += wrap([("faint", f"{' ' * OBJECT_COLUMN}{text}")], self._sheet.width, hanging=OBJECT_COLUMN)
-        figures = "denied" if denied else figures_of(call.tool, call.arguments, output, is_error=True)
-        self._print_call(call, figures, style="failed", below=below)
+        return below
 
     # ------------------------------------------------------------ what is live
     @property

@@ -32,13 +32,23 @@ _PREFIX: Final = "bash_"  # of a job's name, before its number
 class _Background:
     """One job, and how much of its output has been shown."""
 
-    __slots__ = ("began_s", "command", "job", "told")
+    __slots__ = ("began_s", "command", "is_stopped", "job", "told")
 
     def __init__(self, job: Job, command: str) -> None:
         self.job = job
         self.command = command
         self.told = 0
+        self.is_stopped = False  # a caller has ended it
         self.began_s = SystemClock().monotonic()
+
+    def stop(self) -> None:
+        self.is_stopped = self.is_stopped or self.job.running
+        self.job.kill()
+
+    @property
+    def status(self) -> str:
+        """Of a job that has ended."""
+        return "stopped" if self.is_stopped else "done" if self.job.done.result().ok else "failed"
 
 
 class Jobs:
@@ -82,12 +92,10 @@ class Jobs:
             mine = self._of[pid] = {}
             end_with(lambda: self._end(pid))
         name = f"{_PREFIX}{number}"
-        mine[name] = _Background(job, command)
+        background = mine[name] = _Background(job, command)
         if log is not None:
-            log.started(pid, number, command, job.pid)
-            job.done.add_done_callback(
-                lambda done: log.ended(pid, number, ok=done.result().ok, how=_how(done.result()))
-            )
+            log.started(pid, number, command, background.stop)
+            job.done.add_done_callback(lambda done: log.ended(pid, number, background.status, _how(done.result())))
         for old in [known_name for known_name, known in mine.items() if not known.job.running][
             : max(0, len(mine) - _KEPT_MAX)
         ]:
@@ -135,7 +143,7 @@ class Jobs:
             return earlier
         known = self._find(bash_id)
         was_running = known.job.running
-        known.job.kill()
+        known.stop()
         result = await known.job.wait()
         new = _new(known)
         note = f"{bash_id} was ended" if was_running else f"{bash_id} had ended before: {_how(result)}"

@@ -370,7 +370,7 @@ class Permissions:
             self._keep(rule)
 
     # ------------------------------------------------------------ for a helper
-    def for_helper(self, *, mode: str = "", only: Iterable[str] = (), workspace: str = "") -> Permissions:
+    def for_helper(self, *, mode: str = "", only: Iterable[str] | None = None, workspace: str = "") -> Permissions:
         """A copy with another mode, or limited to calls that rules of `only` speak of: these allow nothing by
         themselves. In another workspace the rules and answers hold for the same places in it, and answers to new
         questions are not stored. An answer that the copy takes is not known here."""
@@ -378,7 +378,9 @@ class Permissions:
         rules, answers = self._rules, tuple(self._answers)
         if root != self.workspace:
             rules, answers = (tuple(self._moved(rule, root) for rule in kept) for kept in (rules, answers))
-        limits = [Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only]
+        limits = self._only
+        if only is not None:
+            limits = tuple(Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only)
         return Permissions(
             rules,
             mode=mode or self.mode,
@@ -389,7 +391,7 @@ class Permissions:
             attended=self.attended,
             keep=self._keep if root == self.workspace else None,
             answers=answers,
-            only=limits or None,
+            only=limits,
         )
 
     def _moved(self, rule: Rule, root: str) -> Rule:

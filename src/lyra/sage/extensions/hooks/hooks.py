@@ -26,13 +26,15 @@ __all__ = ["Hooks"]
 
 
 class Hooks:
-    """The hooks of a session in `folder`. Commands run in `sandbox`; one is made where none is given."""
+    """The hooks of a session in `folder`. Commands run in `sandbox`; one is made where none is given. `session_id` is
+    what hooks are told, where the session has another name than its process."""
 
-    __slots__ = ("_by_source", "_sandbox", "folder")
+    __slots__ = ("_by_source", "_sandbox", "folder", "session_id")
 
     def __init__(self, hooks: Iterable[Hook] = (), *, folder: str = ".", sandbox: Sandbox | None = None) -> None:
         self.folder = os.path.realpath(folder)
         self._sandbox = sandbox
+        self.session_id = ""
         self._by_source: dict[str, tuple[Hook, ...]] = {}
         for hook in hooks:
             self._by_source[hook.source] = (*self._by_source.get(hook.source, ()), hook)
@@ -41,9 +43,17 @@ class Hooks:
     def from_config(
         cls, config: Config, folder: str, *, more: Iterable[Hook] = (), sandbox: Sandbox | None = None
     ) -> Self:
-        """The hooks of the settings files that count, then `more`. The configuration was loaded with the trust of the
-        folder: a project's hooks are in it only where its file is trusted."""
-        return cls([*map(hook_of, config.hooks), *more], folder=folder, sandbox=sandbox)
+        """The hooks of the settings files that count, and `more`."""
+        hooks = cls(more, folder=folder, sandbox=sandbox)
+        hooks.put_config(config)
+        return hooks
+
+    def put_config(self, config: Config) -> None:
+        """Take the hooks of the settings files, in place of those taken from files before. The configuration was loaded
+        with the trust of the folder: a project's hooks are in it only where its file is trusted."""
+        hooks = [hook_of(setting) for setting in config.hooks]
+        for source in ("user", "project"):
+            self.put(source, [hook for hook in hooks if hook.source == source])
 
     def put(self, source: str, hooks: Iterable[Hook]) -> None:
         """Take these as the hooks of a source (a plugin that was read again), in place of those it had."""
@@ -67,7 +77,9 @@ class Hooks:
     async def run(self, event: str, data: Mapping[str, Any]) -> HookOutcome:
         """Run the hooks for a moment, with its fields."""
         one_of(event, HOOK_EVENTS, "the event of a hook")
-        fields = {**data, "event": event, "cwd": self.folder}
+        fields = {"event": event, "cwd": self.folder, **data}
+        if self.session_id:
+            fields["session_id"] = self.session_id
         row = _AnswerRow(event)
         for hook in self.matching(event, fields):
             try:

@@ -1,9 +1,10 @@
 """Kept contents: bytes of files under their digest, each once.
 
-Owns a folder `objects/ab/cdef…`. A content is complete when it has its name: it is written beside and renamed. The
-digest is checked when a content is read, so that a damaged one is never put into a workspace. Where the file system
-can, a large file is cloned (its blocks are shared until one copy changes); else it is copied. Never decides what is
-kept or how long.
+Owns a folder. A small content is appended to a pack, a file of many contents (`pack-1`, `pack-2`, …; each process
+begins one of its own), because making a file takes longer than writing it. A large one is a file under its digest:
+where the file system can, it is cloned (its blocks are shared until one copy changes), else copied, and gets its name
+when it is complete. A torn end of a pack is ignored. The digest is checked when a content is read, so that a damaged
+one is never put into a workspace. Never decides what is kept or how long.
 """
 
 from __future__ import annotations
@@ -12,127 +13,176 @@ import errno
 import fcntl
 import itertools
 import os
-import stat
+import struct
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.own_files import make_folder
 from lyra.errors import Corrupt, StoreError, StoreFull
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
 __all__ = ["KeptContents"]
 
 _DIGEST_BYTES: Final = 20
 _CHUNK_BYTES: Final = 1024 * 1024
-_CLONE_LEAST_BYTES: Final = 128 * 1024  # a smaller file is copied as quickly
+_LARGE_BYTES: Final = 128 * 1024  # such a content is a file of its own
 _FICLONE: Final = 0x40049409  # of linux/fs.h
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_HEADER: Final = struct.Struct(f"<4s{_DIGEST_BYTES}sI")
+_MAGIC: Final = b"LYC1"
+_PACK: Final = "pack-"
+_NEW: Final = "new-"
+_PACKS_MAX: Final = 1_000_000
 _count: Final = itertools.count()
 
 
-class KeptContents:
-    """`folder` is made at the first content. `size_bytes` counts what this object knows of: see `know`."""
+class _Place(NamedTuple):
+    """Where a content lies: a file in the folder, and the offset in it."""
 
-    __slots__ = ("_sizes", "folder", "size_bytes")
+    file: str
+    offset: int
+    size: int
+
+
+class KeptContents:
+    """`folder` is made at the first content, and read when it is needed first."""
+
+    __slots__ = ("_pack", "_pack_end", "_pack_name", "_places", "_size_bytes", "folder")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.size_bytes = 0
-        self._sizes: dict[str, int] = {}
+        self._size_bytes = 0
+        self._places: dict[str, _Place] | None = None
+        self._pack: int | None = None
+        self._pack_name = ""
+        self._pack_end = 0
 
-    def know(self, digest: str, size: int) -> None:
-        """Count a content that an earlier run has kept."""
-        if digest not in self._sizes:
-            self._sizes[digest] = size
-            self.size_bytes += size
+    def close(self) -> None:
+        if self._pack is not None:
+            os.close(self._pack)
+            self._pack = None
 
-    def keep(self, source: int) -> tuple[str, int]:
-        """Keep the bytes of an open file; their digest and number."""
-        try:
-            size = os.fstat(source).st_size
-            if size >= _CLONE_LEAST_BYTES:
-                return self._keep_large(source)
-            data = _read_all(source)
-            digest = blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
-            if not self._has(digest, len(data)):
-                self._write(digest, data)
-        except OSError as error:
-            raise _store_error(error, self.folder) from error
-        self.know(digest, len(data))
-        return digest, len(data)
-
-    def read(self, digest: str) -> bytes:
-        """The bytes of a digest; Corrupt where they are missing or not those that were kept."""
-        try:
-            data = self._path(digest).read_bytes()
-        except OSError as error:
-            raise Corrupt(f"the kept content {digest[:12]} cannot be read: {error.strerror}", digest=digest) from error
-        if blake2b(data, digest_size=_DIGEST_BYTES).hexdigest() != digest:
-            raise Corrupt(f"the kept content {digest[:12]} is damaged", digest=digest)
-        return data
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all contents."""
+        self._index()
+        return self._size_bytes
 
     def sizes(self) -> dict[str, int]:
         """The number of bytes of each content."""
-        return dict(self._sizes)
+        return {digest: place.size for digest, place in self._index().items()}
+
+    def keep(self, source: int) -> tuple[str, int]:
+        """Keep the bytes of an open file, from its start; their digest and number."""
+        try:
+            if os.fstat(source).st_size >= _LARGE_BYTES:
+                digest, size = self._keep_large(source)
+            else:
+                data = _read_all(source)
+                digest, size = blake2b(data, digest_size=_DIGEST_BYTES).hexdigest(), len(data)
+                if digest not in self._index():
+                    self._append(digest, data)
+        except OSError as error:
+            kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            raise kind(f"a file's content cannot be kept: {error.strerror}", place=str(self.folder)) from error
+        return digest, size
+
+    def read(self, digest: str) -> bytes:
+        """The bytes of a digest; Corrupt where they are missing or not those that were kept."""
+        place = self._index().get(digest)
+        try:
+            data = b"" if place is None else self._read_at(place)
+        except OSError as error:
+            raise Corrupt(f"the kept content {digest[:12]} cannot be read: {error.strerror}", digest=digest) from error
+        if place is None or blake2b(data, digest_size=_DIGEST_BYTES).hexdigest() != digest:
+            raise Corrupt(
+                f"the kept content {digest[:12]} is {'missing' if place is None else 'damaged'}", digest=digest
+            )
+        return data
 
     def keep_only(self, digests: Collection[str]) -> None:
         """Remove all other contents, also those that a killed process has left behind."""
-        for place, folders, files in os.walk(self.folder):
-            folders.sort()
-            for name in files:
-                if os.path.basename(place) + name not in digests:
-                    with suppress(FileNotFoundError):
-                        os.unlink(os.path.join(place, name))
-        self._sizes = {digest: size for digest, size in self._sizes.items() if digest in digests}
-        self.size_bytes = sum(self._sizes.values())
+        index = {digest: place for digest, place in self._index().items() if digest in digests}
+        packs = [name for name in os.listdir(self.folder) if name.startswith(_PACK)]
+        self.close()
+        self._places = {digest: place for digest, place in index.items() if not place.file.startswith(_PACK)}
+        self._size_bytes = sum(place.size for place in self._places.values())
+        files = {place.file for place in self._places.values()}
+        for digest, place in index.items():
+            if place.file.startswith(_PACK):
+                self._append(digest, self._read_at(place))  # into a new pack; a damaged one stays damaged
+        for name in os.listdir(self.folder):
+            if name in packs or (name != self._pack_name and name not in files):
+                with suppress(FileNotFoundError):
+                    os.unlink(self.folder / name)
 
-    # ------------------------------------------------------------ files
-    def _path(self, digest: str) -> Path:
-        return self.folder / digest[:2] / digest[2:]
+    # ------------------------------------------------------------ where contents lie
+    def _index(self) -> dict[str, _Place]:
+        if self._places is None:
+            self._places = {}
+            with suppress(FileNotFoundError):
+                for name in sorted(os.listdir(self.folder)):
+                    if name.startswith(_PACK):
+                        self._places.update(self._pack_entries(name))
+                    elif not name.startswith(_NEW):
+                        self._places[name] = _Place(name, 0, os.stat(self.folder / name).st_size)
+            self._size_bytes = sum(place.size for place in self._places.values())
+        return self._places
 
-    def _has(self, digest: str, size: int) -> bool:
-        if digest in self._sizes:
-            return True
+    def _pack_entries(self, name: str) -> Iterator[tuple[str, _Place]]:
+        """The contents of a pack up to its end, or to where it is torn or damaged."""
+        with open(self.folder / name, "rb") as file:
+            end = os.fstat(file.fileno()).st_size
+            offset = 0
+            while len(header := file.read(_HEADER.size)) == _HEADER.size:
+                magic, digest, size = _HEADER.unpack(header)
+                offset += _HEADER.size
+                if magic != _MAGIC or offset + size > end:
+                    return
+                yield digest.hex(), _Place(name, offset, size)
+                offset += size
+                file.seek(offset)
+
+    def _read_at(self, place: _Place) -> bytes:
+        fd = os.open(self.folder / place.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            status = os.stat(self._path(digest), follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return stat.S_ISREG(status.st_mode) and status.st_size == size
+            os.lseek(fd, place.offset, os.SEEK_SET)
+            return _read_all(fd, place.size)
+        finally:
+            os.close(fd)
 
-    def _new(self) -> tuple[int, Path]:
-        beside = self.folder / f"new-{os.getpid()}-{next(_count)}"
-        try:
-            return os.open(beside, _NEW_FILE, 0o600), beside
-        except FileNotFoundError:
-            make_folder(self.folder, private=True)
-        except FileExistsError:  # of an earlier process with this number, which was killed
-            beside.unlink()
-        return os.open(beside, _NEW_FILE, 0o600), beside
+    # ------------------------------------------------------------ packs
+    def _append(self, digest: str, data: bytes) -> None:
+        if self._pack is None:
+            self._pack = self._new_pack()
+            self._pack_end = 0
+        _write_all(self._pack, _HEADER.pack(_MAGIC, bytes.fromhex(digest), len(data)) + data, self._pack_end)
+        self._pack_end += _HEADER.size + len(data)
+        self._add(digest, _Place(self._pack_name, self._pack_end - len(data), len(data)))
 
-    def _place(self, beside: Path, digest: str) -> None:
-        path = self._path(digest)
-        try:
-            os.rename(beside, path)
-        except FileNotFoundError:
-            make_folder(path.parent, private=True)
-            os.rename(beside, path)
+    def _add(self, digest: str, place: _Place) -> None:
+        self._index()[digest] = place
+        self._size_bytes += place.size
 
-    def _write(self, digest: str, data: bytes) -> None:
-        target, beside = self._new()
-        try:
-            with open(target, "wb", buffering=0) as file:
-                file.write(data)
-            self._place(beside, digest)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+    def _new_pack(self) -> int:
+        make_folder(self.folder, private=True)
+        numbers = [int(name[len(_PACK) :]) for name in os.listdir(self.folder) if name.startswith(_PACK)]
+        for number in range(max(numbers, default=0) + 1, _PACKS_MAX):
+            self._pack_name = f"{_PACK}{number}"
+            with suppress(FileExistsError):  # another process was quicker
+                return os.open(self.folder / self._pack_name, _NEW_FILE, 0o600)
+        raise OSError(errno.ENOSPC, "too many packs")
 
+    # ------------------------------------------------------------ large contents
     def _keep_large(self, source: int) -> tuple[str, int]:
-        target, beside = self._new()
+        make_folder(self.folder, private=True)
+        beside = self.folder / f"{_NEW}{os.getpid()}-{next(_count)}"
+        beside.unlink(missing_ok=True)  # of an earlier process with this number, which was killed
+        target = os.open(beside, _NEW_FILE, 0o600)
         try:
             try:
                 if not _clone(source, target):
@@ -140,11 +190,11 @@ class KeptContents:
                 digest, size = _digest_of(target)
             finally:
                 os.close(target)
-            if not self._has(digest, size):
-                self._place(beside, digest)
+            if digest not in self._index():
+                os.rename(beside, self.folder / digest)
+                self._add(digest, _Place(digest, 0, size))
         finally:
             beside.unlink(missing_ok=True)
-        self.know(digest, size)
         return digest, size
 
 
@@ -157,29 +207,32 @@ def _clone(source: int, target: int) -> bool:
 
 
 def _copy(source: int, target: int) -> None:
-    os.lseek(source, 0, os.SEEK_SET)
-    while data := os.read(source, _CHUNK_BYTES):
-        view = memoryview(data)
-        while view:
-            view = view[os.write(target, view) :]
+    offset = 0
+    while data := os.pread(source, _CHUNK_BYTES, offset):
+        _write_all(target, data, offset)
+        offset += len(data)
+
+
+def _write_all(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
 
 
 def _digest_of(fd: int) -> tuple[str, int]:
     digest, size = blake2b(digest_size=_DIGEST_BYTES), 0
-    os.lseek(fd, 0, os.SEEK_SET)
-    while data := os.read(fd, _CHUNK_BYTES):
+    while data := os.pread(fd, _CHUNK_BYTES, size):
         digest.update(data)
         size += len(data)
     return digest.hexdigest(), size
 
 
-def _read_all(fd: int) -> bytes:
-    pieces = []
-    while data := os.read(fd, _CHUNK_BYTES):
+def _read_all(fd: int, size: int | None = None) -> bytes:
+    """The bytes from the present offset to the end, or so many."""
+    pieces: list[bytes] = []
+    rest = _CHUNK_BYTES if size is None else size
+    while rest and (data := os.read(fd, min(rest, _CHUNK_BYTES))):
         pieces.append(data)
+        rest = rest if size is None else rest - len(data)
     return b"".join(pieces)
-
-
-def _store_error(error: OSError, folder: Path) -> StoreError:
-    kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-    return kind(f"a file's content cannot be kept in {folder}: {error.strerror}", place=str(folder))

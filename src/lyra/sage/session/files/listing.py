@@ -2,8 +2,8 @@
 
 A folder is listed whole or not at all, so that a name that appears later in a listed folder is known to be new. Not
 listed are folders of tools that can make their content again (`node_modules`, caches, virtual environments, any with a
-`CACHEDIR.TAG`), Lyra's own hidden folders and the keys in the home folder. What belongs to git is left out altogether.
-Never reads a file and never follows a symlink.
+`CACHEDIR.TAG`), Lyra's own hidden folders, folders with keys (`.ssh`), and those of settings and programs in the home
+folder. What belongs to git is left out altogether. Never reads a file and never follows a symlink.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from lyra.core.own_files import own_paths
 from lyra.errors import CapabilityDenied
 from lyra.sandbox.paths import Beneath
-from lyra.sandbox.protection.protected_names import home_paths
+from lyra.sandbox.protection.protected_names import OBEYED_KEYS, home_paths
 from lyra.sandbox.real_paths import real_path
 
 __all__ = ["LEFTOVER_PREFIX", "WorkspaceListing", "is_gits", "list_workspace"]
@@ -63,7 +63,7 @@ class WorkspaceListing:
 def list_workspace(roots: Iterable[Beneath], *, files_max: int, without: Collection[str] = ()) -> WorkspaceListing:
     """List the workspace folders, shallow folders first; `without` are further folders that are not listed."""
     listing = WorkspaceListing()
-    places = (*own_paths().hidden, *home_paths()[1], *without)
+    places = (*own_paths().hidden, *home_paths()[0], *home_paths()[1], *without)
     excluded = {path for place in places for path in (place, real_path(place)[0])}
     for root in roots:
         listing.entries[root.root] = os.stat(root.fd)
@@ -103,7 +103,7 @@ def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_ma
                     is_folder = entry.is_dir(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                if is_folder and name not in _REMADE:
+                if is_folder and name not in _REMADE and name not in OBEYED_KEYS:
                     folders.append(prefix + name)
     except OSError:
         return []

@@ -97,9 +97,6 @@ class ObservedFiles:
         """Take over what an earlier process has written."""
         state = line.state if isinstance(line, Seen) else line.after
         self._known[read_name(line.path)] = _Known(state, line.signature, line.is_listed)
-        for kept in (state,) if isinstance(line, Seen) else (line.before, state):
-            if kept.digest is not None:
-                self.contents.know(kept.digest, kept.size)
 
     def root_of(self, path: str) -> str | None:
         """The workspace folder that a path without links lies in; None outside of all, and for what is git's."""
@@ -128,7 +125,8 @@ class ObservedFiles:
                 state, signature = self._read(beneath, place, status, bytes_max=_TOOL_FILE_BYTES_MAX)
                 is_new = self.state_of(place).kind != "folder" and (place in self._known or _folder(place) in complete)
                 is_listed = state.kind == "folder" and (is_new or self._is_listed(place))
-                lines += self._observe(place, _Known(state, signature, is_listed), by, complete)
+                plain = None if status is None else state_without_content(status)
+                lines += self._observe(place, _Known(state, signature, is_listed), by, complete, plain)
         return lines
 
     def _is_listed(self, path: str) -> bool:
@@ -186,12 +184,12 @@ class ObservedFiles:
                 return []
             return self._observe(path, _Known(state_without_content(status), signature, is_listed), by, complete)
         state, read_signature = self._read(root, path, status, bytes_max=self._room(known))
-        return self._observe(path, _Known(state, read_signature), by, complete)
+        return self._observe(path, _Known(state, read_signature), by, complete, state_without_content(status))
 
     def _room(self, known: _Known | None) -> int:
         """How many bytes a file may have to be kept by a scan. A file whose content was kept is kept again."""
         before = 0 if known is None or known.state.digest is None else known.state.size
-        return min(self.bounds.file_bytes_max, max(self.bounds.bytes_max - self._scanned_bytes + before, before))
+        return max(min(self.bounds.file_bytes_max, self.bounds.bytes_max - self._scanned_bytes), before)
 
     def _look_again(
         self, root: Beneath, path: str, listing: WorkspaceListing, by: str, complete: set[str]
@@ -207,10 +205,13 @@ class ObservedFiles:
         if known.signature == signature_of(status):
             return []
         state, signature = self._read(root, path, status, bytes_max=self._room(known))
-        return self._observe(path, _Known(state, signature), by, complete)
+        return self._observe(path, _Known(state, signature), by, complete, state_without_content(status))
 
-    def _observe(self, path: str, seen: _Known, by: str, complete: set[str]) -> list[JournalLine]:
-        """Remember a state; the line to journal if it is news. `complete`: folders of which every name was known."""
+    def _observe(
+        self, path: str, seen: _Known, by: str, complete: set[str], plain: FileState | None = None
+    ) -> list[JournalLine]:
+        """Remember a state; the line to journal if it is news. `complete`: folders of which every name was known;
+        `plain`: the state as it is known of a file whose content is not kept, which it may have been until now."""
         known = self._known.get(path)
         if known is None and _folder(path) in complete:
             known = _UNKNOWN
@@ -219,7 +220,7 @@ class ObservedFiles:
             complete.add(path)  # it is new: all that is in it came after
         name = written_name(path)
         self._known[path] = seen
-        if before is None:
+        if before is None or (seen.state.is_kept and before == plain):
             return [Seen(name, seen.state, seen.signature, seen.is_listed)]
         if before != seen.state:
             return [Changed(name, by, before, seen.state, seen.signature, seen.is_listed)]

@@ -13,6 +13,7 @@ holds while a tool of it runs, whatever the process that calls it may do besides
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 import msgspec
@@ -27,6 +28,7 @@ __all__ = ["FILES", "PluginPermissions"]
 
 FILES: Final = ("none", "read", "write")
 _LISTS: Final = ("tools", "commands", "hosts", "variables")
+_VERBS: Final = {"commands": "process.exec", "hosts": "net.http", "variables": "secrets.read"}
 _ENTRIES_MAX: Final = 50
 _ENTRY_CHARS_MAX: Final = 500
 
@@ -43,12 +45,12 @@ class PluginPermissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         """The table `[permissions]`; what is wrong goes to the report."""
         path = ("permissions",)
         given = report.mapping(value, path, "permissions", (*_LISTS, "files")) or {}
-        lists = {key: _texts(given[key], key, report) for key in _LISTS if key in given}
+        lists: dict[str, tuple[str, ...]] = {key: _texts(given[key], key, report) for key in _LISTS if key in given}
         for index, tool in enumerate(lists.get("tools", ())):
-            _check(report, (*path, "tools", index), lambda text=tool: Rule(text, "allow"))
-        for key, verb in (("commands", "process.exec"), ("hosts", "net.http")):
+            _check(report, (*path, "tools", index), Rule, tool, "allow")
+        for key, verb in _VERBS.items():
             for index, scope in enumerate(lists.get(key, ())):
-                _check(report, (*path, key, index), lambda text=scope, name=verb: Grant([Capability(name, text)]))
+                _check(report, (*path, key, index), _rule_of_grant, verb, scope)
         files = report.word(given["files"], (*path, "files"), "files", FILES) if "files" in given else "none"
         return cls(files=files or "none", **lists)
 
@@ -76,9 +78,7 @@ class PluginPermissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     @property
     def _rights(self) -> list[Capability]:
-        rights = [Capability("process.exec", line) for line in self.commands]
-        rights += [Capability("net.http", host) for host in self.hosts]
-        return rights + [Capability("secrets.read", name) for name in self.variables]
+        return [Capability(verb, scope) for key, verb in _VERBS.items() for scope in getattr(self, key)]
 
     # ------------------------------------------------------------ for a person
     def described(self) -> list[str]:
@@ -109,8 +109,12 @@ def _texts(value: Any, key: str, report: Report) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in value if isinstance(text, str) and text))
 
 
-def _check(report: Report, path: tuple[str | int, ...], make: Any) -> None:
+def _rule_of_grant(verb: str, scope: str) -> Grant:
+    return Grant([Capability(verb, scope)])
+
+
+def _check(report: Report, path: tuple[str | int, ...], make: Callable[..., object], *arguments: str) -> None:
     try:
-        make()
+        make(*arguments)
     except ConfigError as error:
         report.add(path, error.message, error.hint)

@@ -9,10 +9,10 @@
     ---
     First look at CHANGELOG.md …
 
-A model sees names and descriptions in the tool `Skill` (`skill_tool`), and gets a text by calling it. Where the skill
+A model sees names and descriptions in the tool `Skill` (`tool`), and gets a text by calling it. Where the skill
 names `allowed_tools`, nothing else may be used for the rest of that message. A person starts a skill as a slash command
 unless it says `user_invocable: false`. With `disable_model_invocation: true` only a person can. Files beside SKILL.md
-are read through the tool. `skill_triggers` says which skills fit a message; `builtin_skills` has Sage's own.
+are read through the tool. `triggers` says which skills fit a message; `built_in` has Sage's own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import msgspec
 from lyra.core.checking.report import Mistake
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.errors import ToolError
-from lyra.sage.extensions.builtin_skills import BUILT_IN_SKILLS
 from lyra.sage.extensions.custom_commands import BUILT_IN_COMMANDS, CustomCommand
 from lyra.sage.extensions.extension_files import ExtensionFiles, declared_tools
 from lyra.sage.extensions.front_matter import NAME, MarkdownFile, one_line
 from lyra.sage.extensions.places import ExtensionPlace, markdown_files
-from lyra.sage.extensions.skill_triggers import Triggers, read_triggers
+from lyra.sage.extensions.skills.built_in import BUILT_IN_SKILLS
+from lyra.sage.extensions.skills.triggers import Triggers, read_triggers
 
 __all__ = ["SKILL_FILE", "Skill", "Skills", "files_beside", "is_skill"]
 

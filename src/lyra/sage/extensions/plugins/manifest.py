@@ -31,7 +31,7 @@ from lyra.core.checking.report import Mistake, Report
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.errors import ConfigError, ParseError
 from lyra.sage.extensions.front_matter import one_line
-from lyra.sage.extensions.plugin_permissions import PluginPermissions
+from lyra.sage.extensions.plugins.permissions import PluginPermissions
 
 __all__ = ["ASSET_KINDS", "MANIFEST", "Dependency", "PluginManifest", "read_manifest", "version_key"]
 

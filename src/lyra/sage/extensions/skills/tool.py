@@ -19,7 +19,7 @@ from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.sage.extensions.custom_commands import expand
 from lyra.sage.extensions.front_matter import one_line
-from lyra.sage.extensions.skills import Skill, Skills, files_beside
+from lyra.sage.extensions.skills.skills import Skill, Skills, files_beside
 from lyra.tools.function import tool
 
 __all__ = ["LISTED_CHARS_MAX", "SkillTools"]

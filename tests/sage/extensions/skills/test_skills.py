@@ -7,8 +7,8 @@ import os
 import pytest
 
 from lyra.errors import ToolError
-from lyra.sage.extensions.builtin_skills import BUILT_IN_SKILLS
-from lyra.sage.extensions.skills import Skill, Skills, files_beside
+from lyra.sage.extensions.skills.built_in import BUILT_IN_SKILLS
+from lyra.sage.extensions.skills.skills import Skill, Skills, files_beside
 from tests.sage.extensions.support import Desk, put
 
 RELEASE = """\

@@ -1,0 +1,133 @@
+"""TaskState: what a session's store remembers of sub-agents and background commands.
+
+    began → asked → ended → told        a sub-agent, once for each message
+    began → ended                       a command; without the second row it ended with its session
+
+Facts of the kernel's journal, so they and the processes that they are about survive a crash together. Each row may come
+twice (a program that is replayed repeats the last one) and changes nothing the second time. Never decides anything:
+`tasks` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+__all__ = ["COUNTED", "StoredRequest", "StoredTask", "TaskState"]
+
+COUNTED: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cost_micro_usd",
+    "unpriced_calls",
+    "calls",
+    "tool_calls",
+)
+
+
+class StoredRequest(msgspec.Struct):
+    """A message to a sub-agent. `status` is empty until it is over."""
+
+    asked_at: float
+    background: bool = False
+    status: str = ""
+    text: str = ""
+    ended_at: float | None = None
+    told: list[str] = []  # the notices about it that its caller has had; `end` is the outcome itself
+
+    @property
+    def over(self) -> bool:
+        return bool(self.status)
+
+
+class StoredTask(msgspec.Struct):
+    id: str
+    kind: str
+    caller: str
+    name: str
+    description: str
+    began_at: float
+    requests: dict[str, StoredRequest] = {}  # of a sub-agent, oldest first: the last, and those not told yet
+    usage: dict[str, int] = {}  # of all its turns so far, see COUNTED
+    counted: dict[str, int] = {}  # the part of it that its caller's metrics have as a helper's
+    worktree: dict[str, Any] | None = None
+    number: int = 0  # of a command
+    status: str = ""  # of a command
+    text: str = ""  # how a command ended
+    ended_at: float | None = None
+
+    @property
+    def last(self) -> StoredRequest | None:
+        return next(reversed(self.requests.values()), None)
+
+    def open_request(self) -> str:
+        """The id of the message that it works on, or that waits for it; empty where there is none."""
+        return next((request_id for request_id, request in self.requests.items() if not request.over), "")
+
+
+class TaskState:
+    """A State of the kernel: facts of the kinds `task.*`, folded."""
+
+    NAME: ClassVar[str] = "tasks"
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"task.began", "task.asked", "task.ended", "task.told", "task.worktree", "task.forgotten"}
+    )
+
+    __slots__ = ("tasks",)
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, StoredTask] = {}
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
+        if kind == "task.began":
+            if data["id"] not in self.tasks:
+                self.tasks[data["id"]] = StoredTask(caller=pid, began_at=time, **data)
+            return
+        if kind == "task.told":
+            for task_id, request_id, word in data["told"]:
+                self._told(task_id, request_id, word)
+            return
+        task = self.tasks.get(data["id"])
+        if task is None:  # forgotten since
+            return
+        if kind == "task.asked":
+            self._asked(task, data["request"], time, background=bool(data["background"]))
+        elif kind == "task.ended":
+            self._ended(task, time, data)
+        elif kind == "task.worktree":
+            task.worktree = data["worktree"]
+        else:
+            del self.tasks[task.id]
+
+    def _asked(self, task: StoredTask, request_id: str, time: float, *, background: bool) -> None:
+        if request_id not in task.requests:
+            for known_id in [known_id for known_id, known in task.requests.items() if "end" in known.told]:
+                del task.requests[known_id]
+            task.requests[request_id] = StoredRequest(time, background)
+
+    def _ended(self, task: StoredTask, time: float, data: dict[str, Any]) -> None:
+        request = task.requests.get(data.get("request", ""))
+        if request is None:
+            if task.kind == "command" and not task.status:
+                task.status, task.text, task.ended_at = data["status"], data["text"], time
+            return
+        if not request.over:
+            request.status, request.text, request.ended_at = data["status"], data["text"], time
+            task.usage = {name: int(data["usage"].get(name, 0)) for name in COUNTED}
+            task.ended_at = time
+
+    def _told(self, task_id: str, request_id: str, word: str) -> None:
+        task = self.tasks.get(task_id)
+        request = task.requests.get(request_id) if task is not None else None
+        if task is not None and request is not None and word not in request.told:
+            request.told.append(word)
+            if word == "end" and not request.background:  # the caller waited, and counts it as a helper's
+                task.counted = dict(task.usage)
+
+    def dump(self) -> Any:
+        return msgspec.to_builtins(list(self.tasks.values()))
+
+    def load(self, data: Any) -> None:
+        self.tasks = {task.id: task for task in msgspec.convert(data, list[StoredTask])}

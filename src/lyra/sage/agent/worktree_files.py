@@ -1,0 +1,168 @@
+"""The files of a folder as they are at one moment: read without following links out of it, copied, compared, written.
+
+`FileAt` is one file: its content, or where a link leads, and whether it can be run. `Manifest` is what a worktree had
+when it was made: a digest of each file, and where its content can be had again. Files are read by descriptor below
+their folder (`lyra.sandbox.paths`), so a link that is swapped in leads nowhere. Only plain files and links count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lyra.errors import ConfigError, LyraError
+from lyra.sandbox.paths import Beneath
+
+__all__ = ["FILE_BYTES_MAX", "FileAt", "Manifest", "ManifestEntry", "copy_files", "read_file"]
+
+FILE_BYTES_MAX: Final = 50 << 20  # of one file; larger ones are left out of a worktree
+FILES_MAX: Final = 100_000
+_BYTES_MAX: Final = 4 << 30  # of all files together
+_LINK: Final = "120000"
+_O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY)
+
+
+class FileAt(NamedTuple):
+    """`mode` is git's: 100644, 100755, or 120000 for a link, whose target is its data."""
+
+    data: bytes
+    mode: str
+
+    @property
+    def is_link(self) -> bool:
+        return self.mode == _LINK
+
+    @property
+    def digest(self) -> str:
+        return f"{self.mode} {hashlib.sha256(self.data).hexdigest()}"
+
+
+class ManifestEntry(msgspec.Struct, array_like=True, frozen=True):
+    """`digest` is that of the FileAt; `object_id` is git's for the content, empty where the base folder has it;
+    `stamp` tells whether the copy was touched since."""
+
+    digest: str
+    object_id: str
+    stamp: tuple[int, int, int]
+
+
+class Manifest(msgspec.Struct):
+    files: dict[str, ManifestEntry] = {}
+    left_out: list[str] = []  # too large, or no plain file
+
+    def save(self, path: Path) -> None:
+        """Write it whole or not at all."""
+        beside = path.with_name(f"{path.name}.new")
+        beside.write_bytes(msgspec.msgpack.encode(self))
+        beside.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        try:
+            return msgspec.msgpack.decode(path.read_bytes(), type=Manifest)
+        except FileNotFoundError:
+            raise ConfigError(f"{path} is gone, so what the worktree started with is not known") from None
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
+
+
+def read_file(root: str, path: str) -> FileAt | None:
+    """A file below a folder; None where there is none, or no plain file or link, or one that is too large."""
+    with Beneath(root) as folder:
+        try:
+            return _read(folder, path)
+        except (OSError, LyraError):
+            return None
+
+
+def _read(folder: Beneath, path: str) -> FileAt | None:
+    parent = folder.open(os.path.dirname(path) or ".", _O_PATH | os.O_DIRECTORY)
+    try:
+        name = os.path.basename(path)
+        state = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if stat.S_ISLNK(state.st_mode):
+            return FileAt(os.fsencode(os.readlink(name, dir_fd=parent)), _LINK)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > FILE_BYTES_MAX:
+            return None
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        with open(fd, "rb") as file:
+            opened = os.fstat(fd)
+            data = file.read(FILE_BYTES_MAX + 1)
+            if not stat.S_ISREG(opened.st_mode) or len(data) > FILE_BYTES_MAX:
+                return None
+            return FileAt(data, "100755" if opened.st_mode & stat.S_IXUSR else "100644")
+    finally:
+        os.close(parent)
+
+
+def stamp_of(root: str, path: str) -> tuple[int, int, int]:
+    """What changes whenever a file is written or replaced."""
+    with contextlib.suppress(OSError):
+        state = os.lstat(os.path.join(root, path))
+        return state.st_ino, state.st_size, state.st_ctime_ns
+    return 0, 0, 0
+
+
+def copy_files(
+    source: str, target: str, base: Path, tracked: dict[str, tuple[str, str]], untracked: Iterable[str]
+) -> Manifest:
+    """Copy files of a folder into a new one, as they are now. Content that git does not have goes to `base`, too."""
+    manifest, total_bytes = Manifest({}, []), 0
+    paths = list(dict.fromkeys((*tracked, *untracked)))
+    if len(paths) > FILES_MAX:
+        raise ConfigError(f"{source} has {len(paths)} files; a worktree has at most {FILES_MAX}", place=source)
+    links: list[tuple[str, FileAt]] = []
+    with Beneath(source) as folder:
+        for path in paths:
+            file = _read_or_none(folder, path)
+            if file is None:
+                if os.path.lexists(os.path.join(source, path)):
+                    manifest.left_out.append(path)
+                continue
+            total_bytes += len(file.data)
+            if total_bytes > _BYTES_MAX:
+                raise ConfigError(f"{source} is larger than a worktree may be, {_BYTES_MAX >> 30} GiB", place=source)
+            if file.is_link:
+                links.append((path, file))
+                continue
+            _put(target, path, file)
+            manifest.files[path] = entry_of(target, path, file, base, tracked.get(path, ("", ""))[1])
+    for path, file in links:  # last: no file is written through one
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(os.path.join(target, path)), exist_ok=True)
+            os.symlink(os.fsdecode(file.data), os.path.join(target, path))
+            manifest.files[path] = entry_of(target, path, file, base, tracked.get(path, ("", ""))[1])
+    return manifest
+
+
+def _read_or_none(folder: Beneath, path: str) -> FileAt | None:
+    try:
+        return _read(folder, path)
+    except (OSError, LyraError):
+        return None
+
+
+def _put(target: str, path: str, file: FileAt) -> None:
+    whole = os.path.join(target, path)
+    os.makedirs(os.path.dirname(whole), exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(whole, flags, 0o777 if file.mode == "100755" else 0o666), "wb") as copy:
+        copy.write(file.data)
+
+
+def entry_of(root: str, path: str, file: FileAt, base: Path, object_id: str) -> ManifestEntry:
+    """The entry of a file; its content is kept in `base` unless it is git's object of that id."""
+    algorithm = hashlib.sha256 if len(object_id) == 64 else hashlib.sha1
+    known = object_id and algorithm(b"blob %d\0" % len(file.data) + file.data).hexdigest() == object_id
+    if not known:
+        kept = base / file.digest.replace(" ", "-")
+        if not kept.exists():
+            kept.write_bytes(file.data)
+    return ManifestEntry(file.digest, object_id if known else "", stamp_of(root, path))

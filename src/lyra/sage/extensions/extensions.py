@@ -1,0 +1,188 @@
+"""Extensions: all extensions of one session, as their files are now.
+
+    extensions = Extensions(folder)
+    extensions.refresh()             # before each prompt; looks at the files at most once a second
+    extensions.slash_commands()      # of files, skills and plugins
+    extensions.sub_agents()          # the built-in ones too
+    extensions.tools(workspace)      # a source of tools: Skill, and those of plugins
+    extensions.news()                # problems that were not told yet
+
+A look is a listing and a `stat` for each file; only what has changed is read. There is no thread: files count at the
+next prompt. A file or a plugin that becomes invalid keeps its last good version, and the problem is told. A file of a
+project whose new content is not trusted, and a plugin that declares more than its user agreed to, count no more.
+Nothing is run here; hooks and MCP servers of plugins are handed to those who run them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from lyra.config.trust import FolderTrust
+from lyra.core.clock import Clock, loop_clock
+from lyra.core.data_folder import data_folder
+from lyra.core.tool import Tool
+from lyra.errors import ConfigError
+from lyra.sage.extensions.agent_files import AgentFiles
+from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
+from lyra.sage.extensions.front_matter import one_line
+from lyra.sage.extensions.places import ExtensionPlace, extension_places
+from lyra.sage.extensions.skills.skills import Skills
+from lyra.sage.extensions.skills.tool import SkillTools
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.source import ToolSource
+
+if TYPE_CHECKING:
+    from lyra.mcp.settings import ServerSettings
+    from lyra.sage.extensions.hooks.hook import Hook
+    from lyra.sage.extensions.hooks.hooks import Hooks
+    from lyra.sage.extensions.plugins.plugin import Plugin
+    from lyra.sage.extensions.plugins.store import PluginStore
+
+__all__ = ["PAUSE_S", "ExtensionTools", "Extensions"]
+
+PAUSE_S: Final = 1.0  # between two looks at the files
+
+
+class Extensions:
+    """`trusted` is as for `trust_for`; `reserved` are further slash commands that a file cannot take."""
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        trusted: FolderTrust | bool | None = None,
+        env: Mapping[str, str] | None = None,
+        reserved: Iterable[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self.folder = folder
+        self._clock = clock or loop_clock()
+        self._env = os.environ if env is None else env
+        self._plugin_store: PluginStore | None = None
+        self._stamp: object = None
+        self._plugins: dict[str, Plugin] = {}
+        self._plugin_problems: tuple[str, ...] = ()
+        self._told: set[str] = set()
+        self._own_places = extension_places(folder, trusted=trusted, env=self._env)
+        self._look_at_plugins()
+        places = self._places()
+        self._commands = CustomCommands(places, reserved=reserved, clock=self._clock)
+        self.skills = Skills(places, clock=self._clock)
+        self._agents = AgentFiles(places, clock=self._clock)
+        self._looked_s = self._clock.monotonic()
+
+    # ------------------------------------------------------------ looking
+    def refresh(self, *, at_once: bool = False) -> bool:
+        """Look at the files, unless that was done within the last second; True if something has changed."""
+        now_s = self._clock.monotonic()
+        if now_s - self._looked_s < PAUSE_S and not at_once:
+            return False
+        self._looked_s = now_s
+        changed = self._look_at_plugins()
+        kinds = (self._commands, self.skills, self._agents)
+        looks = [kind.set_places(self._places()) if changed else kind.refresh() for kind in kinds]
+        return changed or any(looks)
+
+    def _places(self) -> tuple[ExtensionPlace, ...]:
+        return (*(plugin.place for plugin in self._plugins.values()), *self._own_places)
+
+    def _look_at_plugins(self) -> bool:
+        store = self._store()
+        stamp = store.stamp() if store is not None else None
+        if store is None or stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            plugins, problems = store.active(self._plugins)
+        except ConfigError as error:  # which of them are enabled cannot be read: none counts
+            plugins, problems = [], [error.message]
+        self._plugins = {plugin.id: plugin for plugin in plugins}
+        self._plugin_problems = tuple(map(one_line, problems))
+        return True
+
+    def _store(self) -> PluginStore | None:
+        """The store of plugins, once there is one: most users have none, and reading plugins imports a lot."""
+        if self._plugin_store is None and os.path.isdir(data_folder(self._env) / "plugins"):
+            from lyra.sage.extensions.plugins.store import PluginStore
+
+            self._plugin_store = PluginStore(env=self._env)
+        return self._plugin_store
+
+    # ------------------------------------------------------------ what there is
+    def slash_commands(self) -> dict[str, CustomCommand]:
+        """The commands of files, and the skills that a person may start; of one name the command counts."""
+        return {**self.skills.commands(), **self._commands.entries()}
+
+    def sub_agents(self) -> dict[str, SubAgentDefinition]:
+        return self._agents.definitions()
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The plugins that count."""
+        return tuple(self._plugins.values())
+
+    def tools(self, workspace: Workspace) -> ExtensionTools:
+        """The tools of the extensions, for a session in this workspace."""
+        return ExtensionTools(self, workspace)
+
+    def hooks(self) -> dict[str, tuple[Hook, ...]]:
+        """The hooks of plugins by their source, for `Hooks.put`."""
+        return {f"plugin:{plugin.id}": plugin.hooks for plugin in self._plugins.values()}
+
+    def put_hooks(self, hooks: Hooks) -> None:
+        """Give a session's hooks those of the plugins there are now, and take those of others away."""
+        now = self.hooks()
+        gone = {hook.source for hook in hooks if hook.source.startswith("plugin:")} - now.keys()
+        for source, those in {**dict.fromkeys(gone, ()), **now}.items():
+            hooks.put(source, those)
+
+    def servers(self) -> list[ServerSettings]:
+        """The MCP servers of plugins; a session starts them when it begins."""
+        return [server for plugin in self._plugins.values() for server in plugin.servers(self.folder)]
+
+    # ------------------------------------------------------------ problems
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the files, as texts fit for a terminal."""
+        return (*self._plugin_problems, *self._commands.problems, *self.skills.problems, *self._agents.problems)
+
+    def news(self) -> tuple[str, ...]:
+        """The problems that this has not given before; one that was solved and comes again is given again."""
+        now = dict.fromkeys(self.problems)
+        new = tuple(problem for problem in now if problem not in self._told)
+        self._told = set(now)
+        return new
+
+
+class ExtensionTools:
+    """A source of tools: Skill and the tools of plugins. An agent looks at it with each message."""
+
+    def __init__(self, extensions: Extensions, workspace: Workspace) -> None:
+        self._extensions = extensions
+        self._workspace = workspace
+        self._skill = SkillTools(extensions.skills, refresh=lambda: None)
+        self._sources: dict[str, tuple[Plugin, list[ToolSource]]] = {}
+
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        self._extensions.refresh()
+        sources = {plugin.id: self._sources_of(plugin) for plugin in self._extensions.plugins()}
+        self._sources = sources
+        tools = [tool for _, those in sources.values() for source in those for tool in source.__lyra_tools__()]
+        return (*self._skill.__lyra_tools__(), *tools)
+
+    def _sources_of(self, plugin: Plugin) -> tuple[Plugin, list[ToolSource]]:
+        known = self._sources.get(plugin.id)
+        if known is not None and known[0] is plugin:
+            return known
+        return plugin, plugin.tool_sources(self._workspace)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        told = [problem for _, those in self._sources.values() for source in those for problem in _problems(source)]
+        return (*self._extensions.problems, *told)
+
+
+def _problems(source: ToolSource) -> tuple[str, ...]:
+    return tuple(getattr(source, "problems", ()))

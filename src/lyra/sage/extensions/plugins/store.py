@@ -1,0 +1,281 @@
+"""PluginStore: the plugins that are installed, and which of them are enabled, with what their user agreed to.
+
+    $XDG_DATA_HOME/lyra/plugins/ID/…        the plugin, as it was copied
+    $XDG_DATA_HOME/lyra/plugins/enabled.json
+
+Installing copies a folder and runs nothing of it. Enabling checks the plugin's dependencies and keeps the permissions
+that it declares now: one that declares more later does not count until it is enabled again. Each change happens as a
+whole or not at all. Only the user's own files are changed; agents and their commands cannot write there
+(`lyra.core.own_files`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from lyra.config.private_file import alone, write_private
+from lyra.core.checking.check import did_you_mean
+from lyra.core.checking.report import Mistake
+from lyra.core.checking.watched_files import read_plain_file
+from lyra.core.data_folder import data_folder
+from lyra.core.ids import Entropy
+from lyra.core.own_files import make_folder
+from lyra.errors import ConfigError
+from lyra.sage.extensions.front_matter import one_line
+from lyra.sage.extensions.plugins.copying import copy_plugin
+from lyra.sage.extensions.plugins.manifest import version_key
+from lyra.sage.extensions.plugins.permissions import PluginPermissions
+from lyra.sage.extensions.plugins.plugin import Plugin, read_plugin
+
+__all__ = ["EnabledPlugin", "InstalledPlugin", "PluginStore"]
+
+_STATE: Final = "enabled.json"
+_FOLDER_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
+_STATE_BYTES_MAX: Final = 1 << 20
+_MISTAKES_SHOWN: Final = 10
+_STAMPS_MAX: Final = 20_000  # bounds the time of a look; plugins beyond it are read at the next start
+_GONE: Final = "it is not installed any more"
+
+
+class EnabledPlugin(msgspec.Struct, frozen=True):
+    """What its user agreed to when a plugin was enabled."""
+
+    permissions: PluginPermissions
+    version: str
+
+
+class _StateFile(msgspec.Struct):
+    enabled: dict[str, EnabledPlugin] = {}
+
+
+class InstalledPlugin(NamedTuple):
+    """One installed plugin. `problem` says what is wrong with it; it `counts` in spite of that where an earlier version
+    without mistakes is known."""
+
+    id: str
+    plugin: Plugin | None
+    enabled: bool
+    problem: str = ""
+    counts: bool = False
+
+
+class PluginStore:
+    """The plugins in one folder; by default the user's own."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, env: Mapping[str, str] | None = None) -> None:
+        self._env = os.environ if env is None else env
+        self.folder = Path(folder) if folder is not None else data_folder(self._env) / "plugins"
+
+    # ------------------------------------------------------------ looking
+    def installed(self, last_good: Mapping[str, Plugin] | None = None) -> list[InstalledPlugin]:
+        """All plugins by id, with what is wrong with them. One with a mistake counts as it was in `last_good`."""
+        enabled = self._state().enabled
+        plugins, told = self._read_all(last_good or {})
+        barred = {name: told.get(name, _GONE) for name in enabled if name not in plugins}
+        for name, plugin in plugins.items():
+            if name in enabled and not enabled[name].permissions.covers(plugin.manifest.permissions):
+                barred[name] = f"it declares more than you agreed to; look at it, then sage plugins enable {name}"
+        barred |= _without_dependencies({name: plugins[name] for name in enabled if name not in barred})
+        return [
+            InstalledPlugin(
+                name,
+                plugins.get(name),
+                name in enabled,
+                barred.get(name) or told.get(name, ""),
+                name in enabled and name not in barred,
+            )
+            for name in sorted({*plugins, *told, *barred})
+        ]
+
+    def _read_all(self, last_good: Mapping[str, Plugin]) -> tuple[dict[str, Plugin], dict[str, str]]:
+        """The plugins that can be used, and what is wrong with the others."""
+        plugins: dict[str, Plugin] = {}
+        told: dict[str, str] = {}
+        for name in self._names():
+            plugin, mistakes = read_plugin(str(self.folder / name), env=self._env)
+            if plugin is not None and plugin.id == name:
+                plugins[name] = plugin
+                continue
+            told[name] = _told(mistakes)
+            if name in last_good:
+                plugins[name] = last_good[name]
+                told[name] += "; its last good version is used"
+        return plugins, told
+
+    def get(self, plugin_id: str) -> InstalledPlugin:
+        installed = {entry.id: entry for entry in self.installed()}
+        if plugin_id not in installed:
+            near = did_you_mean(plugin_id, installed)
+            hint = f"did you mean {near!r}?" if near else "sage plugins list"
+            raise ConfigError(f"there is no plugin {one_line(plugin_id)[:80]!r}", hint=hint, key="plugin")
+        return installed[plugin_id]
+
+    def active(self, last_good: Mapping[str, Plugin] | None = None) -> tuple[list[Plugin], list[str]]:
+        """The plugins that count, and a sentence for each enabled one that has a problem."""
+        installed = [entry for entry in self.installed(last_good) if entry.enabled]
+        plugins = [entry.plugin for entry in installed if entry.plugin is not None and entry.counts]
+        return plugins, [f"plugin {entry.id}: {entry.problem}" for entry in installed if entry.problem]
+
+    def stamp(self) -> tuple[tuple[int, ...], ...]:
+        """A value that changes when a file of a plugin, or which of them are enabled, changes."""
+        stamps = []
+        for folder, names, files in os.walk(self.folder):
+            names[:] = sorted(name for name in names if not name.startswith("."))
+            for name in (os.curdir, *sorted(files)):
+                with contextlib.suppress(OSError):
+                    state = os.stat(os.path.join(folder, name), follow_symlinks=False)
+                    stamps.append((state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino))
+            if len(stamps) > _STAMPS_MAX:
+                break
+        return tuple(stamps)
+
+    def _names(self) -> list[str]:
+        try:
+            with os.scandir(self.folder) as entries:
+                folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+        return sorted(name for name in folders if _FOLDER_NAME.match(name))
+
+    # ------------------------------------------------------------ changing
+    def install(self, source: str | os.PathLike[str], *, replace: bool = False) -> Plugin:
+        """Copy a plugin's folder. It does nothing until it is enabled."""
+        with self._changing():
+            temporary = self.folder / f".new-{Entropy().text(12)}"
+            try:
+                copy_plugin(os.fspath(source), temporary)
+                plugin = self._read(temporary)
+                self._put(temporary, plugin.id, replace=replace)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        return self._read(self.folder / plugin.id)
+
+    def _put(self, temporary: Path, plugin_id: str, *, replace: bool) -> None:
+        home = self.folder / plugin_id
+        if not os.path.lexists(home):
+            os.rename(temporary, home)
+            return
+        if not replace:
+            message = f"the plugin {plugin_id} is installed already"
+            raise ConfigError(message, hint="--replace puts this one in its place", key="plugin")
+        aside = self.folder / f".old-{Entropy().text(12)}"
+        os.rename(home, aside)
+        try:
+            os.rename(temporary, home)
+        except OSError:
+            os.rename(aside, home)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def enable(self, plugin_id: str) -> Plugin:
+        """Let a plugin count, with the permissions that it declares now."""
+        with self._changing() as state:
+            entry = self.get(plugin_id)
+            if entry.plugin is None:
+                raise ConfigError(f"the plugin {plugin_id} cannot be used: {entry.problem}", key="plugin")
+            plugin = entry.plugin
+            others = {other.id: other for other in self.active()[0] if other.id != plugin_id}
+            problem = _missing(plugin, others) or _clash(plugin, others)
+            if problem:
+                raise ConfigError(f"the plugin {plugin_id} cannot be enabled: {problem}", key="plugin")
+            state.enabled[plugin_id] = EnabledPlugin(plugin.manifest.permissions, plugin.manifest.version)
+        return plugin
+
+    def disable(self, plugin_id: str) -> bool:
+        """Let a plugin count no more; False if it did not. One that another depends on stays."""
+        with self._changing() as state:
+            self._check_dependents(plugin_id)
+            return state.enabled.pop(plugin_id, None) is not None
+
+    def remove(self, plugin_id: str) -> None:
+        """Remove a plugin with all its files."""
+        with self._changing() as state:
+            self.get(plugin_id)
+            self._check_dependents(plugin_id)
+            state.enabled.pop(plugin_id, None)
+            shutil.rmtree(self.folder / plugin_id, ignore_errors=True)
+
+    def _check_dependents(self, plugin_id: str) -> None:
+        for entry in self.installed():
+            depends = entry.plugin is not None and any(
+                dependency.id == plugin_id for dependency in entry.plugin.manifest.dependencies
+            )
+            if entry.enabled and depends and entry.id != plugin_id:
+                raise ConfigError(f"the plugin {entry.id} depends on {plugin_id}", hint=f"disable {entry.id} first")
+
+    def _read(self, folder: Path) -> Plugin:
+        plugin, mistakes = read_plugin(str(folder), env=self._env)
+        if plugin is None:
+            raise ConfigError(f"this is no plugin that can be used: {_told(mistakes, folder)}", key="plugin")
+        return plugin
+
+    # ------------------------------------------------------------ the state
+    def _state(self) -> _StateFile:
+        path = self.folder / _STATE
+        try:
+            data = read_plain_file(str(path), _STATE_BYTES_MAX, follow_links=False)
+            return msgspec.json.decode(data, type=_StateFile)
+        except FileNotFoundError:
+            return _StateFile()
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"which plugins are enabled cannot be read: {error}", place=str(path)) from None
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[_StateFile]:
+        """The state, written after the block unless it raises; one process at a time."""
+        make_folder(self.folder, private=True)
+        path = self.folder / _STATE
+        with alone(path):
+            state = self._state()
+            before = msgspec.json.encode(state)
+            yield state
+            if msgspec.json.encode(state) != before:
+                write_private(path, msgspec.json.format(msgspec.json.encode(state)))
+
+
+def _without_dependencies(plugins: Mapping[str, Plugin]) -> dict[str, str]:
+    """Of plugins that would count: those that do not, because of a dependency that does not, and why."""
+    counting = dict(plugins)
+    problems: dict[str, str] = {}
+    while True:
+        missing = {name: problem for name, plugin in counting.items() if (problem := _missing(plugin, counting))}
+        if not missing:
+            return problems
+        problems.update(missing)
+        counting = {name: plugin for name, plugin in counting.items() if name not in missing}
+
+
+def _missing(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
+    """What it depends on and is not there; "" if nothing is missing."""
+    for dependency in plugin.manifest.dependencies:
+        other = others.get(dependency.id)
+        if other is None:
+            return f"it depends on the plugin {dependency}, which is not enabled"
+        if version_key(other.manifest.version) < version_key(dependency.least):
+            return f"it depends on {dependency}, and {other.manifest.version} is installed"
+    return ""
+
+
+def _clash(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
+    """A tool that two plugins have; "" if there is none. Names of other parts begin with the plugin's id."""
+    for other in others.values():
+        both = sorted(set(plugin.tool_names) & set(other.tool_names))
+        if both:
+            return f"the plugin {other.id} has a tool {both[0]} as well"
+    return ""
+
+
+def _told(mistakes: list[Mistake], folder: Path | None = None) -> str:
+    """The mistakes as one text; paths in a temporary copy are shown relative to it."""
+    texts = [one_line(str(mistake)) for mistake in mistakes[:_MISTAKES_SHOWN]]
+    if folder is not None:
+        texts = [text.replace(f"{os.path.realpath(folder)}/", "") for text in texts]
+    return "; ".join(texts) or "its id is not the name of its folder"

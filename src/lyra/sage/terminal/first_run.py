@@ -1,0 +1,111 @@
+"""The first screen: which model is set up or how to set one up, what the folder asks for, three things to try.
+
+`choose_model` comes before a session is opened: without a model, or without the key that its provider needs, it names
+the variables and offers the simulated model. `welcome_lines` are the first lines of the first session of a user.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lyra.core.providers import USUAL
+from lyra.sage.terminal.facts import TerminalFacts, size_of
+from lyra.sage.terminal.shown_session import ShownSession
+from lyra.sage.terminal.text.safe_text import exact, for_output
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, plain_text, wrap
+
+__all__ = ["SIMULATED", "choose_model", "missing_variables", "welcome_lines"]
+
+SIMULATED: Final = "sim/echo"
+_EXAMPLES: Final = {
+    "anthropic": "anthropic/claude-sonnet-4-5",
+    "openai": "openai/MODEL",
+    "gemini": "gemini/MODEL",
+    "ollama": "ollama/MODEL",
+}
+_MORE: Final = (
+    "The model can stand in lyra.toml: model under [agent]. sage doctor checks the set-up.",
+    "The simulated model needs no key: it repeats what you say, and shows how Sage looks.",
+)
+_THINGS: Final = ("explain how this project is built", "find a failing test and fix it", "/help")
+
+
+def missing_variables(
+    model: str, providers: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The variables of which one has to be set for this model; empty where it has what it needs."""
+    provider = model.partition("/")[0]
+    usual = USUAL.get(provider)
+    if usual is None or "api_key" not in usual.needs or providers.get(provider, {}).get("api_key"):
+        return ()
+    return () if any(env.get(name) for name in usual.key) else usual.key
+
+
+def choose_model(model: str, providers: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The model to start with: the one that is set up, or the simulated one where the person takes it; else None."""
+    missing = missing_variables(model, providers, os.environ)
+    if model and not missing:
+        return model
+    facts = TerminalFacts.read(sys.stdin, sys.stdout)
+    width = size_of(sys.stdout)[0]
+    for line in _set_up_lines(model, missing):
+        for row in wrap(line, width, hanging=4):
+            sys.stdout.write(for_output(plain_text(row), unicode=facts.unicode) + "\n")
+    try:
+        answer = input(f"{' ' * MARGIN}s  try it with the simulated model    enter  leave    ")
+    except (EOFError, KeyboardInterrupt):
+        answer = ""
+    return SIMULATED if answer.strip().lower() == "s" else None
+
+
+def _set_up_lines(model: str, missing: tuple[str, ...]) -> list[Line]:
+    if missing:
+        first = f"{exact(model)} needs a key, and {' or '.join(missing)} is not set."
+    else:
+        first = "No model is set up. Set one of these variables and name a model:"
+    rows: list[Line] = [[("", "")], [("", f"{' ' * MARGIN}{first}")], [("", "")]]
+    for provider, example in _EXAMPLES.items():
+        usual = USUAL[provider]
+        variable = (usual.key or usual.url)[0]
+        rows.append([("", f"{' ' * (MARGIN + 2)}{variable:<20} sage --model {example}")])
+    rows.append([("", "")])
+    rows += [[("", f"{' ' * MARGIN}{words}")] for words in _MORE]
+    return [*rows, [("", "")]]
+
+
+def welcome_lines(session: ShownSession, width: int) -> list[Line]:
+    """The first screen of a user who has never used Sage."""
+    provider, _, name = session.model.partition("/")
+    rows: list[Line] = [
+        [("strong", f"{' ' * MARGIN}Sage works with you on the code of this folder.")],
+        [],
+        _fact("model", f"{exact(name)} of {exact(provider)}"),
+        _fact("folder", _folder_words(session.folder)),
+        _fact("asks", "before it changes a file, runs a command or fetches a page; shift-tab changes that"),
+        _fact("keys", "esc interrupts, @ names a file, ! runs a command of yours, ctrl-d leaves"),
+        [],
+        [("strong", f"{' ' * MARGIN}Three things to try")],
+        *([("", f"{' ' * (MARGIN + 2)}{thing}")] for thing in _THINGS),
+    ]
+    return [part for row in rows for part in wrap(row, width, hanging=MARGIN + 8)]
+
+
+def _fact(name: str, words: str) -> Line:
+    return [("faint", f"{' ' * MARGIN}{name:<8}"), ("", words)]
+
+
+def _folder_words(folder: str) -> str:
+    """Whether the files of the folder ask for something, and whether that is trusted."""
+    from lyra.config.asks import folder_asks
+    from lyra.config.trust import trust_for
+
+    trust = trust_for(folder)
+    waiting = [file for file in folder_asks(folder) if file.state(trust) != "trusted"]
+    name = exact(os.path.basename(folder) or folder)
+    if not waiting:
+        return name
+    files = ", ".join(file.shown_name for file in waiting[:5])
+    return f"{name}; not trusted, so {files} can only forbid (lyra trust show says what they ask for)"

@@ -1,0 +1,1 @@
+export function Page(props: P): JSX.Element { return <div/> }

@@ -1,0 +1,55 @@
+"""`@` completes files of the workspace, `/` completes commands."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from lyra.core.clock import SystemClock
+from lyra.sage.terminal.prompt.completion import CommandName, PromptCompleter
+from lyra.sage.terminal.prompt.file_names import FileNames
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("ignored.py\n")
+    for name in ("src/cli/export.py", "src/cli/imports.py", "ignored.py", "two words.py", "bad\x1b[31m.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    return tmp_path
+
+
+async def completions(folder: Path, text: str) -> list[str]:
+    commands = [CommandName("cost", "what was spent"), CommandName("context"), CommandName("help")]
+    completer = PromptCompleter(FileNames(str(folder), SystemClock()), lambda: commands)
+    return [item.text async for item in completer.get_completions_async(Document(text), CompleteEvent())]
+
+
+async def test_files_are_completed_by_any_part_of_their_name(folder: Path) -> None:
+    """The start of the path, the start of the file name, letters in order; ignored files are left out."""
+    assert await completions(folder, "see @src/cli/e") == ["@src/cli/export.py"]
+    assert (await completions(folder, "@export"))[0] == "@src/cli/export.py"
+    assert "@src/cli/export.py" in await completions(folder, "@scexp")
+    assert await completions(folder, "@ignored") == []
+    assert await completions(folder, "@two") == ['@"two words.py"']
+    assert await completions(folder, "mail@src") == []
+
+
+async def test_names_that_could_act_on_the_terminal_are_left_out(folder: Path) -> None:
+    assert not [text for text in await completions(folder, "@") if "bad" in text]
+
+
+async def test_without_ripgrep_the_folder_is_walked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    assert await completions(folder, "@imports") == ["@src/cli/imports.py"]
+
+
+async def test_commands_are_completed_at_the_start_only(folder: Path) -> None:
+    assert await completions(folder, "/co") == ["/cost", "/context"]
+    assert await completions(folder, "a /co") == []

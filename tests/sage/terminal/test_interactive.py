@@ -1,0 +1,233 @@
+"""Sage in a real pseudo-terminal, its model a scripted one behind HTTP: the flows of a working day."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.sage.terminal.conftest import SageTerminal, call
+
+pytestmark = pytest.mark.slow
+
+EDIT = call(
+    "Edit",
+    "Now the edit.",
+    file_path="export.py",
+    old_string="def export(path):",
+    new_string="def export(path, as_json):",
+)
+READ = call("Read", "I'll look at it.", file_path="export.py")
+SOURCE = "import os\n\n\ndef export(path):\n    pass\n"
+
+
+def test_an_edit_is_shown_and_allowed(sage: SageTerminal) -> None:
+    """The diff stands on the screen before the edit is made; Enter alone does not make it, `y` does."""
+    sage.write("export.py", SOURCE)
+    screen = sage.script(READ, EDIT, {"text": "It has a **flag** now."}).start()
+    screen.wait_for_prompt().line("add a flag to @export.py")
+    screen.wait_for("Allow this edit\\?")
+    assert re.search(r"^  Read    export.py +5 lines$", screen.text, re.MULTILINE)
+    assert re.search(r"^  Edit    export.py +\+1  −1$", screen.text, re.MULTILINE)
+    assert re.search(r"^ +4 − def export\(path\):$", screen.text, re.MULTILINE)
+    assert re.search(r"^ +4 \+ def export\(path, as_json\):$", screen.text, re.MULTILINE)
+    screen.send("\r").read(0.3)
+    assert sage.read("export.py") == SOURCE
+    screen.send("?").wait_for("Asked because")
+    screen.send("y").wait_for("It has a flag now\\.")
+    assert "as_json" in sage.read("export.py")
+    screen.wait_for_prompt().send("\x04")
+    assert screen.wait_for_end() == 0
+    assert "go on with: sage -c" in screen.text
+
+
+def test_a_denied_call_does_nothing_and_the_model_is_told_why(sage: SageTerminal) -> None:
+    """`n` takes a reason; the call is not made, and the reason is in the next request."""
+    sage.write("export.py", SOURCE)
+    screen = sage.script(READ, EDIT, {"text": "I left it."}).start()
+    screen.wait_for_prompt().line("go").wait_for("Allow this edit")
+    screen.send("n").wait_for("type why")
+    screen.line("keep the signature").wait_for("I left it")
+    assert sage.read("export.py") == SOURCE
+    assert "keep the signature" in str(sage.model.requests[-1].messages[-1])
+    assert re.search(r"denied: keep the signature", screen.text)
+
+
+def test_a_call_can_be_edited_before_it_is_allowed(sage: SageTerminal) -> None:
+    """`e` puts the argument into the prompt; what is submitted is what runs."""
+    screen = sage.script(call("Bash", command="echo first > out.txt"), {"text": "Done."}).start()
+    screen.wait_for_prompt().line("go").wait_for("Allow this command")
+    screen.send("e").wait_for("^edit › echo first")
+    screen.send("\x15").line("echo second > out.txt").wait_for("Done\\.")
+    assert sage.read("out.txt") == "second\n"
+
+
+def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:
+    """`a` says in words what it allows, and the same call is not asked about again."""
+    command = call("Bash", command="echo again")
+    screen = sage.script(command, command, {"text": "Twice."}).start()
+    screen.wait_for_prompt().line("go").wait_for("a  always: echo again")
+    screen.send("a").wait_for("Twice")
+    assert len(re.findall("Bash    echo again", screen.text)) == 3  # the question, and two results
+
+
+def test_an_interrupt_in_a_stream_keeps_what_was_said(sage: SageTerminal) -> None:
+    """Esc stops the answer, what was said stays on the screen and in the conversation, the prompt is ready."""
+    words = " ".join(f"word{number}" for number in range(400))
+    screen = sage.script({"text": words, "chunk_s": 0.02}, {"text": "Second answer."}).start()
+    screen.wait_for_prompt().line("tell me").wait_for("word9 ")
+    screen.send("\x1b").wait_for("interrupted")
+    screen.wait_for_prompt()
+    assert "word5" in screen.text
+    screen.line("go on").wait_for("Second answer")
+    sent = str(sage.model.requests[-1].messages)
+    assert "word5" in sent
+    assert "stopped by the user" in sent
+
+
+def test_an_interrupt_in_a_tool_stops_it(sage: SageTerminal) -> None:
+    """Ctrl-C ends a command that runs; the prompt is ready and the session goes on."""
+    command = call("Bash", command="sleep 30; echo late > late.txt")
+    screen = sage.script(command, {"text": "Fine."}).start("--allowed-tools", "Bash")
+    screen.wait_for_prompt().line("go").wait_for("Bash    sleep 30.*s  [⠀-⣿]")
+    screen.send("\x03").wait_for("interrupted")
+    screen.wait_for_prompt().line("next").wait_for("Fine")
+    assert not (sage.folder / "late.txt").exists()
+
+
+def test_typed_input_waits_while_the_agent_works(sage: SageTerminal) -> None:
+    """A message that is typed during an answer is told to wait, and is sent afterwards."""
+    words = " ".join(f"word{number}" for number in range(60))
+    screen = sage.script({"text": words, "chunk_s": 0.03}, {"text": "And the second."}).start()
+    screen.wait_for_prompt().line("first").wait_for("word3")
+    screen.line("and then").wait_for("esc interrupts · 1 message waits")
+    screen.wait_for("^› and then")
+    screen.wait_for("And the second")
+    assert str(sage.model.requests[-1].messages[-1].content) == "and then"
+
+
+def test_waiting_messages_come_back_to_the_prompt_when_it_is_interrupted(sage: SageTerminal) -> None:
+    """Nothing that was typed is lost, and nothing is sent that the person did not send again."""
+    words = " ".join(f"word{number}" for number in range(400))
+    screen = sage.script({"text": words, "chunk_s": 0.02}).start()
+    screen.wait_for_prompt().line("first").wait_for("word3")
+    screen.line("and then").wait_for("1 message waits")
+    screen.send("\x1b").wait_for("interrupted")
+    screen.wait_for_prompt().wait_for("^› and then$")
+    assert len(sage.model.requests) == 1
+
+
+def test_a_session_goes_on_after_kill_9(sage: SageTerminal) -> None:
+    """`sage -c` shows the last exchange, says what was in doubt, and the model knows the conversation."""
+    sage.script({"text": "I know the number 4711."}, call("Bash", command="sleep 20"), {"text": "It was 4711."})
+    screen = sage.start("--allowed-tools", "Bash")
+    screen.wait_for_prompt().line("remember 4711").wait_for("I know the number")
+    screen.wait_for_prompt().line("now sleep").wait_for("Bash    sleep 20")
+    screen.read(0.3)
+    os.kill(screen.pid, signal.SIGKILL)
+    screen.wait_for_end()
+    again = sage.start("-c")
+    again.wait_for_prompt().wait_for("in doubt: Bash sleep 20")
+    again.wait_for("^› now sleep")
+    again.line("which number?").wait_for("It was 4711")
+    assert "remember 4711" in str(sage.model.requests[-1].messages)
+
+
+def test_plan_mode_refuses_to_write(sage: SageTerminal) -> None:
+    """Shift-tab goes to accept-edits and plan; in plan nothing is written, and nothing is asked."""
+    sage.script(call("Write", file_path="new.py", content="x = 1\n"), {"text": "I cannot write here."})
+    screen = sage.start()
+    screen.wait_for_prompt().send("\x1b[Z").wait_for("^ sage  accept-edits ")
+    screen.send("\x1b[Z").wait_for("^ sage  plan ")
+    screen.line("write a file").wait_for("I cannot write here")
+    assert not (sage.folder / "new.py").exists()
+    assert "Allow" not in screen.text
+    assert re.search(r"^  Write   new.py +denied", screen.text, re.MULTILINE)
+
+
+def test_accept_edits_shows_the_diff_without_a_question(sage: SageTerminal) -> None:
+    """An edit that the mode allows is made at once, and what it changed is on the screen."""
+    sage.write("export.py", SOURCE)
+    screen = sage.script(READ, EDIT, {"text": "Done."}).start("--permission-mode", "accept-edits")
+    screen.wait_for_prompt().line("go").wait_for("Done\\.")
+    assert "Allow" not in screen.text
+    assert re.search(r"^ +4 \+ def export\(path, as_json\):$", screen.text, re.MULTILINE)
+    assert "as_json" in sage.read("export.py")
+
+
+def test_an_image_is_sent_by_its_path(sage: SageTerminal) -> None:
+    """A path to a picture in the prompt goes to the model as a picture."""
+    (sage.folder / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
+    screen = sage.script({"text": "I see a dot."}).start()
+    screen.wait_for_prompt().line("what is in shot.png?").wait_for("I see a dot")
+    assert "image shot.png, 0 kB" in screen.text
+    kinds = [part["type"] for part in sage.model.requests[-1].messages[-1].content]
+    assert kinds == ["text", "image"]
+
+
+def test_a_command_of_the_user_runs_in_their_shell_and_the_model_reads_its_output(sage: SageTerminal) -> None:
+    """`!` runs without a question; the output is shown and goes with the next prompt."""
+    screen = sage.script({"text": "Two lines."}).start()
+    screen.wait_for_prompt().line("!echo one; echo two; false").wait_for("^  two$").wait_for("exit code 1")
+    screen.wait_for_prompt().line("how many lines?").wait_for("Two lines")
+    asked = str(sage.model.requests[-1].messages[-1].content)
+    assert "how many lines?" in asked
+    assert "one\\ntwo" in asked or "one\ntwo" in asked
+
+
+def test_thinking_is_folded_and_ctrl_o_shows_it(sage: SageTerminal) -> None:
+    """One line says that it thought; ctrl-o shows what, and the output of tools."""
+    sage.write("export.py", SOURCE)
+    thinking: dict[str, Any] = {"thinking": "The secret plan.", **READ}
+    screen = sage.script(thinking, {"text": "Done."}).start()
+    screen.wait_for_prompt().line("go").wait_for("Done\\.")
+    assert re.search("^  thought", screen.text, re.MULTILINE)
+    assert "secret plan" not in screen.text
+    screen.send("\x0f").wait_for("The secret plan").wait_for("4  def export")
+    screen.line("/expand 2").wait_for(r"2  Read export.py")
+
+
+def test_a_question_of_the_agent_is_answered_by_number(sage: SageTerminal) -> None:
+    """AskUser shows its options, and the chosen one goes back."""
+    ask = call("AskUser", question="Which colour?", options=["red", "blue"])
+    screen = sage.script(ask, {"text": "Blue it is."}).start()
+    screen.wait_for_prompt().line("go").wait_for("> Which colour\\?").wait_for("2\\. blue")
+    screen.wait_for("^answer ›").line("2").wait_for("Blue it is")
+    assert "blue" in str(sage.model.requests[-1].messages[-1])
+
+
+def test_a_question_while_the_person_types_takes_none_of_the_keys(sage: SageTerminal) -> None:
+    """Letters of a message that is being typed never answer a question; the draft is there afterwards."""
+    words = " ".join(f"word{number}" for number in range(20))
+    reply = {**call("Bash", command="touch made.txt", text=words), "chunk_s": 0.03}
+    screen = sage.script(reply, {"text": "Done."}).start()
+    screen.wait_for_prompt().line("go").wait_for("word2")
+    end = time.monotonic() + 8
+    while "Allow this command" not in screen.text and time.monotonic() < end:
+        screen.send("y").read(0.03)
+    for _ in range(10):
+        screen.send("y").read(0.02)
+    assert not (sage.folder / "made.txt").exists()
+    screen.read(0.8)
+    screen.send("y").wait_for("Done\\.")
+    assert (sage.folder / "made.txt").exists()
+    screen.wait_for_prompt().wait_for("^› yyy")
+
+
+def test_calls_in_parallel_have_a_line_each(sage: SageTerminal) -> None:
+    """Two commands that run at the same time are both live, each with its own time."""
+    both = {
+        "tool_calls": [
+            {"name": "Grep", "arguments": {"pattern": "export"}},
+            {"name": "Glob", "arguments": {"pattern": "*.py"}},
+        ]
+    }
+    sage.write("export.py", SOURCE)
+    screen = sage.script(both, {"text": "Both."}).start()
+    screen.wait_for_prompt().line("go").wait_for("Both\\.")
+    assert re.search(r"^  Grep    export +1 file", screen.text, re.MULTILINE)
+    assert re.search(r"^  Glob    \*\.py +1 file", screen.text, re.MULTILINE)
