@@ -33,7 +33,7 @@ async def test_the_command_shows_them_and_the_sandbox(project: Project) -> None:
 def test_the_model_and_its_key(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether there is a key and which variable has it, never the key itself."""
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    assert checks(project, "")["model"].state == "problem"
+    assert checks(project, "")["model"].state == "missing"
     assert checks(project, "claude")["model"].state == "problem"
     missing = checks(project, "anthropic/claude-sonnet-4-5")["model"]
     assert (missing.state, "ANTHROPIC_API_KEY" in missing.detail) == ("problem", True)

@@ -28,13 +28,13 @@ async def test_init_asks_the_agent_for_the_file(project: Project) -> None:
     """A file that exists is to be edited, and the user is told so; nothing is written by the command itself."""
     async with project.open() as session:
         result = await run(session, "/init the tests")
-        assert "write the file AGENTS.md" in result.prompt
-        assert result.prompt.endswith("Pay attention to this: the tests")
+        assert "write the file AGENTS.md" in str(result.prompt)
+        assert str(result.prompt).endswith("Pay attention to this: the tests")
         assert not (project.folder / "AGENTS.md").exists()
         project.write("AGENTS.md", "# Mine\n")
         result = await run(session, "/init")
         assert "edited, not written anew" in words(result)
-        assert "Do not write it anew" in result.prompt
+        assert "Do not write it anew" in str(result.prompt)
 
 
 # ---------------------------------------------------------------- diff
@@ -97,8 +97,8 @@ async def test_a_review_gets_the_uncommitted_changes(project: Project) -> None:
         project.write("a.txt", "one\n2\n")
         project.write("new.txt", "x\n")
         result = await run(session, "/review the dates")
-        assert "Review sub-agent" in result.prompt
-        assert result.prompt.endswith("Look above all at this: the dates")
+        assert "Review sub-agent" in str(result.prompt)
+        assert str(result.prompt).endswith("Look above all at this: the dates")
         assert "+2" in result.send_with["beside"]
         assert "not tracked: new.txt" in result.send_with["beside"]
         await say(session, result.prompt, **result.send_with)
