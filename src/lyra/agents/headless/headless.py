@@ -263,9 +263,10 @@ class Headless:
 
     def _on_question(self, event: Event) -> None:
         """Cancel a question, as no person is there to answer; later, because a listener must not act on the kernel."""
-        self.kernel.loop.call_soon(self._cancel, str(event.data["id"]))
+        self.kernel.loop.call_soon(self.withdraw, str(event.data["id"]))
 
-    def _cancel(self, interrupt_id: str) -> None:
+    def withdraw(self, interrupt_id: str) -> None:
+        """Cancel a question that no person will answer: the model is told so."""
         with contextlib.suppress(LyraError):  # it was answered, or is over
             self.kernel.interrupts._withdraw(interrupt_id, _NO_PERSON)
 
