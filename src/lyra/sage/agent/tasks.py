@@ -21,7 +21,9 @@ import msgspec
 from lyra.agents.headless.headless import event_line, result_line
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, ToolEnded, UsageTold
 from lyra.agents.session.shared import runtime_of
-from lyra.errors import ConfigError, Conflict, NoSuchProcess
+from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.money import Money
+from lyra.errors import BudgetExceeded, ConfigError, Conflict, NoSuchProcess
 from lyra.sage.agent.sub_agents import GENERAL, TaskSpec, ToolsIn, sub_agent, worktree_tools
 from lyra.sage.agent.task_commands import TaskCommands
 from lyra.sage.agent.task_notices import TaskNotices
@@ -59,15 +61,20 @@ class TaskList:
         worktrees: Worktrees | None = None,
         tools_in: ToolsIn = worktree_tools,
         notify: Notify | None = None,
+        budget: Callable[[], Budget | None] = lambda: None,
     ) -> None:
         """`folder` is the session's own, for the output of commands; `pid` that of its agent's process. Without
-        `worktrees` no sub-agent has one. `notify` is called with each `task.notice`, as plain data."""
+        `worktrees` no sub-agent has one. `notify` is called with each `task.notice`, as plain data. `budget` gives what
+        sub-agents may spend that no turn waits for: those that go on after a restart, or that a person asks."""
         self._definitions = definitions
         self._pid = pid
         self._tools_in = tools_in
         self._notify = notify
         self.state = TaskState()
-        self.runs = TaskRuns(self.state, self._build, ended=self._on_end, happened=self._on_event)
+        self._budget = budget
+        self.runs = TaskRuns(
+            self.state, self._build, ended=self._on_end, happened=self._on_event, budgets=self._budgets
+        )
         self.worktrees = TaskWorktrees(self.runs, worktrees)
         self.commands = TaskCommands(self.state, folder / "commands", pid)
         self._agent: AgentDeclaration | None = None
@@ -112,6 +119,13 @@ class TaskList:
     def kernel(self) -> Kernel:
         assert self._kernel is not None, "the session is not open"
         return self._kernel
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        try:
+            budget = self._budget()
+        except BudgetExceeded as error:  # used up: its next call is refused, and says so
+            return (Budget(usd=Money(0), name=str(error.fields.get("setting", ""))),)
+        return () if budget is None else (budget,)
 
     def _build(self, spec: TaskSpec) -> AgentDeclaration:
         assert self._agent is not None
