@@ -98,6 +98,10 @@ class TaskRuns:
             feed.close()
 
     @property
+    def is_open(self) -> bool:
+        return self._kernel is not None
+
+    @property
     def kernel(self) -> Kernel:
         assert self._kernel is not None, "the session is not open"
         return self._kernel
