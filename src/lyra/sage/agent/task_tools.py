@@ -159,11 +159,11 @@ class _TaskTools:
 
     async def _begin(self, ctx: Any, plan: dict[str, Any], prompt: str) -> None:
         process, spec = ctx.own_process, TaskSpec.from_data(plan["spec"])
-        made = None
+        worktree = None
         if plan["worktree"]:
-            made = await ctx.do(self._worktree, spec.id)
-            spec = msgspec.structs.replace(spec, worktree=made["folder"], repository=made["repository"])
-        begin = partial(self._tasks.runs.begin, background=plan["background"], worktree=made)
+            worktree = await ctx.do(self._worktree, spec.id)
+            spec = msgspec.structs.replace(spec, worktree=worktree["folder"], repository=worktree["repository"])
+        begin = partial(self._tasks.runs.begin, background=plan["background"], worktree=worktree)
         once(process, _ROW, spec.id, lambda: begin(process, spec, plan["request"], prompt))
 
     async def _make_worktree(self, task_id: str) -> dict[str, Any]:
