@@ -82,6 +82,7 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
+    recall: bool
     session_budget_usd: Money | None
     turn_budget_usd: Money | None
 
