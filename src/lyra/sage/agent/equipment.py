@@ -1,4 +1,5 @@
-"""Equipment: what the agent of a session has beside the built-in tools: prompt, skills, hooks, plugins, map, snapshots.
+"""Equipment: what the agent of a session has beside the built-in tools: prompt, skills, hooks, plugins, map, snapshots,
+diagnostics.
 
 Made when a session is opened; `options` gives the HeadlessOptions with everything put in. Files of extensions are
 looked at again at each turn (`refresh`). Nothing here decides on a call.
@@ -16,6 +17,7 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.config import Config
 from lyra.config.private_file import write_private
 from lyra.config.trust import trust_for
+from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.sage.agent.kept_files import keeping_files
@@ -60,6 +62,7 @@ class Equipment:
     ) -> None:
         self._given = options
         self._folder = folder
+        self._diagnostics = config.diagnostics
         trust = trust_for(folder, options.trust)
         self.plugins, self._plugin_problems = PluginStore().active()
         self.places = extension_places(folder, plugins=[plugin.place for plugin in self.plugins], trusted=trust)
@@ -104,7 +107,7 @@ class Equipment:
         sources = [source for plugin in self.plugins for source in plugin.tool_sources(workspace)]
         own: list[Tool | ToolSource] = [
             *task_tools(self.tasks),
-            repo_map_tool(workspace, RepoMap(workspace)),
+            repo_map_tool(workspace, RepoMap(workspace, cache_folder=str(data_folder() / "maps"))),
             SkillTools(self.skills),
         ]
         return [*own, *sources]
@@ -113,6 +116,10 @@ class Equipment:
         keeping = keeping_files(self.snapshots, self._folder)
         kept = [layered(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
         own = with_folder_rules(kept, self.rules)
+        if self._diagnostics:
+            from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
+
+            own = diagnosed(own, Diagnostics(self._diagnostics, Workspace(self._folder, also=self._given.also)))
         return own if self._given.wrap is None else list(self._given.wrap(own))
 
     def refresh(self) -> list[str]:
