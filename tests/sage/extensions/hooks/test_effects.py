@@ -254,6 +254,9 @@ async def test_messages_and_the_status_are_shown_to_the_user(project: Project) -
         asked = asyncio.ensure_future(run.ask())
         while not (pending := run.headless.kernel.interrupts.list_interrupts(status="pending")):
             await asyncio.sleep(0.01)
+        assert run.headless.hooks is not None
+        while not run.headless.hooks._notices:  # its hook runs beside the question
+            await asyncio.sleep(0.01)
         await run.headless.kernel.resolve_interrupt(pending[0].id, {"approved": False, "decision": "deny"})
         await asked
         assert run.notices == [
