@@ -47,7 +47,8 @@ PAUSE_S: Final = 1.0  # between two looks at the files
 
 
 class Extensions:
-    """`trusted` is as for `trust_for`; `reserved` are further slash commands that a file cannot take."""
+    """`commands`, `skills` and `agents` are those of all files. `trusted` is as for `trust_for`; `reserved` are further
+    slash commands that a file cannot take."""
 
     def __init__(
         self,
@@ -69,9 +70,9 @@ class Extensions:
         self._own_places = extension_places(folder, trusted=trusted, env=self._env)
         self._look_at_plugins()
         places = self._places()
-        self._commands = CustomCommands(places, reserved=reserved, clock=self._clock)
+        self.commands = CustomCommands(places, reserved=reserved, clock=self._clock)
         self.skills = Skills(places, clock=self._clock)
-        self._agents = AgentFiles(places, clock=self._clock)
+        self.agents = AgentFiles(places, clock=self._clock)
         self._looked_s = self._clock.monotonic()
 
     # ------------------------------------------------------------ looking
@@ -82,7 +83,7 @@ class Extensions:
             return False
         self._looked_s = now_s
         changed = self._look_at_plugins()
-        kinds = (self._commands, self.skills, self._agents)
+        kinds = (self.commands, self.skills, self.agents)
         looks = [kind.set_places(self._places()) if changed else kind.refresh() for kind in kinds]
         return changed or any(looks)
 
@@ -114,10 +115,10 @@ class Extensions:
     # ------------------------------------------------------------ what there is
     def slash_commands(self) -> dict[str, CustomCommand]:
         """The commands of files, and the skills that a person may start; of one name the command counts."""
-        return {**self.skills.commands(), **self._commands.entries()}
+        return {**self.skills.commands(), **self.commands.entries()}
 
     def sub_agents(self) -> dict[str, SubAgentDefinition]:
-        return self._agents.definitions()
+        return self.agents.definitions()
 
     def plugins(self) -> tuple[Plugin, ...]:
         """The plugins that count."""
@@ -146,7 +147,7 @@ class Extensions:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the files, as texts fit for a terminal."""
-        return (*self._plugin_problems, *self._commands.problems, *self.skills.problems, *self._agents.problems)
+        return (*self._plugin_problems, *self.commands.problems, *self.skills.problems, *self.agents.problems)
 
     def news(self) -> tuple[str, ...]:
         """The problems that this has not given before; one that was solved and comes again is given again."""
