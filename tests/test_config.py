@@ -151,6 +151,7 @@ def test_the_defaults_are_the_table(place):
         "prices": {},
         "limits": {},
         "mcp": {"servers": {}},
+        "diagnostics": {},
     }
 
 

@@ -39,6 +39,7 @@ from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.base.subsystem import State
@@ -99,7 +100,9 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The name of a session: a later run with it on the same store goes on with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
-    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None  # made for the run's workspace
+    # Tools made for the run's workspace, in place of Task.
+    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None
+    rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     memory: Memory | None = None  # None: items of its own store, recalled; a scope that is left out is the folder's
@@ -260,9 +263,10 @@ class Headless:
 
     def _on_question(self, event: Event) -> None:
         """Cancel a question, as no person is there to answer; later, because a listener must not act on the kernel."""
-        self.kernel.loop.call_soon(self._cancel, str(event.data["id"]))
+        self.kernel.loop.call_soon(self.withdraw, str(event.data["id"]))
 
-    def _cancel(self, interrupt_id: str) -> None:
+    def withdraw(self, interrupt_id: str) -> None:
+        """Cancel a question that no person will answer: the model is told so."""
         with contextlib.suppress(LyraError):  # it was answered, or is over
             self.kernel.interrupts._withdraw(interrupt_id, _NO_PERSON)
 
