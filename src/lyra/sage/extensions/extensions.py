@@ -16,7 +16,7 @@ Nothing is run here; hooks and MCP servers of plugins are handed to those who ru
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from lyra.config.trust import FolderTrust
@@ -48,7 +48,7 @@ PAUSE_S: Final = 1.0  # between two looks at the files
 
 class Extensions:
     """`commands`, `skills` and `agents` are those of all files. `trusted` is as for `trust_for`; `reserved` are further
-    slash commands that a file cannot take."""
+    slash commands that a file cannot take; `on_change` is called after a look that found a change."""
 
     def __init__(
         self,
@@ -57,9 +57,11 @@ class Extensions:
         trusted: FolderTrust | bool | None = None,
         env: Mapping[str, str] | None = None,
         reserved: Iterable[str] = (),
+        on_change: Callable[[], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.folder = folder
+        self._on_change = on_change
         self._clock = clock or loop_clock()
         self._env = os.environ if env is None else env
         self._plugin_store: PluginStore | None = None
@@ -85,7 +87,10 @@ class Extensions:
         changed = self._look_at_plugins()
         kinds = (self.commands, self.skills, self.agents)
         looks = [kind.set_places(self._places()) if changed else kind.refresh() for kind in kinds]
-        return changed or any(looks)
+        changed = changed or any(looks)
+        if changed and self._on_change is not None:
+            self._on_change()
+        return changed
 
     def _places(self) -> tuple[ExtensionPlace, ...]:
         return (*(plugin.place for plugin in self._plugins.values()), *self._own_places)
