@@ -128,7 +128,7 @@ def test_waiting_messages_come_back_to_the_prompt_when_it_is_interrupted(sage: S
 def test_a_session_goes_on_after_kill_9(sage: SageTerminal) -> None:
     """`sage -c` shows the last exchange, says what was in doubt, and the model knows the conversation."""
     sage.script({"text": "I know the number 4711."}, call("Bash", command="sleep 20"), {"text": "It was 4711."})
-    screen = sage.start("--allowed-tools", "Bash")
+    screen = sage.start("--allowed-tools", "Bash", fresh=True)
     screen.wait_for_prompt().line("remember 4711").wait_for("I know the number")
     screen.wait_for_prompt().line("now sleep").wait_for("Bash    sleep 20")
     screen.read(0.3)

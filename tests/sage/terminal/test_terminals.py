@@ -70,7 +70,7 @@ def test_a_dumb_terminal_gets_plain_lines(sage: SageTerminal) -> None:
 def test_a_dumb_terminal_interrupts_with_ctrl_c(sage: SageTerminal) -> None:
     """The first Ctrl-C stops the answer, two at the prompt leave."""
     words = "\n\n".join(f"word{number}" for number in range(300))
-    screen = sage.script({"text": words, "chunk_s": 0.02}).start(TERM="dumb")
+    screen = sage.script({"text": words, "chunk_s": 0.02}).start(TERM="dumb", fresh=True)
     screen.wait_for("^›").send("go\n").wait_for("word5")
     screen.send("\x03").wait_for("interrupted")
     screen.send("\x03").wait_for("ctrl-c again").send("\x03")
@@ -137,7 +137,7 @@ def test_files_and_commands_are_completed(sage: SageTerminal) -> None:
     screen.send("\t").wait_for("^› see @src/export.py")
     screen.send("\r").send("now\r").wait_for("Read it")
     assert sage.model.requests[-1].messages[-1].content == "see @src/export.py now"
-    screen.wait_for_prompt().send("/exp").wait_for("^  /expand +show whole")
+    screen.wait_for_prompt().send("/exp").wait_for("^  /expand +Show whole")
 
 
 def test_earlier_prompts_come_back_with_the_up_key(sage: SageTerminal) -> None:
@@ -162,7 +162,7 @@ def test_finished_lines_are_written_once(sage: SageTerminal) -> None:
 
 def test_a_terminal_that_is_resized_keeps_the_prompt_in_order(sage: SageTerminal) -> None:
     """After a resize there is one prompt and one status line, as wide as the terminal is now."""
-    screen = sage.script({"text": "First."}, {"text": "Second."}).start()
+    screen = sage.script({"text": "First."}, {"text": "Second."}).start(fresh=True)
     screen.wait_for_prompt().line("go").wait_for("First").wait_for_prompt()
     screen.resize(60, 30).read(0.3)
     screen.resize(80, 25).read(0.5)

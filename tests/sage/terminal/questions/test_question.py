@@ -9,7 +9,7 @@ import pytest
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.questions.question import Decision, TerminalQuestion, rule_in_words
 from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.queue import Questions
+from lyra.sage.terminal.questions.queue import QuestionQueue
 from lyra.sage.terminal.text.styled_lines import plain_text
 from lyra.sage.terminal.text.theme import MARKS
 from lyra.testing import SimClock
@@ -175,7 +175,7 @@ def test_an_effect_in_doubt_has_three_answers() -> None:
 def test_a_key_that_was_typed_into_the_prompt_answers_no_question() -> None:
     """A question that appears while the person types takes keys only after a pause."""
     clock = SimClock()
-    questions = Questions(clock)
+    questions = QuestionQueue(clock)
     questions.key_pressed()
     clock.advance(0.1)
     questions.add(permission())
@@ -189,7 +189,7 @@ def test_a_key_that_was_typed_into_the_prompt_answers_no_question() -> None:
 
 def test_a_question_that_comes_after_a_submitted_text_takes_keys_at_once() -> None:
     clock = SimClock()
-    questions = Questions(clock)
+    questions = QuestionQueue(clock)
     questions.key_pressed()
     questions.text_submitted()
     questions.add(permission())
@@ -199,7 +199,7 @@ def test_a_question_that_comes_after_a_submitted_text_takes_keys_at_once() -> No
 def test_the_next_question_has_to_be_seen_before_it_takes_keys() -> None:
     """One key never answers two questions."""
     clock = SimClock()
-    questions = Questions(clock)
+    questions = QuestionQueue(clock)
     questions.add(permission())
     questions.add(permission())
     assert questions.position == " (1 more behind it)"

@@ -17,7 +17,7 @@ from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
 from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
 from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.queue import Questions
+from lyra.sage.terminal.questions.queue import QuestionQueue
 from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.text.safe_text import shown
 from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line
@@ -39,7 +39,7 @@ class QuestionDesk:
     """The questions of a session, from their line to their answer."""
 
     def __init__(self, session: ShownSession, sheet: Sheet, folds: Folds, clock: Clock, tasks: Tasks) -> None:
-        self.queue = Questions(clock)
+        self.queue = QuestionQueue(clock)
         self.sandbox = ""  # the tier that holds commands
         self.restore: Callable[[str], None] = lambda _text: None  # puts a text into the prompt
         self._session = session
