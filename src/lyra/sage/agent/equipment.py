@@ -66,7 +66,13 @@ class Equipment:
         self.skills = Skills(self.places)
         self.commands = CustomCommands.load(self.places)
         self.agents = AgentFiles(self.places)
-        self.hooks = Hooks.from_config(config, folder, more=[hook for plugin in self.plugins for hook in plugin.hooks])
+        self.hooks = Hooks.of_session(
+            options.hooks,
+            config,
+            folder,
+            session_id=place.name,
+            more=[hook for plugin in self.plugins for hook in plugin.hooks],
+        )
         self.snapshots = Snapshots(place, [folder, *options.also])
         self.rules = ProjectRules(folder, trust=trust, mark=_mark(place))
         self.tasks = TaskList(
@@ -86,7 +92,7 @@ class Equipment:
             system=self.prompt if given.system is None else given.system,
             more_tools=self._more_tools,
             wrap=self._wrapped,
-            hooks=self.hooks or None,
+            hooks=self.hooks,
             rights=tuple(self.tasks.worktrees.rights),
             **changes,
         )
@@ -106,7 +112,8 @@ class Equipment:
     def _wrapped(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
         keeping = keeping_files(self.snapshots, self._folder)
         kept = [layered(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
-        return with_folder_rules(kept, self.rules)
+        own = with_folder_rules(kept, self.rules)
+        return own if self._given.wrap is None else list(self._given.wrap(own))
 
     def refresh(self) -> list[str]:
         """Look for changed files of extensions; sentences about those that cannot be used."""

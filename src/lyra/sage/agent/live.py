@@ -97,8 +97,6 @@ class LiveSession:
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.folder = os.path.realpath(options.folder)
-        self.hooks = _hooks_of(options, self.config, self.folder)
-        self.options = msgspec.structs.replace(options, hooks=self.hooks)
         root = Path(self.start.root) if self.start.root else sessions_folder()
         self.index = SessionIndex(root)
         self.root = root
@@ -206,8 +204,6 @@ class LiveSession:
         # The budget is one of this run: the process, which outlives it, is spawned without one.
         options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
-        if self.hooks is not None:
-            _name_session(self.hooks, self.id)
         headless = Headless(options, self.config, states=(self.facts, self.tasks.state))
         await headless.__aenter__()
         self._headless = headless
@@ -271,6 +267,11 @@ class LiveSession:
     def headless(self) -> Headless:
         assert self._headless is not None, "the session is not open"
         return self._headless
+
+    @property
+    def hooks(self) -> AgentHooks | None:
+        """The hooks of the program, the settings files and the plugins; None where there are none."""
+        return None if self.equipment is None else self.equipment.hooks
 
     @property
     def tasks(self) -> TaskList:
@@ -581,30 +582,6 @@ class LiveSession:
             self.index.add_text(record.id, self.facts.last_number, prompt)
         self._record = msgspec.structs.replace(record, updated_at=now, **changes)
         self.index.upsert(self._record)
-
-
-def _hooks_of(options: HeadlessOptions, config: Config, folder: str) -> AgentHooks | None:
-    """The hooks that the program brings, with those of the settings files; None where there are none."""
-    hooks = options.hooks
-    if not config.hooks:
-        return hooks
-    from lyra.sage.extensions.hooks import Hooks  # most sessions have none
-
-    if hooks is None:
-        return Hooks.from_config(config, folder)
-    if not isinstance(hooks, Hooks):
-        message = f"the settings files have hooks, which {type(hooks).__name__} cannot run"
-        raise ConfigError(message, hint="give a Hooks", key="hooks")
-    hooks.put_config(config)
-    return hooks
-
-
-def _name_session(hooks: AgentHooks, session_id: str) -> None:
-    """Have hooks told the session's id: its process has the same name in every session."""
-    from lyra.sage.extensions.hooks import Hooks
-
-    if isinstance(hooks, Hooks):
-        hooks.session_id = session_id
 
 
 def _text_of(content: Content) -> str:
