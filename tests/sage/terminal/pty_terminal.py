@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,11 @@ class PtyTerminal:
     @property
     def pid(self) -> int:
         return int(self._process.pid)
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the terminal itself shows what is typed, as at a shell."""
+        return bool(termios.tcgetattr(self._process.child_fd)[3] & termios.ECHO)
 
     # ------------------------------------------------------------ reading
     def read(self, seconds: float = 0.0) -> bool:

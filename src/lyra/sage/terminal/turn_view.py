@@ -55,6 +55,7 @@ class TurnView:
         self._began_s = clock.monotonic()
         self._calls: dict[str, RunningCall] = {}
         self._diffs_shown: set[str] = set()  # ids of calls whose diff stands above, with its question
+        self._denials_shown: set[str] = set()  # ids of calls that the person has denied
         self._tokens = 0
         self._cost_usd = 0.0
         self.status = ""
@@ -106,6 +107,9 @@ class TurnView:
     def diff_was_shown(self, call_id: str) -> None:
         self._diffs_shown.add(call_id)
 
+    def denial_was_shown(self, call_id: str) -> None:
+        self._denials_shown.add(call_id)
+
     def pause(self, call_id: str, *, waiting: bool) -> None:
         """A call waits for an answer, or goes on; its time does not run while it waits."""
         call = self._calls.get(call_id)
@@ -146,9 +150,10 @@ class TurnView:
             name = str(line.get("name", ""))
             call = RunningCall(name, {}, describe(name, {}), self._clock.monotonic())
         output, is_error = output_text(line.get("output")), bool(line.get("is_error"))
-        if is_error:
-            self._print_failed(call, output, denied=line.get("error_code") == "permission_denied")
-        elif call_id not in self._diffs_shown:
+        is_denied = line.get("error_code") == "permission_denied"
+        if is_error and not (is_denied and call_id in self._denials_shown):
+            self._print_failed(call, output, denied=is_denied)
+        elif not is_error and call_id not in self._diffs_shown:
             self._print_ended(call, output)
         if output and not is_error and call.tool not in _LISTS and self._output != "verbose":
             self._folds.add(f"{call.words.verb} {call.words.about}", output)

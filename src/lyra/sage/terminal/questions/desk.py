@@ -15,8 +15,9 @@ from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal.echo import error_lines, note_lines
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
+from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines
 from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
-from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
+from lyra.sage.terminal.questions.question_view import key_lines, why_lines
 from lyra.sage.terminal.questions.queue import QuestionQueue
 from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.text.safe_text import shown
@@ -97,14 +98,10 @@ class QuestionDesk:
             self._view.hold()
             if question.diff:
                 self._view.diff_was_shown(question.call_id)
-        lines = about_lines(
-            question,
-            self._sheet.width,
-            marks=self._sheet.paper.facts.marks,
-            folds=self._folds,
-            folder=self._session.folder,
-            sandbox=self.sandbox,
+        setting = AboutSetting(
+            self._sheet.width, self._sheet.paper.facts.marks, self._folds, self._session.folder, self.sandbox
         )
+        lines = about_lines(question, setting)
         self._sheet.print("tool" if question.is_permission else "question", lines)
 
     def live_lines(self, width: int) -> list[Line]:
@@ -152,6 +149,8 @@ class QuestionDesk:
         self._sheet.print("tool", note_lines(words, self._sheet.width, style, indent=OBJECT_COLUMN))
         if self._view is not None:
             self._view.pause(question.call_id, waiting=False)
+            if decision.word == "deny":
+                self._view.denial_was_shown(question.call_id)
         self._tasks.start(self._send(question, decision), name="answer")
         self._next()
 
