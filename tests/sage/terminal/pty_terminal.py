@@ -47,7 +47,6 @@ class PtyTerminal:
     def pid(self) -> int:
         return int(self._process.pid)
 
-    @property
     def echoes(self) -> bool:
         """Whether the terminal itself shows what is typed, as at a shell."""
         return bool(termios.tcgetattr(self._process.child_fd)[3] & termios.ECHO)

@@ -193,10 +193,10 @@ def test_a_terminated_program_leaves_the_terminal_as_it_was(sage: SageTerminal) 
     """SIGTERM ends it in order: the terminal echoes again, and pastes are no longer bracketed."""
     screen = sage.script({"text": "x"}).start(fresh=True)
     screen.wait_for_prompt()
-    assert not screen.echoes
+    assert not screen.echoes()
     os.kill(screen.pid, signal.SIGTERM)
     assert screen.wait_for_end() == 0
-    assert screen.echoes
+    assert screen.echoes()
     assert screen.raw.rfind(b"\x1b[?2004l") > screen.raw.rfind(b"\x1b[?2004h")
 
 
