@@ -74,7 +74,7 @@ def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:
     """`a` says in words what it allows, and the same call is not asked about again."""
     command = call("Bash", command="echo again")
     screen = sage.script(command, command, {"text": "Twice."}).start()
-    screen.wait_for_prompt().line("go").wait_for("a  always: echo again")
+    screen.wait_for_prompt().line("go").wait_for("a  always, exactly this command")
     screen.send("a").wait_for("Twice")
     assert len(re.findall("Bash    echo again", screen.text)) == 3  # the question, and two results
 

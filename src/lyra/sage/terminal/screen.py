@@ -117,7 +117,7 @@ class LiveScreen:
         for number, line in enumerate(shown):
             if number:
                 fragments.append(("", "\n"))
-            for style, text in clip(line, size.columns - 1):
+            for style, text in clip(line, size.columns - 1, self.facts.marks.ellipsis):
                 fragments.append((self.style(style), for_output(text, unicode=self.facts.unicode)))
         return fragments
 

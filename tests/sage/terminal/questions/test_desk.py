@@ -11,6 +11,7 @@ from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
 from lyra.sage.terminal.questions.desk import QuestionDesk
 from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.turn_view import TurnView
 from lyra.testing import SimClock
 from tests.sage.terminal.paper_list import PaperList
 
@@ -117,3 +118,16 @@ async def test_an_answer_that_comes_too_late_is_told() -> None:
     desk.desk.press("y")
     await desk.settled()
     assert any("answered before" in line for line in desk.paper.lines)
+
+
+async def test_what_ends_while_a_question_is_open_is_printed_after_its_answer() -> None:
+    """A question and its answer stay together; nothing that ended meanwhile is lost."""
+    desk = Desk()
+    view = TurnView(Sheet(desk.paper), Folds(), desk.clock)
+    desk.desk.begin(view)
+    view.take({"type": "tool_start", "id": "2", "name": "Read", "arguments": {"file_path": "other.py"}})
+    desk.ask("first")
+    view.take({"type": "tool_end", "id": "2", "name": "Read", "output": "     1\tx"})
+    assert not any("other.py" in line for line in desk.paper.lines)
+    desk.desk.press("y")
+    assert [line.strip() for line in desk.paper.lines[-2:]] == ["allowed once", f"Read    other.py{'1 line':>62}"]

@@ -40,7 +40,7 @@ def test_the_keys_are_y_a_n_e_and_the_question_mark() -> None:
     """Each key is shown with what it does; "always" in words."""
     text = lines_of(permission())
     assert "y  once" in text
-    assert "a  always: rm -rf build" in text
+    assert "a  always, exactly this command" in text
     assert "n  no, tell it why" in text
     assert "e  edit it first" in text
     assert "?  why am I asked" in text
@@ -118,6 +118,7 @@ def test_without_a_rule_for_always_there_is_no_such_key() -> None:
         ("Edit(/work/src/cli/**)", "always in src/cli/**"),
         ("Edit(/work/a.py)", "always a.py"),
         ("Bash(git status)", "always: git status"),
+        ("Bash(a⏎\nb)", "always: a⏎ b"),
         ("WebFetch(https://x.y/)", "always for https://x.y/"),
         ("mcp__a__b", "always, every mcp__a__b"),
     ],

@@ -52,7 +52,7 @@ def about_lines(question: TerminalQuestion, setting: AboutSetting) -> list[Line]
         body = _subject(question, words.about, setting)
     rest = _rest(question, shown=_IN_DIFF if diff else frozenset())
     return [
-        *row(words.verb, [("", words.about)], figures, setting.width),
+        *row(words.verb, [("", words.about)], figures, setting.width, mark=setting.marks.ellipsis),
         *body,
         *_faint([*rest, *_holding(question, setting)], setting.width),
     ]

@@ -95,6 +95,7 @@ class QuestionDesk:
 
     def _show(self, question: TerminalQuestion) -> None:
         if self._view is not None:
+            self._view.stand_back(waiting=False)
             self._view.hold()
             if question.diff:
                 self._view.diff_was_shown(question.call_id)
@@ -103,6 +104,8 @@ class QuestionDesk:
         )
         lines = about_lines(question, setting)
         self._sheet.print("tool" if question.is_permission else "question", lines)
+        if self._view is not None:
+            self._view.stand_back(waiting=True)
 
     def live_lines(self, width: int) -> list[Line]:
         """The keys of the current question."""
@@ -158,6 +161,8 @@ class QuestionDesk:
         following = self.queue.close()
         if following is not None:
             self._show(following)
+        elif self._view is not None:
+            self._view.stand_back(waiting=False)
         self._sheet.paper.changed()
 
     async def _send(self, question: TerminalQuestion, decision: Decision) -> None:

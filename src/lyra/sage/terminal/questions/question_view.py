@@ -31,12 +31,15 @@ def key_lines(question: TerminalQuestion, width: int, *, position: str = "") -> 
 def _flow(first: Line, question: TerminalQuestion, width: int) -> list[Line]:
     """The keys in as few lines as they fit, none of them broken where it can be helped."""
     rows: list[Line] = [first]
+    is_full = False  # the last row belongs to a key whose words took several
     for choice in question.choices:
         part: Line = [("key", choice.key), ("", f"  {choice.words}")]
-        if width_of(rows[-1]) + _GAP + width_of(part) <= width:
+        if not is_full and width_of(rows[-1]) + _GAP + width_of(part) <= width:
             rows[-1] = [*rows[-1], ("", " " * (3 if rows[-1] is first else _GAP)), *part]
         else:
-            rows += wrap([("", " " * (MARGIN + 2)), *part], width, hanging=MARGIN + 5)
+            wrapped = wrap([("", " " * (MARGIN + 2)), *part], width, hanging=MARGIN + 5)
+            is_full = len(wrapped) > 1
+            rows += wrapped
     return rows
 
 
