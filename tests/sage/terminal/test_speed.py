@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -55,3 +57,10 @@ def test_a_key_is_echoed_at_once_while_an_answer_streams(sage: SageTerminal) -> 
     keys = "qzjkvwQZJKVWXYqzjkvwQZJKVWXYqzjk"  # letters that are rare in the answer
     times = [echo_seconds(screen, key) for key in keys if screen.read_raw(0.05) is None]
     assert statistics.median(times) <= _ECHO_S_MAX, sorted(times)
+
+
+def test_the_highlighter_is_not_imported_before_the_prompt() -> None:
+    """rich and pygments come with the first answer, not with the start."""
+    code = "import sys, lyra.sage.terminal.loop; print([name for name in ('rich', 'pygments') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -122,8 +122,10 @@ def wrap(line: Line, width: int, *, hanging: int = 0) -> list[Line]:
                 word = word.lstrip(" ")  # noqa: PLW2901 - a line does not begin with a blank
                 cells = get_cwidth(word)
             while cells > left:
-                head = _first_cells(word, max(1, left))
-                rows[-1].append((style, head))
+                head = _first_cells(word, left)
+                if not head and left >= width - hanging:
+                    head = word[0]  # wider than a whole line
+                rows[-1] += [(style, head)] if head else []
                 rows.append([("", " " * hanging)] if hanging else [])
                 left = width - hanging
                 word = word[len(head) :]  # noqa: PLW2901 - the rest of a long word
