@@ -391,7 +391,7 @@ class LiveSession:
         last: dict[str, Any] = {}
         try:
             async with contextlib.aclosing(
-                self.headless.lines(content, beside=beside, budget=budget, only=only)
+                self.headless.lines(self._with_suggestion(content, prompt), beside=beside, budget=budget, only=only)
             ) as lines:
                 async for line in lines:
                     partial.see(line)
@@ -405,6 +405,14 @@ class LiveSession:
                 last = self.headless.result("interrupted")
             last = await self._end(partial, last)
         yield last
+
+    def _with_suggestion(self, content: Content, prompt: str) -> Content:
+        """The message, with a line about skills that fit it."""
+        suggestion = self.equipment.extensions.skills.suggestion(prompt) if self.equipment is not None else ""
+        if not suggestion or isinstance(content, Message):
+            return content
+        parts: list[Any] = list(content) if isinstance(content, (list, tuple)) else [content]
+        return [*parts, f"(Notice by the program, not by the user: {suggestion})"]
 
     async def _end(self, partial: PartialTurn, result: dict[str, Any]) -> dict[str, Any]:
         """Write down how a turn ended; what was said and done in one that failed stays in the conversation."""
