@@ -211,7 +211,7 @@ async def test_the_model_stops_a_task(tmp_path: Path) -> None:
         assert record.state == "stopped"
     outputs = [str(message.tool_results[0].output) for message in model.of("lead")[-1].messages if message.tool_results]
     assert outputs[1] == f"{record.id} was stopped"
-    assert "It was stopped." in outputs[2]
+    assert "It gave no answer: it was stopped." in outputs[2]
     assert outputs[3] == f"{record.id} was not at work"
 
 
