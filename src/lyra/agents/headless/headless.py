@@ -27,6 +27,7 @@ from lyra._version import __version__
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Content
 from lyra.agents.declaration.hooks import AgentHooks
+from lyra.agents.declaration.memory import Memory
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
@@ -38,6 +39,7 @@ from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.base.subsystem import State
@@ -98,9 +100,12 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     # The name of a session: a later run with it on the same store goes on with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
-    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None  # made for the run's workspace
+    # Tools made for the run's workspace, in place of Task.
+    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None
+    rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
+    memory: Memory | None = None  # None: items of its own store, recalled; a scope that is left out is the folder's
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property

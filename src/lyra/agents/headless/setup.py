@@ -49,13 +49,14 @@ class HeadlessSetup(NamedTuple):
     tools: tuple[Tool | ToolSource, ...]
     permissions: Permissions
     memory: Memory
+    rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
 
     @property
     def grant(self) -> Grant:
         """The rights of the tools there are now; computed anew when tools come or a tool's file changes."""
         rights = _rights((self.folder, *self.also), self.permissions, self.tools)
         memory = [Capability(verb, f"memories.{self.memory.scope}") for verb in ("db.read", "db.write")]
-        return Grant([*rights, *memory], _denied(self.permissions))
+        return Grant([*rights, *memory, *self.rights], _denied(self.permissions))
 
 
 def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None) -> HeadlessSetup:
@@ -65,15 +66,17 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     also = tuple(dict.fromkeys(_folder(path, "--add-dir") for path in options.also))
     permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.hidden)
-    own = options.more_tools(workspace) if options.more_tools is not None else ()
-    added = (*options.tools, *own, *_from_files(workspace, trusted=options.trust))
+    own = [*options.more_tools(workspace)] if options.more_tools is not None else [task_tool()]
+    added = (*own, *options.tools, *_from_files(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
     built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
-    tools: tuple[Tool | ToolSource, ...] = (*built_in, task_tool(), *more)
+    tools: tuple[Tool | ToolSource, ...] = (*built_in, *more)
     if options.wrap is not None:
         tools = tuple(options.wrap(tools))
-    return HeadlessSetup(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
+    memory = Memory.of(options.memory or Memory(tools=True), agent=_scope(folder))
+    assert memory is not None
+    return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
 
 
 class _SearchableSource:

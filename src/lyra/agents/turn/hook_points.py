@@ -78,6 +78,8 @@ async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | 
     entry = upcoming(process)
     if entry is not None and (entry.kind != "do" or entry.name != f"hook:{event}"):
         return None  # the journal says that no hook ran here
+    if entry is None and process.replay and not process.stepping and process.keys in process.replay:
+        return None  # the same: the program went on after the parallel calls, of which this is one
     if session.subagent_type:
         fields = {"agent_type": session.subagent_type, **fields}
     status = session.hooks.status_for(event, fields) if session.hooks is not None else None

@@ -179,6 +179,10 @@ class LinePrinter:
             await self._stdout.drain()
 
     def _wanted(self, line: dict[str, Any]) -> bool:
+        if line["type"] == "notice":  # words of a hook for the user: no part of the output, which programs read
+            if line["level"] != "status":
+                note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
+            return False
         if self._over or (self._types is not None and line["type"] not in self._types):
             return False
         self._over = line["type"] == "result" and not self._several
@@ -230,6 +234,7 @@ async def _asked(
             return await ask_session(equipped, invocation.config, start, task, printer.say, beside=piped, warn=warn)
     from lyra.agents.headless.headless import Headless
 
+    options = _with_hooks(invocation, options)
     async with with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
         warn(run)
         try:
@@ -238,6 +243,17 @@ async def _asked(
             with suppress(TimeoutError, OSError):
                 await asyncio.wait_for(printer.say(run.result("interrupted")), _LAST_WORDS_S)
             raise
+
+
+def _with_hooks(invocation: Invocation, options: HeadlessOptions) -> HeadlessOptions:
+    """The options with the hooks of the settings files; where there are none, nothing of them is imported."""
+    if not invocation.config.hooks:
+        return options
+    import msgspec
+
+    from lyra.sage.extensions.hooks import Hooks
+
+    return msgspec.structs.replace(options, hooks=Hooks.from_config(invocation.config, options.folder))
 
 
 @asynccontextmanager

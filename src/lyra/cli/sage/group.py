@@ -20,6 +20,7 @@ __all__ = ["COMMANDS", "SageGroup", "sage"]
 
 START: Final = "start"
 COMMANDS: Final[dict[str, Lazy]] = {
+    "acp": Lazy("lyra.cli.sage.acp", "acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout."),
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),

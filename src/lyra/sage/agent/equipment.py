@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +20,9 @@ from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.sage.agent.kept_files import keeping_files
 from lyra.sage.agent.session_prompt import SessionPrompt
+from lyra.sage.agent.task_tools import task_tools
+from lyra.sage.agent.tasks import TaskList
+from lyra.sage.agent.worktrees import Worktrees
 from lyra.sage.extensions.agent_files import AgentFiles
 from lyra.sage.extensions.custom_commands import CustomCommands
 from lyra.sage.extensions.hooks.hooks import Hooks
@@ -34,16 +37,26 @@ from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
 from lyra.tools.wrapped import layered
 
-__all__ = ["Equipment"]
+__all__ = ["AGENT", "Equipment"]
+
+AGENT: Final = "sage"  # the name of the agent and the pid of its process, in every session's store
 
 _MARK_FILE = "rules-mark"  # what begins the rules of a subfolder in a tool's result
 
 
 class Equipment:
-    """What a session in `folder` works with. `place` is the session's own folder; `mode` its permission mode of now."""
+    """What a session in `folder` works with. `place` is the session's own folder; `mode` its permission mode of now;
+    `notify` is told what becomes of sub-agents in the background."""
 
     def __init__(
-        self, options: HeadlessOptions, config: Config, folder: str, place: Path, mode: Callable[[], str]
+        self,
+        options: HeadlessOptions,
+        config: Config,
+        folder: str,
+        place: Path,
+        *,
+        mode: Callable[[], str],
+        notify: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self._given = options
         self._folder = folder
@@ -53,9 +66,22 @@ class Equipment:
         self.skills = Skills(self.places)
         self.commands = CustomCommands.load(self.places)
         self.agents = AgentFiles(self.places)
-        self.hooks = Hooks.from_config(config, folder, more=[hook for plugin in self.plugins for hook in plugin.hooks])
+        self.hooks = Hooks.of_session(
+            options.hooks,
+            config,
+            folder,
+            session_id=place.name,
+            more=[hook for plugin in self.plugins for hook in plugin.hooks],
+        )
         self.snapshots = Snapshots(place, [folder, *options.also])
         self.rules = ProjectRules(folder, trust=trust, mark=_mark(place))
+        self.tasks = TaskList(
+            definitions=self.agents.definitions,
+            folder=place,
+            pid=AGENT,
+            worktrees=Worktrees(folder, place / "worktrees"),
+            notify=notify,
+        )
         self.prompt = SessionPrompt(folder, options.also, self.rules, mode, attended=options.attended)
 
     def options(self, **changes: Any) -> HeadlessOptions:
@@ -66,7 +92,8 @@ class Equipment:
             system=self.prompt if given.system is None else given.system,
             more_tools=self._more_tools,
             wrap=self._wrapped,
-            hooks=self.hooks or None,
+            hooks=self.hooks,
+            rights=tuple(self.tasks.worktrees.rights),
             **changes,
         )
 
@@ -75,12 +102,18 @@ class Equipment:
         from lyra.sage.project.repo_map.tool import repo_map_tool
 
         sources = [source for plugin in self.plugins for source in plugin.tool_sources(workspace)]
-        return [repo_map_tool(workspace, RepoMap(workspace)), SkillTools(self.skills), *sources]
+        own: list[Tool | ToolSource] = [
+            *task_tools(self.tasks),
+            repo_map_tool(workspace, RepoMap(workspace)),
+            SkillTools(self.skills),
+        ]
+        return [*own, *sources]
 
     def _wrapped(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
         keeping = keeping_files(self.snapshots, self._folder)
         kept = [layered(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
-        return with_folder_rules(kept, self.rules)
+        own = with_folder_rules(kept, self.rules)
+        return own if self._given.wrap is None else list(self._given.wrap(own))
 
     def refresh(self) -> list[str]:
         """Look for changed files of extensions; sentences about those that cannot be used."""
@@ -95,6 +128,7 @@ class Equipment:
         return [*self._plugin_problems, *files, *self.rules.notices]
 
     def close(self) -> None:
+        self.tasks.close()
         self.snapshots.close()
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -36,10 +36,11 @@ from lyra.core.message import Message
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.sage.agent.edit_preview import edit_preview
-from lyra.sage.agent.equipment import Equipment
+from lyra.sage.agent.equipment import AGENT, Equipment
 from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.spending import SessionSpending
+from lyra.sage.agent.tasks import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
@@ -49,7 +50,6 @@ from lyra.store import open_store
 
 __all__ = ["AGENT", "LiveSession", "SessionStart", "Undone", "read_session"]
 
-AGENT: Final = "sage"  # the name of the agent and the pid of its process, in every session's store
 STORE_FILE: Final = "session.db"
 _STOPPED: Final = "the user stopped this call before it was done"
 _CUT_OFF: Final = "[stopped by the user]"
@@ -97,8 +97,6 @@ class LiveSession:
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.folder = os.path.realpath(options.folder)
-        self.hooks = _hooks_of(options, self.config, self.folder)
-        self.options = msgspec.structs.replace(options, hooks=self.hooks)
         root = Path(self.start.root) if self.start.root else sessions_folder()
         self.index = SessionIndex(root)
         self.root = root
@@ -109,6 +107,7 @@ class LiveSession:
         self._record: SessionRecord | None = None
         self._headless: Headless | None = None
         self.equipment: Equipment | None = None
+        self.on_notice: list[Callable[[dict[str, Any]], object]] = []  # told when a task is done or asks
         self._clock = SystemClock()
         self._spending: SessionSpending | None = None
 
@@ -199,17 +198,18 @@ class LiveSession:
         return self.root / self.id
 
     async def _open(self) -> None:
-        self.equipment = Equipment(self.options, self.config, self.folder, self.place, lambda: self.mode)
+        self.equipment = Equipment(
+            self.options, self.config, self.folder, self.place, mode=lambda: self.mode, notify=self._notify
+        )
         # The budget is one of this run: the process, which outlives it, is spawned without one.
         options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
-        if self.hooks is not None:
-            _name_session(self.hooks, self.id)
-        headless = Headless(options, self.config, states=(self.facts,))
+        headless = Headless(options, self.config, states=(self.facts, self.tasks.state))
         await headless.__aenter__()
         self._headless = headless
         self.spending.listen(headless.kernel)
         self.equipment.prompt.begin(headless.kernel.tasks)
+        self.tasks.open(self.process, headless.agent)
         if headless.unfinished is not None:
             await self._repair()
         self._save(model=str(headless.agent.model), state="idle")
@@ -267,6 +267,21 @@ class LiveSession:
     def headless(self) -> Headless:
         assert self._headless is not None, "the session is not open"
         return self._headless
+
+    @property
+    def hooks(self) -> AgentHooks | None:
+        """The hooks of the program, the settings files and the plugins; None where there are none."""
+        return None if self.equipment is None else self.equipment.hooks
+
+    @property
+    def tasks(self) -> TaskList:
+        """The sub-agents and background commands of the session."""
+        assert self.equipment is not None, "the session is not open"
+        return self.equipment.tasks
+
+    def _notify(self, notice: dict[str, Any]) -> None:
+        for tell in self.on_notice:
+            tell(notice)
 
     @property
     def snapshots(self) -> Snapshots:
@@ -567,30 +582,6 @@ class LiveSession:
             self.index.add_text(record.id, self.facts.last_number, prompt)
         self._record = msgspec.structs.replace(record, updated_at=now, **changes)
         self.index.upsert(self._record)
-
-
-def _hooks_of(options: HeadlessOptions, config: Config, folder: str) -> AgentHooks | None:
-    """The hooks that the program brings, with those of the settings files; None where there are none."""
-    hooks = options.hooks
-    if not config.hooks:
-        return hooks
-    from lyra.sage.extensions.hooks import Hooks  # most sessions have none
-
-    if hooks is None:
-        return Hooks.from_config(config, folder)
-    if not isinstance(hooks, Hooks):
-        message = f"the settings files have hooks, which {type(hooks).__name__} cannot run"
-        raise ConfigError(message, hint="give a Hooks", key="hooks")
-    hooks.put_config(config)
-    return hooks
-
-
-def _name_session(hooks: AgentHooks, session_id: str) -> None:
-    """Have hooks told the session's id: its process has the same name in every session."""
-    from lyra.sage.extensions.hooks import Hooks
-
-    if isinstance(hooks, Hooks):
-        hooks.session_id = session_id
 
 
 def _text_of(content: Content) -> str:

@@ -12,9 +12,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from lyra.agents.declaration.hooks import HookOutcome
+from lyra.agents.declaration.hooks import AgentHooks, HookOutcome
 from lyra.core.checking.check import one_of
 from lyra.core.hook_events import HOOK_EVENTS
+from lyra.errors import ConfigError
 from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed
 from lyra.sage.extensions.hooks.hook import Hook, hook_of
 
@@ -54,6 +55,29 @@ class Hooks:
         hooks = [hook_of(setting) for setting in config.hooks]
         for source in ("user", "project"):
             self.put(source, [hook for hook in hooks if hook.source == source])
+
+    @classmethod
+    def of_session(
+        cls,
+        hooks: AgentHooks | None,
+        config: Config,
+        folder: str,
+        *,
+        session_id: str = "",
+        more: Iterable[Hook] = (),
+    ) -> AgentHooks | None:
+        """The hooks of one session: those that the program brings, joined by `more` (of plugins) and those of the
+        settings files; None where there are none. Hooks of another kind than these can be joined by none."""
+        files_and_more = [*map(hook_of, config.hooks), *more]
+        if not files_and_more and (hooks is None or not isinstance(hooks, Hooks)):
+            return hooks
+        if hooks is not None and not isinstance(hooks, Hooks):
+            message = f"there are hooks of settings files or plugins, which {type(hooks).__name__} cannot run"
+            raise ConfigError(message, hint="give a Hooks", key="hooks")
+        sandbox = None if hooks is None else hooks._sandbox
+        own = cls.from_config(config, folder, more=[*(hooks or ()), *more], sandbox=sandbox)
+        own.session_id = session_id
+        return own
 
     def put(self, source: str, hooks: Iterable[Hook]) -> None:
         """Take these as the hooks of a source (a plugin that was read again), in place of those it had."""
