@@ -18,6 +18,7 @@ ENV = {
     **{f"GIT_{who}_{what}": "me@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
     "GIT_CONFIG_GLOBAL": "/dev/null",
 }
+SIGNATURE = "-----BEGIN PGP SIGNATURE-----\n \n iQ==\n -----END PGP SIGNATURE-----"
 
 
 def git(folder: Path, *words: str) -> str:
@@ -142,10 +143,15 @@ async def test_programs_that_the_repository_names_do_not_run(repository):
     git(repository, "config", "log.showSignature", "true")
     (repository / "hooks").mkdir()
     (repository / "hooks/post-index-change").symlink_to(program)
+    signed = git(repository, "cat-file", "commit", "HEAD").replace("\n\n", f"\ngpgsig {SIGNATURE}\n\n", 1)
+    (repository / "signed").write_text(signed)
+    git(repository, "reset", "-q", "--soft", git(repository, "hash-object", "-t", "commit", "-w", "signed").strip())
+    (repository / "signed").unlink()
     (repository / "a.txt").write_text("b\n")
     state = await git_state(str(repository))
     assert state.problem == ""
     assert state.changed == 1
+    assert len(state.commits) == 1
 
 
 async def test_a_filter_of_the_repository_is_held_by_the_sandbox(repository, tmp_path):

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lyra.config import Config
-from lyra.core.tool import Tool, ending
+from lyra.core.rights.capability import Grant
+from lyra.core.tool import Tool, ending, rights
 from lyra.sage.project.diagnostics import after_edit as module
 from lyra.sage.project.diagnostics import language_server as server_module
 from lyra.sage.project.diagnostics.after_edit import EDIT_TOOLS, Diagnostics, diagnosed
@@ -242,6 +243,18 @@ async def test_programs_have_no_network_and_see_only_the_workspace(place, tmp_pa
     assert "hush" not in output
 
 
+async def test_programs_have_no_network_even_where_the_agent_has(place):
+    place.file("a.py", "one\n")
+    root = place.folder
+    token = rights.set(Grant([f"fs.read:{root}/**", f"fs.write:{root}/**", "net.http:example.com"]))
+    try:
+        output = await edit(place.tools(any_py={"commands": ("sh -c 'env; exit 1'",)}), "a.py", "one", "two")
+    finally:
+        rights.reset(token)
+    assert "LYRA_SANDBOX=1" in output
+    assert "proxy" not in output.lower()
+
+
 async def test_readable_folders_are_shown_to_the_program(place, tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more/settings").write_text("seen BAD\n")
@@ -347,7 +360,9 @@ def server(place, monkeypatch):
     return settings
 
 
-@pytest.mark.parametrize("words", [(), ("pull",), ("twice",), ("versions", "twice"), ("odd",), ("asks", "pull")])
+@pytest.mark.parametrize(
+    "words", [(), ("pull",), ("twice",), ("versions", "twice"), ("versions", "stale"), ("odd",), ("asks", "pull")]
+)
 async def test_a_language_server_reports_what_is_new(place, server, words):
     """It publishes by itself, in one step or two, with versions or without, or is asked."""
     place.file("a.py", "first BAD\nsecond\n")
