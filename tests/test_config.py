@@ -100,6 +100,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "audit.file": ('"/var/log/x"', "/var/log/x", lambda c: c.audit.file, "/var/log/x"),
     "audit.level": ('"detailed"', "detailed", lambda c: c.audit.level, "detailed"),
     "sage.daily_budget_usd": ('"$2.50"', "2.50", lambda c: c.sage.daily_budget_usd, Money(2_500_000)),
+    "sage.recall": ("true", "true", lambda c: c.sage.recall, True),
     "sage.session_budget_usd": ('"$1.50"', "1.50", lambda c: c.sage.session_budget_usd, Money(1_500_000)),
     "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
     "vesper.results": ('"redis://h:1/2"', "redis://h:1/2", lambda c: c.vesper.results.reveal(), "redis://h:1/2"),
@@ -144,12 +145,13 @@ def test_the_defaults_are_the_table(place):
         "grant": {"allow": ["*"], "deny": []},
         "agent": {"model": None},
         "audit": {"file": None, "level": "basic"},
-        "sage": {"daily_budget_usd": None, "session_budget_usd": None, "turn_budget_usd": None},
+        "sage": {"daily_budget_usd": None, "recall": False, "session_budget_usd": None, "turn_budget_usd": None},
         "vesper": {"results": "memory"},
         "providers": {},
         "prices": {},
         "limits": {},
         "mcp": {"servers": {}},
+        "diagnostics": {},
     }
 
 
@@ -612,3 +614,22 @@ def test_asking_for_the_origin_of_an_unknown_key(place):
     with pytest.raises(ConfigError) as caught:
         place.load().origin("kernel.stroe")
     assert caught.value.hint == "did you mean kernel.store?"
+
+
+def test_a_flag_is_true_or_false(place):
+    """In files as it is, in variables and flags as a word; anything else is a mistake with its line."""
+    assert place.load(LYRA_SAGE_RECALL="false").sage.recall is False
+    for text in ('"true"', "1", '"on"'):
+        error = place.user(f"[sage]\nrecall = {text}\n").fail()
+        assert "sage.recall is true or false" in error.message
+        assert str(error.place).endswith("lyra.toml:2")
+    place.user_file.unlink()
+    assert "true or false" in place.fail(LYRA_SAGE_RECALL="yes").message
+
+
+def test_a_project_cannot_turn_recall_on_without_trust(place):
+    """What is remembered would be sent to the model; turning it off is tighter and counts."""
+    assert place.repo("[sage]\nrecall = true\n").load(trust=False).sage.recall is False
+    assert place.load(trust=True).sage.recall is True
+    place.user("[sage]\nrecall = true\n")
+    assert place.repo("[sage]\nrecall = false\n").load(trust=False).sage.recall is False

@@ -66,6 +66,64 @@ def test_no_setting_of_a_provider_is_inert(place, field):
     assert config.origin(f"providers.here.{field}") == SettingOrigin("flag", f"--set providers.here.{field}")
 
 
+# For each column of diagnostics: how it is written, after --set, and what it reads as.
+DIAGNOSTICS: dict[str, tuple[str, str, Any]] = {
+    "commands": ('["lint {file}", "types ."]', '["lint {file}", "types ."]', ("lint {file}", "types .")),
+    "language_server": ('"pylsp -v"', "pylsp -v", "pylsp -v"),
+    "timeout_s": ("2.5", "2.5", 2.5),
+    "readable": ('["/opt/x", "rel"]', '["/opt/x", "/opt/y"]', None),
+}
+
+
+@pytest.mark.parametrize("field", TABLES["diagnostics"].columns)
+def test_each_setting_of_diagnostics_is_read(place, field):
+    toml, text, expected = DIAGNOSTICS[field]
+    base = "" if field == "commands" else 'commands = "lint"\n'
+    config = place.user(f'[diagnostics."*.py"]\n{field} = {toml}\n{base}').load()
+    if field == "readable":
+        expected = ("/opt/x", f"{place.project}/rel")
+    assert config.diagnostics["*.py"][field] == expected
+    assert config.origin(f"diagnostics.*.py.{field}") == SettingOrigin("user", f"{place.user_file}:2")
+    flag = place.user(base and f'[diagnostics."*.py"]\n{base}').load(f"diagnostics.*.py.{field}={text}")
+    assert flag.diagnostics["*.py"][field] == (("/opt/x", "/opt/y") if field == "readable" else expected)
+
+
+def test_one_command_line_is_a_list_of_one(place):
+    config = place.user('[diagnostics."web/**/*.ts"]\ncommands = "tsc --noEmit"').load()
+    assert config.diagnostics == {"web/**/*.ts": {"commands": ("tsc --noEmit",)}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[diagnostics."*.py"]\ncommands = []', "a list of 1 to 20"),
+        ('[diagnostics."*.py"]\ncommands = 3', "a list of 1 to 20"),
+        ('[diagnostics."*.py"]\ncommands = [3]', "is a command line"),
+        ('[diagnostics."*.py"]\ncommands = "lint \'x"', "cannot be split into words"),
+        ('[diagnostics."*.py"]\nlanguage_server = " "', "is a command line"),
+        ('[diagnostics."*.py"]\ntimeout_s = 0\ncommands = "x"', "timeout_s"),
+        ('[diagnostics."*.py"]\ntimeout_s = 3', "names no program"),
+        ('[diagnostics."/etc/*"]\ncommands = "x"', "is no pattern for files"),
+        ('[diagnostics."*.py"]\ncommand = "x"', "did you mean commands"),
+    ],
+)
+def test_mistakes_of_diagnostics(place, text, message):
+    with pytest.raises(ConfigError) as error:
+        place.user(text).load()
+    assert message in f"{error.value.message} {error.value.hint}"
+
+
+def test_diagnostics_of_a_project_wait_for_trust(place):
+    """Programs of a repository do not run because it was cloned; your own for the same files hold."""
+    place.repo('[diagnostics."*.py"]\ncommands = "theirs"\n[diagnostics."*.c"]\ncommands = "cc"')
+    config = place.load(trust=False)
+    assert config.diagnostics == {}
+    assert config.passed_over == ["diagnostics.*.py.commands", "diagnostics.*.c.commands"]
+    config = place.user('[diagnostics."*.py"]\nlanguage_server = "mine"').load(trust=True)
+    assert config.diagnostics == {"*.py": {"language_server": "mine"}, "*.c": {"commands": ("cc",)}}
+    assert "you have diagnostics for *.py of your own" in config.notes[0]
+
+
 def test_no_part_of_a_price_is_inert(place):
     """Exact to the digit, whatever a float would make of it."""
     names = TABLES["prices"].columns

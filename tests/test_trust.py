@@ -361,7 +361,9 @@ def test_what_a_folder_asks_for_in_plain_words(place):
         '[providers.here]\nbase_url = "http://localhost:8"\napi_key = "env:TEAM_KEY"\n'
         '[providers.openai]\napi_key = "env:TEAM_KEY"\ntimeouts = {idle_s = 1}\n'
         '[permissions]\nallow = ["Bash", {rule = "Edit(src/**)"}]\nmode = "bypass"\n'
-        '[mcp.servers.web]\nurl = "https://a.example"\nauth = {kind = "bearer", token_env = "TOKEN"}\n',
+        '[mcp.servers.web]\nurl = "https://a.example"\nauth = {kind = "bearer", token_env = "TOKEN"}\n'
+        '[diagnostics."*.py"]\ncommands = "ruff check {file}"\nlanguage_server = "pylsp"\nreadable = ["/opt"]\n'
+        '[diagnostics."*.c"]\ncommands = ["a b", "c"]\n',
     )
     place.write(
         ".mcp.json",
@@ -408,6 +410,11 @@ def test_what_a_folder_asks_for_in_plain_words(place):
         "lets Edit(src/**) happen without a question",
         "sets the permission mode to bypass",
         "connects to the MCP server web at https://a.example; with the token in your variable TOKEN",
+        "runs ruff check {file} after an edit of files such as *.py",
+        "starts the language server pylsp after an edit of files such as *.py",
+        "lets these programs read /opt",
+        "runs a b after an edit of files such as *.c",
+        "runs c after an edit of files such as *.c",
         server,
         "brings the tool greet, which runs echo 'a b'",
         "brings the tool get, which sends GET https://x.example/{{q}}",

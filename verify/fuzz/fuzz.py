@@ -17,7 +17,7 @@ from lyra.errors import LyraError
 from lyra.tools.permissions import Layer, Permissions, Rule, permissions_of, subject_of
 from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
-from verify.fuzz import vega_fuzz, vesper_fuzz
+from verify.fuzz import extension_fuzz, vega_fuzz, vesper_fuzz
 
 __all__ = ["PIECES", "TARGETS", "Fuzzed", "command_line", "run"]
 
@@ -174,6 +174,8 @@ TARGETS: Final[dict[str, Callable[[ProcessRandom], None]]] = {
     "vega bytecode": vega_fuzz.bytecode,
     "vesper node": vesper_fuzz.node,
     "vesper expression": vesper_fuzz.expression,
+    "extension file": extension_fuzz.markdown,
+    "plugin manifest": extension_fuzz.manifest,
 }
 
 

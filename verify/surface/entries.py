@@ -274,6 +274,7 @@ KINDS: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
     "price": _columns("price", "prices"),
     "limit": _columns("limit", "limits"),
     "mcp": _columns("mcp", "mcp.servers"),
+    "diagnostic": _columns("diagnostic", "diagnostics"),
     "variable": _variables,
     "command": _commands,
     "flag": _flags,

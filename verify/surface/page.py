@@ -28,6 +28,7 @@ _TITLES: Final = {
     "price": "Columns of prices",
     "limit": "Columns of limits",
     "mcp": "Columns of MCP servers",
+    "diagnostic": "Columns of diagnostics",
     "variable": "Environment variables",
     "command": "Commands",
     "flag": "Flags",

@@ -51,7 +51,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.mock", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."
     ),
     "permissions": Lazy(
-        "lyra.cli.commands.permissions", "permissions", "Explain which calls the permissions allow, and by which rule."
+        "lyra.cli.commands.permissions",
+        "permissions",
+        "Explain which calls the permissions allow, and test rules with their own examples.",
     ),
     "pipeline": Lazy(
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."

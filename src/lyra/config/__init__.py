@@ -3,9 +3,9 @@
 Sources in rising precedence: defaults, the user's file (`$XDG_CONFIG_HOME/lyra/lyra.toml`), the project's file
 (`lyra.toml` here or in the nearest folder above), the environment (`LYRA_KERNEL_STORE`), flags
 (`--set kernel.store=…`). The machine's file (`/etc/lyra/lyra.toml`) can only tighten, and holds against all of them.
-A project's file can only tighten until its folder is trusted (`trust`; what it asks for is `asks`), and can never send
-anything to an address of its choice. A mistake is a `ConfigError` with its place (`lyra.toml:3`); values are never
-guessed.
+A project's file can only tighten until its folder is trusted (`trust`; what it asks for is `asks`, with `ask` for one
+thing and `tool_asks` for its tools), and can never send anything to an address of its choice. A mistake is a
+`ConfigError` with its place (`lyra.toml:3`); values are never guessed.
 
 `keys` is the table of settings and `values` reads one of them; `tables` has those under names that people choose and
 `cells` reads them (`servers` those of MCP servers); `hook_settings` are hooks. `files` is one file, `sources` all of

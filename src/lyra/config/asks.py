@@ -17,15 +17,17 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from lyra.config.ask import Ask, on_one_line, shown_value
+from lyra.config.ask import on_one_line as _shown
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
 from lyra.config.hook_settings import hook_entries, read_hook
 from lyra.config.keys import HOOKS, KEYS, needs_trust
+from lyra.config.tool_asks import tool_asks
 from lyra.config.trust import FolderTrust, digest_of
-from lyra.core.checking.document import FORMATS, form_of, parse, text_of
+from lyra.core.checking.document import FORMATS, parse, text_of
 from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.providers import COMPATIBLE, USUAL
-from lyra.core.secrets.secret import MASK, is_reference
-from lyra.core.secrets.visible import visible
+from lyra.core.secrets.secret import is_reference
 from lyra.core.user_folder import user_folder
 from lyra.errors import LyraError
 
@@ -47,19 +49,8 @@ CHARS_MAX: Final = 20_000  # of all sentences
 TIGHT_MODES: Final = ("plan", "deny-unasked")  # permission modes that a file without trust may choose
 _TOOL_FILES_MAX: Final = 500
 _TOOLS: Final = os.path.join(".lyra", "tools")
-_SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|pass|auth|credential")
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_+=.-]{8,}")  # a literal key: it has no slash and no blank, as a program has
 _WITHOUT_KEYS: Final = ("ollama", "sim")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
-
-
-class Ask(NamedTuple):
-    """One thing that a file asks for: its short name (a setting, a rule's effect, a tool), and the sentence. `server`
-    is the MCP server that it is about."""
-
-    name: str
-    sentence: str
-    server: str = ""
 
 
 class FileAsks(NamedTuple):
@@ -140,7 +131,7 @@ def _workspace(folder: str) -> Iterator[AskingFile]:
     for name in ("permissions.toml", "permissions.local.toml"):
         yield AskingFile(folder, os.path.join(".lyra", name), _of_permissions)
     for name in _tool_files(os.path.join(folder, _TOOLS)):
-        yield AskingFile(folder, os.path.join(_TOOLS, name), _of_tools)
+        yield AskingFile(folder, os.path.join(_TOOLS, name), tool_asks)
 
 
 def _tool_files(folder: str) -> list[str]:
@@ -186,14 +177,6 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def on_one_line(value: Any) -> str:
-    """A text of the project on one line, with every character that cannot be seen as its code."""
-    return visible(str(value)).replace("\n", "").replace("\t", "")
-
-
-_shown = on_one_line
-
-
 # ---------------------------------------------------------------- lyra.toml
 def _of_settings(data: bytes, name: str) -> Iterator[Ask]:
     document, _ = parse_toml(data, name)
@@ -208,6 +191,9 @@ def _of_settings(data: bytes, name: str) -> Iterator[Ask]:
             yield from _permissions(table)
         elif section == HOOKS:
             yield from _hooks(table)
+        elif section == "diagnostics":
+            for pattern, entry in table.items():
+                yield from _diagnostics(pattern, entry)
         elif section not in ("prices", "limits"):  # which can only tighten
             for field, value in table.items():
                 yield from _setting(f"{section}.{field}", value)
@@ -243,6 +229,19 @@ def _provider(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
     for field, value in entry.items():
         if field not in ("base_url", "api_key") and (field, value) != ("insecure_http", False):
             yield Ask(f"{short}.{_shown(field)}", f"sets {short}.{_shown(field)} to {_shown(value)}")
+
+
+# ---------------------------------------------------------------- diagnostics
+def _diagnostics(pattern: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
+    name = f"diagnostics.{_shown(pattern)}"
+    files = f"after an edit of files such as {_shown(pattern)}"
+    commands = entry.get("commands", ())
+    for command in (commands,) if isinstance(commands, str) else commands:
+        yield Ask(name, f"runs {_shown(command)} {files}")
+    if "language_server" in entry:
+        yield Ask(name, f"starts the language server {_shown(entry['language_server'])} {files}")
+    if entry.get("readable"):
+        yield Ask(name, f"lets these programs read {', '.join(map(_shown, entry['readable']))}")
 
 
 # ---------------------------------------------------------------- hooks
@@ -285,7 +284,7 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"in the folder {_shown(entry['cwd'])}"
     for key, word in (("env", "with the variable"), ("headers", "with the header")):
         for name, value in entry.get(key, {}).items():
-            yield f"{word} {_shown(name)}{_given(str(name), str(value))}"
+            yield f"{word} {_shown(name)}{shown_value(str(name), str(value))}"
     auth = entry.get("auth", {})
     for key, word in (("token_env", "the token"), ("client_secret_env", "the client's secret")):
         if key in auth:
@@ -295,15 +294,6 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
     for key, word in (("network", "it may reach"), ("readable", "it may read"), ("writable", "it may write in")):
         if entry.get(key):
             yield f"{word} {', '.join(map(_shown, entry[key]))}"
-
-
-def _given(name: str, value: str) -> str:
-    """A variable's or header's value: your variable, or the text as it is written; one that looks like a key is
-    masked."""
-    if is_reference(value):
-        return f" from your variable {_shown(value.removeprefix('env:'))}"
-    is_key = _SECRET_NAME.search(name) and _TOKEN.fullmatch(value.rpartition(" ")[2])
-    return f"={MASK if is_key else _shown(value)}"
 
 
 # ---------------------------------------------------------------- permissions
@@ -319,47 +309,3 @@ def _permissions(table: Mapping[str, Any]) -> Iterator[Ask]:
     mode = table.get("mode")
     if mode is not None and mode not in TIGHT_MODES:
         yield Ask("mode", f"sets the permission mode to {_shown(mode)}")
-
-
-# ---------------------------------------------------------------- tools
-def _of_tools(data: bytes, name: str) -> Iterator[Ask]:
-    document, _ = parse(text_of(data, name), form_of(name, what="tool"), name)
-    tools = document.get("tools", [document]) if isinstance(document, Mapping) else document
-    for tool in tools:
-        shown = _shown(tool.get("name", ""))
-        needs = tool.get("needs") or ()
-        also = f"; it needs {', '.join(map(_shown, needs))}" if needs else ""
-        yield Ask(f"tool {shown}", f"brings the tool {shown}, which {_act(tool.get('implementation', {}))}{also}")
-
-
-def _act(implementation: Mapping[str, Any]) -> str:
-    kind = implementation.get("type")
-    if kind == "exec":
-        command = implementation.get("command", ())
-        words = command if isinstance(command, str) else shlex.join(map(str, command))
-        fed = f", with {_shown(implementation['stdin'])} as its input" if implementation.get("stdin") else ""
-        writes = ", and may write in the folder" if implementation.get("writes") else ""
-        return f"runs {_shown(words)}{fed}{writes}"
-    if kind == "http":
-        sent = f"sends {_shown(implementation.get('method', 'GET'))} {_shown(implementation.get('url', ''))}"
-        return "; ".join([sent, *_sent_along(implementation)])
-    if kind == "file_read":
-        return f"reads the file {_shown(implementation.get('path', ''))}"
-    if kind == "file_write":
-        written = f": {_shown(implementation['content'])}" if "content" in implementation else ""
-        return f"writes the file {_shown(implementation.get('path', ''))}{written}"
-    return f"is of the kind {_shown(kind)}"
-
-
-def _sent_along(implementation: Mapping[str, Any]) -> Iterator[str]:
-    """What a request carries besides its address; a header may hold one of the user's keys."""
-    for name, value in implementation.get("headers", {}).items():
-        scheme, _, reference = str(value).rpartition(" ")
-        if is_reference(reference):
-            kind = f"{_shown(scheme)} and " if scheme else ""
-            yield f"with the header {_shown(name)}: {kind}your variable {_shown(reference.removeprefix('env:'))}"
-        else:
-            yield f"with the header {_shown(name)}{_given(str(name), str(value))}"
-    for part in ("query", "body"):
-        if implementation.get(part):
-            yield f"with the {part} {_shown(implementation[part])}"

@@ -7,6 +7,7 @@ hold a secret.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -25,9 +26,10 @@ from lyra.errors import ConfigError
 __all__ = ["check_name", "read_cell"]
 
 _NAME_LENGTH_MAX: Final = 200
-_AS_JSON: Final = ("timeouts", "headers", "flag", "texts", "hosts", "paths", "environment", "auth")
+_AS_JSON: Final = ("timeouts", "headers", "flag", "texts", "hosts", "paths", "environment", "auth", "commands")
 _USD_MAX: Final = 1_000_000  # for a million tokens
 _COUNT_MAX: Final = 10**12
+_COMMANDS_MAX: Final = 20
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _REGION: Final = re.compile(r"[A-Za-z0-9-]+")
 
@@ -51,6 +53,9 @@ def check_name(section: str, name: str) -> None:
             raise ConfigError("the simulated models have no settings here", hint="give sim/script a script")
     elif section == "mcp.servers":
         check_server_name(name)
+    elif section == "diagnostics":
+        if "\0" in name or name.startswith("/"):
+            raise ConfigError(f"{name!r} is no pattern for files of a project", hint='such as "*.py" or "web/**/*.ts"')
     elif not all(name.partition("/")):
         raise ConfigError(f"{section}.{name} names no model", hint=f'write [{section}."PROVIDER/MODEL"]')
 
@@ -137,6 +142,24 @@ def _count(_column: Column, value: Any, name: str, source: SettingSource) -> int
     return whole(number, name, least=1, most=_COUNT_MAX)
 
 
+def _commands(column: Column, value: Any, name: str, source: SettingSource) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not 1 <= len(texts) <= _COMMANDS_MAX:
+        raise ConfigError(f"{name} is a command line, or a list of 1 to {_COMMANDS_MAX} of them, not {shape(value)}")
+    return tuple(_command(column, text, name, source) for text in texts)
+
+
+def _command(_column: Column, value: Any, name: str, _source: SettingSource) -> str:
+    """A command line that can be split into words."""
+    try:
+        words = shlex.split(value) if isinstance(value, str) and "\0" not in value else []
+    except ValueError as error:
+        raise ConfigError(f"{name} cannot be split into words: {error}", hint="close the quotation marks") from None
+    if not words:
+        raise ConfigError(f"{name} is a command line, not {shape(value)}", hint='such as "ruff check {file}"')
+    return str(value)
+
+
 _READERS: Final[dict[str, Callable[[Column, Any, str, SettingSource], Any]]] = {
     "secret": _secret,
     "url": _url,
@@ -147,6 +170,8 @@ _READERS: Final[dict[str, Callable[[Column, Any, str, SettingSource], Any]]] = {
     "headers": _headers,
     "usd": _usd,
     "count": _count,
+    "commands": _commands,
+    "command": _command,
     **SERVER_READERS,
 }
 

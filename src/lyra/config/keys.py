@@ -26,7 +26,7 @@ class SettingKey(NamedTuple):
     """
 
     name: str
-    type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results"]
+    type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag"]
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -205,6 +205,16 @@ _TABLE: Final = (
         ),
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "sage.recall",
+        type="flag",
+        default=False,
+        sentence=(
+            "`true` puts what Sage remembers of earlier sessions in a folder into its prompts, as far as it fits the "
+            "message: a few items, keys redacted. `false`: the model has to ask for it."
+        ),
+        tighter="less",
     ),
     SettingKey(
         "sage.session_budget_usd",

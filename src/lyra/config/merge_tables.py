@@ -29,7 +29,8 @@ Entry = dict[str, Any]
 
 
 class MergedTables:
-    """The cells in force, and the tables made of them: `providers`, `prices`, `limits`, `servers`, each by name."""
+    """The cells in force, and the tables made of them, each by name: `providers`, `prices`, `limits`, `servers`,
+    `diagnostics`."""
 
     def __init__(self, layers: list[SettingsLayer], env: Mapping[str, str]) -> None:
         self.cells: dict[TableCell, Any] = {}
@@ -49,10 +50,12 @@ class MergedTables:
         self._add_prices(project)
         self._add_limits(project)
         self._add_servers(project)
+        self._add_diagnostics(project)
         self.providers = self._entries("providers")
         self.prices = self._entries("prices")
         self.limits = {name: self._rate_limit(name, entry) for name, entry in self._entries("limits").items()}
         self.servers = self._entries("mcp.servers")
+        self.diagnostics = self._entries("diagnostics")
         self._check()
 
     def _take(self, cell: TableCell, layer: SettingsLayer) -> None:
@@ -147,6 +150,19 @@ class MergedTables:
             for cell in cells:
                 self._take(cell, project)
 
+    # ------------------------------------------------------------ diagnostics
+    def _add_diagnostics(self, project: SettingsLayer) -> None:
+        """Add the project's programs once it is trusted; those of the user for the same pattern win as a whole."""
+        own = self._entries("diagnostics")
+        for name, cells in _grouped(project, "diagnostics").items():
+            if not project.trusted:
+                self.passed_over += map(str, cells)
+            elif name in own:
+                self._note(project.cells[cells[0]][1], f"you have diagnostics for {name} of your own, which hold")
+            else:
+                for cell in cells:
+                    self._take(cell, project)
+
     # ------------------------------------------------------------ checks across cells
     def _check(self) -> None:
         for name, entry in self.prices.items():
@@ -156,6 +172,10 @@ class MergedTables:
                 check_server(f"mcp.servers.{name}", entry)
             except ConfigError as mistake:
                 raise self._mistake("mcp.servers", name, mistake.message, mistake.hint) from None
+        for name, entry in self.diagnostics.items():
+            if "commands" not in entry and "language_server" not in entry:
+                hint = f'set diagnostics."{name}".commands'
+                raise self._mistake("diagnostics", name, f"diagnostics.{name} names no program", hint)
         for name, entry in self.providers.items():
             if name not in USUAL and "base_url" not in entry and name not in self._in_vain:
                 near = did_you_mean(name, USUAL)

@@ -82,6 +82,7 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
+    recall: bool
     session_budget_usd: Money | None
     turn_budget_usd: Money | None
 
@@ -95,8 +96,8 @@ class Config:
 
     Those with free names are mappings: `config.providers["anthropic"]`, `config.prices`, `config.limits`,
     `config.mcp_servers`, of which `config.project_servers` are a project's: they wait for consent, unless the project's
-    file is trusted (`config.project_trusted`). `config.hooks` are the hooks that count. `config.passed_over` are the
-    project's settings that wait for trust.
+    file is trusted (`config.project_trusted`), and `config.diagnostics`. `config.hooks` are the hooks that count.
+    `config.passed_over` are the project's settings that wait for trust.
     """
 
     __slots__ = (
@@ -106,6 +107,7 @@ class Config:
         "audit",
         "budget",
         "demanded",
+        "diagnostics",
         "files",
         "grant",
         "hooks",
@@ -150,6 +152,7 @@ class Config:
         self.limits: dict[str, RateLimit] = tables.limits
         self.mcp_servers: dict[str, dict[str, Any]] = tables.servers
         self.project_servers = frozenset(tables.project_servers)
+        self.diagnostics: dict[str, dict[str, Any]] = tables.diagnostics  # by the pattern for files
         for cell, value in tables.cells.items():
             self._rows[str(cell)] = SettingRow(str(cell), _plain(value), tables.origins[cell], cell)
 

@@ -1,4 +1,5 @@
-"""Settings under names that the user chooses: providers of models, prices, limits for each model, MCP servers.
+"""Settings under names that the user chooses: providers of models, prices, limits for each model, MCP servers,
+diagnostics.
 
     [providers.here]                       [limits."anthropic/claude-sonnet-4-5"]
     base_url = "http://localhost:8000/v1"  requests_per_minute = 50
@@ -32,6 +33,7 @@ __all__ = [
 ColumnType = (
     Literal["secret", "url", "text", "word", "flag", "timeouts", "headers", "usd", "count"]
     | Literal["texts", "hosts", "paths", "environment", "seconds", "transport", "auth"]  # of MCP servers
+    | Literal["commands", "command"]  # of diagnostics
 )
 TRANSPORTS: Final = ("stdio", "http")
 UNSPOKEN: Final = ("sse", "websocket")  # many files of other programs name them
@@ -178,6 +180,36 @@ TABLES: Final[dict[str, SettingTable]] = {
                 project="after consent",
             ),
             Column("writable", "paths", "Folders the command may write in; none unsaid.", project="after consent"),
+        ),
+        _table(
+            "diagnostics",
+            '"PATTERN"',
+            "Programs that look at a file after an agent has edited it; their findings come with the result of the "
+            'edit. `PATTERN` says which files, such as `"*.py"` or `"web/**/*.ts"`. They run in the sandbox.',
+            Column(
+                "commands",
+                "commands",
+                "Command lines, one or a list of them; `{file}` is the path of the file. No shell reads them.",
+                project="trusted",
+            ),
+            Column(
+                "language_server",
+                "command",
+                "The command line of a language server that speaks on stdin and stdout; it runs as long as the agent.",
+                project="trusted",
+            ),
+            Column(
+                "timeout_s",
+                "seconds",
+                "How long an edit waits for each of them, before it and after it; 5 unsaid.",
+                project="trusted",
+            ),
+            Column(
+                "readable",
+                "paths",
+                "Folders these programs may read besides the system's and the project's.",
+                project="trusted",
+            ),
         ),
     )
 }

@@ -149,6 +149,16 @@ def _read_rules(key: SettingKey, value: Any, source: SettingSource) -> tuple[str
     return tuple(value)
 
 
+def _read_flag(key: SettingKey, value: Any, source: SettingSource) -> bool:
+    if source.kind in ("env", "flag") and value in _FLAGS:
+        return _FLAGS[value]
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key.name} is true or false, not {shape(value)}", hint="write true or false")
+    return value
+
+
+_FLAGS: Final = {"true": True, "false": False}
+
 READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "store": _read_store,
     "word": _read_word,
@@ -159,6 +169,7 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "model": _read_model,
     "file": _read_file,
     "results": _read_results,
+    "flag": _read_flag,
 }
 
 

@@ -54,7 +54,7 @@ KINDS: Final[dict[str, str]] = {
     "task.ended": "a sub-agent's turn, or a background command, is over, and how",
     "task.told": "the agent of a session was told what became of its sub-agents",
     "task.worktree": "the worktree of a sub-agent was removed",
-    "task.forgotten": "a background command that ended long ago is no longer listed",
+    "task.forgotten": "a sub-agent or a background command that ended long ago is no longer listed",
     "task.notice": "a sub-agent in the background is done, failed or asks",
     "context.cut": "an agent sends less of its conversation from now on, or a summary of it",
     "capability.denied": "a process asked for something its grant does not cover",

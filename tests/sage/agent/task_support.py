@@ -42,7 +42,7 @@ class Model(SimProvider):
         return script[min(sum(message.role == "assistant" for message in request.messages), len(script) - 1)]
 
     def who(self, request: Request) -> str:
-        return request.messages[0].text.split(maxsplit=1)[0].rstrip(":")
+        return request.messages[0].text.partition(" ")[0].rstrip(":")
 
     def of(self, who: str) -> list[Request]:
         return [request for request in self.requests if self.who(request) == who]
@@ -52,7 +52,9 @@ class Model(SimProvider):
 
 
 def task(prompt: str, **more: Any) -> dict[str, Any]:
-    return {"name": "Task", "arguments": {"description": f"work on {prompt.split()[0]}", "prompt": prompt, **more}}
+    """A call of Task, described by the first word of its prompt."""
+    description = "work on " + prompt.partition(" ")[0]
+    return {"name": "Task", "arguments": {"description": description, "prompt": prompt, **more}}
 
 
 def calls(*made: dict[str, Any]) -> dict[str, Any]:

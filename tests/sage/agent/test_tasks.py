@@ -238,9 +238,9 @@ async def test_a_task_that_cannot_be_resumed(tmp_path: Path) -> None:
             await session.tasks.resume(record.id)
         with pytest.raises(NoSuchProcess, match="no task 'nothing'"):
             session.tasks.get("nothing")
-        assert session.tasks.stop(record.id)
+        assert await session.tasks.stop(record.id)
         await session.until(lambda: session.state(record.id) == "stopped")
-        assert not session.tasks.stop(record.id)
+        assert not await session.tasks.stop(record.id)
 
 
 async def test_a_task_is_watched_live(tmp_path: Path) -> None:
@@ -280,3 +280,14 @@ async def test_a_kernel_without_the_facts_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="does not keep the facts"):
             tasks.open(await kernel.spawn(agent, pid="sage"), agent)
     assert tasks.definitions == {"general": GENERAL}
+
+
+async def test_old_sub_agents_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list has a length: the oldest that has told its answer ends, and cannot be asked more."""
+    monkeypatch.setattr("lyra.sage.agent.task_runs.KEPT_MAX", 2)
+    script = [calls(task("one", description=f"work {number}")) for number in range(3)]
+    model = Model(lead=[*script, {"text": "ok"}], one=[{"text": "fine"}])
+    async with opened(tmp_path, model) as session:
+        await session.say("lead: go")
+        assert [record.description for record in session.tasks.list()] == ["work 1", "work 2"]
+        await session.until(lambda: len(session.process.children) == 2)

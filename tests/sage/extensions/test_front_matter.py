@@ -40,7 +40,10 @@ def test_a_list_of_tools_may_be_one_text_with_commas() -> None:
     assert read("---\ntools: []\n---\nT").tools("tools") == ()
 
 
-@pytest.mark.parametrize("value", ["[1]", "[[a]]", "'a b'", "7", "{a: b}", "[" + "a, " * 101 + "]", "'Read()'"])
+NO_TOOLS = ["[1]", "[[a]]", "'a b'", "7", "{a: b}", "[" + "a, " * 101 + "]", "'Read()'", '["Bash(\\e[2J)"]']
+
+
+@pytest.mark.parametrize("value", NO_TOOLS)
 def test_what_is_no_list_of_tools_is_told(value: str) -> None:
     file = read(f"---\ntools: {value}\n---\nT")
     file.tools("tools")

@@ -68,6 +68,25 @@ def test_words_are_searched(index):
     assert ids(index.list(search="session")) == [3, 2]
 
 
+def test_scripts_without_spaces_are_searched(index):
+    """Any part of a text; signs that mean something in a pattern mean themselves."""
+    index.upsert(record(1, first_prompt="修复购物车的测试"))
+    index.upsert(record(2))
+    index.add_text(record(2).id, 1, "テストを直す 100%_済み")
+    assert ids(index.list(search="购物车")) == [1]
+    assert ids(index.list(search="テスト 直す")) == [2]
+    assert ids(index.list(search="%_済")) == [2]
+    assert ids(index.list(search="_%済")) == []
+
+
+def test_a_folder_whose_name_is_no_text(index):
+    """Its sessions are found by it all the same."""
+    folder = "/work/\udcff"
+    index.upsert(record(1, folder=folder, title="\ud800"))
+    assert ids(index.list(folder)) == [1]
+    assert index.latest(folder).title == "?"
+
+
 @pytest.mark.parametrize(
     "search", ['"', "'", '" OR "', "*", "a*b", "NEAR(", "text:x", "-", "^", "(", "\0", "\udc80", "%", "", " "]
 )

@@ -746,6 +746,40 @@ def test_the_end_of_a_turn_closes_what_was_cancelled(snapshots, work):
     assert (work / "b").read_text() == "0"
 
 
+def test_a_command_that_was_cut_off(tmp_path, work):
+    """Its process was killed: what it has changed belongs to its turn, not to the next, and can be undone."""
+    (work / "a").write_text("0")
+    killed = Snapshots(tmp_path / "session", [str(work)])
+    killed.begin_turn(1)
+    killed.before_command()
+    killed.before(str(work / "new"))
+    (work / "a").write_text("1")
+    (work / "new").write_text("1")
+    killed.close()
+    with Snapshots(tmp_path / "session", [str(work)]) as snapshots:
+        assert {change.name for change in snapshots.turn_changes(1)} == {"a", "new"}
+    with Snapshots(tmp_path / "session", [str(work)]) as snapshots:
+        snapshots.begin_turn(2)
+        edit(snapshots, work / "a", "2")
+        assert {change.name for change in snapshots.turn_changes(1)} == {"a", "new"}
+        snapshots.restore(2)
+        assert (work / "a").read_text() == "1"
+        snapshots.restore(1)
+        assert tree(work) == {"a": ("file", 0o644, b"0")}
+
+
+def test_a_turn_begins_behind_the_command_that_was_cut_off(tmp_path, work):
+    killed = Snapshots(tmp_path / "session", [str(work)])
+    killed.begin_turn(1)
+    killed.before_command()
+    (work / "a").write_text("1")
+    killed.close()
+    with Snapshots(tmp_path / "session", [str(work)]) as snapshots:
+        snapshots.begin_turn(2)
+        assert [change.name for change in snapshots.turn_changes(1)] == ["a"]
+        assert snapshots.turn_changes(2) == []
+
+
 def test_one_process_writes(tmp_path, snapshots, work):
     """A second one is refused, and can still read the changes."""
     snapshots.begin_turn(1)

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from lyra.errors import StoreError
 from lyra.sage.session.snapshots import Snapshots
 from tests.cases import cases
 from tests.sage.session.trees import change_at_random, tree
@@ -28,8 +30,9 @@ def live(work: Path, session: Path, log: Path, seed: int) -> None:
     """Turns of random changes and undos, for ever; each turn's tree is logged before it begins."""
     rng = random.Random(seed)
     last = 0
-    with Snapshots(session, [str(work)]) as snapshots, open(log, "a") as file:
-        for _ in range(60):
+    room = 300_000 if seed % 2 else 1_000_000_000  # with little room the oldest turns are dropped now and then
+    with Snapshots(session, [str(work)], kept_bytes_max=room) as snapshots, open(log, "a") as file:
+        for _ in range(200):
             last += 1
             print(json.dumps([last, encoded(tree(work))]), file=file, flush=True)
             snapshots.begin_turn(last)
@@ -41,8 +44,9 @@ def live(work: Path, session: Path, log: Path, seed: int) -> None:
             if rng.random() < 0.5:
                 turn = rng.randrange(max(1, last - 3), last + 1)
                 print(json.dumps([turn - 1, None]), file=file, flush=True)  # later turns no longer count
-                snapshots.restore(turn)
-                last = turn - 1
+                with suppress(StoreError):
+                    snapshots.restore(turn)
+                    last = turn - 1
 
 
 def kill_at(count: int) -> None:
@@ -66,8 +70,8 @@ def kill_at(count: int) -> None:
         setattr(os, name, wrapped(getattr(os, name)))
 
 
-def check(work: Path, session: Path, log: Path) -> int:
-    """Undo turn by turn; the number of turns that were checked."""
+def check(work: Path, session: Path, log: Path) -> None:
+    """Undo turn by turn."""
     trees: dict[int, str] = {}
     last = 0
     for line in log.read_text().splitlines():
@@ -77,14 +81,16 @@ def check(work: Path, session: Path, log: Path) -> int:
     with Snapshots(session, [str(work)]) as snapshots:
         begun = {start.turn for start in snapshots._history._turns}
         for turn in range(last, 0, -1):
+            if turn < snapshots._history.first_turn_kept:
+                break
             if turn in begun:
                 assert snapshots.restore(turn).problems == ()
             assert encoded(tree(work)) == trees[turn], turn
         snapshots.begin_turn(1)
         assert not list(work.rglob(".lyra-restoring-*"))
-    return last
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of the fork, where tests run in threads
 @pytest.mark.parametrize("seed", range(cases(400)))
 def test_killed_at_any_call(tmp_path, seed):
     """In the middle of a copy, of a line, of an undo; twice in a row."""
@@ -124,5 +130,5 @@ def test_killed_from_outside(tmp_path, seed):
     while process.poll() is None and len(log.read_bytes().splitlines()) < 5 * (seed + 1):
         time.sleep(0.005)
     process.kill()
-    process.wait()
-    assert check(work, session, log) >= 1
+    assert process.wait() == -signal.SIGKILL
+    check(work, session, log)

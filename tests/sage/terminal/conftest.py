@@ -23,9 +23,9 @@ class ScriptedModel:
         self._thread.start()
         self._servers: list[MockServer] = []
 
-    def serve(self, *replies: dict[str, Any], **settings: Any) -> dict[str, str]:
-        """Start a server that gives these replies one after the other; the variables that lead to it."""
-        server = MockServer({"sequence": list(replies), **settings})
+    def serve(self, script: dict[str, Any]) -> dict[str, str]:
+        """Start a server with this script; the variables that lead to it."""
+        server = MockServer(script)
         self._servers.append(server)
         asyncio.run_coroutine_threadsafe(server.__aenter__(), self._loop).result(10)
         return server.env
@@ -57,7 +57,13 @@ class SageTerminal:
         self._env: dict[str, str] = {}
 
     def script(self, *replies: dict[str, Any], **settings: Any) -> SageTerminal:
-        self._env = self.model.serve(*replies, **settings)
+        """A model that gives these replies one after the other."""
+        self._env = self.model.serve({"sequence": list(replies), **settings})
+        return self
+
+    def rules(self, *replies: dict[str, Any]) -> SageTerminal:
+        """A model that gives the first of these replies that fits."""
+        self._env = self.model.serve({"replies": list(replies)})
         return self
 
     def start(self, *arguments: str, columns: int = 100, rows: int = 40, **env: str) -> PtyTerminal:

@@ -60,6 +60,13 @@ class PtyTerminal:
             if time.monotonic() >= end:
                 return
 
+    def read_raw(self, seconds: float) -> None:
+        """The same without the screen, whose own work takes time."""
+        try:
+            self.raw += self._process.read_nonblocking(1 << 16, timeout=seconds)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return
+
     @property
     def display(self) -> str:
         """The visible rows."""

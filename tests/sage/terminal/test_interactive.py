@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ EDIT = call(
     new_string="def export(path, as_json):",
 )
 READ = call("Read", "I'll look at it.", file_path="export.py")
+EXPLORE = {"subagent_type": "Explore"}
 SOURCE = "import os\n\n\ndef export(path):\n    pass\n"
 
 
@@ -231,3 +235,73 @@ def test_calls_in_parallel_have_a_line_each(sage: SageTerminal) -> None:
     screen.wait_for_prompt().line("go").wait_for("Both\\.")
     assert re.search(r"^  Grep    export +1 file", screen.text, re.MULTILINE)
     assert re.search(r"^  Glob    \*\.py +1 file", screen.text, re.MULTILINE)
+
+
+def test_undo_goes_back_across_a_compaction(sage: SageTerminal) -> None:
+    """A turn before the conversation was compacted is undone: files and conversation are as before it."""
+    sage.write("export.py", SOURCE)
+    replies = ({"text": "I see five lines."}, READ, EDIT, {"text": "Edited."}, {"text": "Third."}, {"text": "SUMMARY"})
+    screen = sage.script(*replies, {"text": "After."}).start("--permission-mode", "accept-edits")
+    screen.wait_for_prompt().line("first, look").wait_for("I see five")
+    screen.wait_for_prompt().line("second, edit").wait_for("Edited\\.")
+    screen.wait_for_prompt().line("third").wait_for("Third\\.")
+    screen.wait_for_prompt().line("/compact").wait_for("tokens")
+    assert "as_json" in sage.read("export.py")
+    screen.wait_for_prompt().line("/undo 2").wait_for("export.py")
+    screen.wait_for_prompt().line("after").wait_for("After\\.")
+    assert sage.read("export.py") == SOURCE
+    sent = str(sage.model.requests[-1].messages)
+    assert "first, look" in sent
+    assert "second, edit" not in sent
+    assert "SUMMARY" not in sent
+
+
+def test_sub_agents_in_parallel_have_a_line_each(sage: SageTerminal) -> None:
+    """Two sub-agents of one turn are live at the same time; each has its own line when it is done."""
+    both = {
+        "tool_calls": [
+            {"name": "Task", "arguments": {"description": f"look at {word}", "prompt": f"{word}?", **EXPLORE}}
+            for word in ("apples", "pears")
+        ]
+    }
+    slow = {"text": "one two three four five", "chunk_s": 0.25}
+    screen = sage.script(both, slow, slow, {"text": "Both are known."}).start()
+    screen.wait_for_prompt().line("go")
+    screen.wait_for(r"Explore look at apples .*\n  Explore look at pears ").wait_for("Both are known")
+    screen.wait_for_prompt()
+    assert re.search(r"^  Explore look at apples ", screen.text, re.MULTILINE)
+    assert re.search(r"^  Explore look at pears .* tokens", screen.text, re.MULTILINE)
+
+
+def test_a_sub_agent_in_the_background_is_told_of_and_asks(sage: SageTerminal) -> None:
+    """Its question comes to the prompt although no turn runs; a notice tells that it is done."""
+    start = call("Task", description="tidy up", prompt="tidy", run_in_background=True)
+    replies = [
+        {"user": "go", **start},
+        {"user": "tidy", **call("Bash", command="touch tidied"), "first_s": 0.5},
+        {"tool": "Bash", "text": "It is tidy."},
+        {"text": "I started it."},
+    ]
+    screen = sage.rules(*replies).start()
+    screen.wait_for_prompt().line("go").wait_for("I started it")
+    screen.wait_for("tidy up .*asks:").wait_for("Allow this\\?").wait_for("touch tidied")
+    screen.send("y").wait_for("tidy up .*: done")
+    assert (sage.folder / "tidied").exists()
+
+
+def test_a_tool_of_an_mcp_server_is_asked_about_and_called(sage: SageTerminal) -> None:
+    """Its line has the server's name; the question shows its arguments; the result goes to the model."""
+    pytest.importorskip("mcp")
+    tiny = Path(__file__).parents[2] / "mcp" / "tiny_server.py"
+    prefix = os.path.realpath(sys.prefix)  # the sandbox shows the folder itself, not a link to it
+    seen = json.dumps([prefix, sys.base_prefix, str(tiny.parent)])
+    settings = sage.home / ".config/lyra/lyra.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(
+        f'[mcp.servers.tiny]\ncommand = "{prefix}/bin/python"\nargs = ["-IS", "{tiny}"]\nreadable = {seen}\n'
+    )
+    screen = sage.script(call("mcp__tiny__add", a=2, b=3), {"text": "It is five."}).start()
+    screen.wait_for_prompt().line("add").wait_for("Allow this call of mcp__tiny__add")
+    assert re.search(r"^  tiny    add a=2, b=3$", screen.text, re.MULTILINE)
+    screen.send("y").wait_for("It is five")
+    assert "5" in str(sage.model.requests[-1].messages[-1])

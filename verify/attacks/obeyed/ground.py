@@ -146,7 +146,15 @@ def _content(path: Path) -> object:
 @contextlib.contextmanager
 def home(tier: str, **variables: str) -> Iterator[Ground]:
     """A ground whose home folder is that of this process; `{home}` in a variable is its path."""
-    names = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LYRA_KERNEL_STORE", "LYRA_SIM_SCRIPT", "LYRA_AUDIT_FILE")
+    names = (
+        "HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
+        "LYRA_KERNEL_STORE",
+        "LYRA_SIM_SCRIPT",
+        "LYRA_AUDIT_FILE",
+    )
     kept = {name: os.environ.pop(name) for name in names if name in os.environ}
     root = os.path.realpath(tempfile.mkdtemp(prefix="lyra-obeyed-"))
     ground = Ground(tier, root)

@@ -41,6 +41,9 @@ LAYOUTS: Final[dict[str, Layout]] = {
     "missing in .config": Layout({".config/other/x": "y", "notes/plain": "x"}, (".config",), ".config/lyra"),
     "elsewhere": Layout(_at("conf/lyra"), ("conf",), "conf/lyra", {"XDG_CONFIG_HOME": "{home}/conf"}),
     "elsewhere, missing": Layout({"notes/plain": "x"}, ("conf",), "conf/lyra", {"XDG_CONFIG_HOME": "{home}/conf"}),
+    "the data folder": Layout(_at(".local/share/lyra"), (".local",), ".local/share/lyra"),
+    "the data folder, missing": Layout({"notes/plain": "x"}, (".local",), ".local/share/lyra"),
+    "the data folder, elsewhere": Layout(_at("data/lyra"), ("data",), "data/lyra", {"XDG_DATA_HOME": "{home}/data"}),
     "a linked folder": Layout(
         {**_at("dotfiles/lyra"), ".config/lyra": "-> ../dotfiles/lyra"}, (".config", "dotfiles/lyra"), "dotfiles/lyra"
     ),

@@ -27,6 +27,7 @@ from lyra._version import __version__
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Content
 from lyra.agents.declaration.hooks import AgentHooks
+from lyra.agents.declaration.memory import Memory
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
@@ -104,6 +105,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
+    memory: Memory | None = None  # None: items of its own store, recalled; a scope that is left out is the folder's
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property
@@ -263,9 +265,10 @@ class Headless:
 
     def _on_question(self, event: Event) -> None:
         """Cancel a question, as no person is there to answer; later, because a listener must not act on the kernel."""
-        self.kernel.loop.call_soon(self._cancel, str(event.data["id"]))
+        self.kernel.loop.call_soon(self.withdraw, str(event.data["id"]))
 
-    def _cancel(self, interrupt_id: str) -> None:
+    def withdraw(self, interrupt_id: str) -> None:
+        """Cancel a question that no person will answer: the model is told so."""
         with contextlib.suppress(LyraError):  # it was answered, or is over
             self.kernel.interrupts._withdraw(interrupt_id, _NO_PERSON)
 

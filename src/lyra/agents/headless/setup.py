@@ -74,7 +74,9 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     tools: tuple[Tool | ToolSource, ...] = (*built_in, *more)
     if options.wrap is not None:
         tools = tuple(options.wrap(tools))
-    return HeadlessSetup(folder, also, tools, permissions, Memory(_scope(folder), tools=True), options.rights)
+    memory = Memory.of(options.memory or Memory(tools=True), agent=_scope(folder))
+    assert memory is not None
+    return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
 
 
 class _SearchableSource:

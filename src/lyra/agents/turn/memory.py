@@ -38,7 +38,7 @@ def remembered_prompt(runtime: AgentRuntime, process: Process, memory: Memory, q
 def _prompt(runtime: AgentRuntime, pid: str, memory: Memory, question: str) -> str:
     if not memory.items:
         return ""
-    memories = runtime.kernel.memories
+    memories = memory.home_in(runtime.kernel)
     wanted = memories.items(memory.scope, kind="preference")[: -memory.items - 1 : -1]
     known = {item.id for item in wanted}
     fitting = memories.search(memory.scope, question, most=memory.items) if question else []
@@ -61,12 +61,13 @@ def _prompt(runtime: AgentRuntime, pid: str, memory: Memory, question: str) -> s
 class _MemoryScope:
     """A memory's scope as the argument of an effect; the journal knows it by its name."""
 
-    __slots__ = ("kernel", "name", "pid", "process")
+    __slots__ = ("home", "kernel", "name", "pid", "process")
 
-    def __init__(self, process: Process, name: str) -> None:
+    def __init__(self, process: Process, memory: Memory) -> None:
         self.kernel = process.kernel
+        self.home = memory.home_in(process.kernel)
         self.process = process.pid  # the pid that carries the mark of outside text
-        self.name = name
+        self.name = memory.scope
         self.pid = process.known_as
 
     def to_data(self) -> str:
@@ -76,12 +77,12 @@ class _MemoryScope:
 async def _add(scope: _MemoryScope, text: str, kind: str) -> int:
     clean = runtime_of(scope.kernel).clean(text)
     tainted = scope.kernel.taint.tainted(scope.process)
-    added: int = scope.kernel.memories.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
+    added: int = scope.home.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
     return added
 
 
 async def _search(scope: _MemoryScope, question: str) -> list[str]:
-    items = scope.kernel.memories.search(scope.name, question)
+    items = scope.home.search(scope.name, question)
     if any(item.tainted for item in items):
         scope.kernel.taint.mark(scope.process, _MEMORY)
     return [f"[{item.kind}] {item.text}" for item in items]
@@ -103,7 +104,7 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         """
         if kind not in KINDS:
             return f"there is no kind {kind!r}; there are: {', '.join(KINDS)}"
-        await ctx.do(_ADD, _MemoryScope(ctx.own_process, memory.scope), text, kind)
+        await ctx.do(_ADD, _MemoryScope(ctx.own_process, memory), text, kind)
         return "remembered"
 
     async def recall(ctx: Any, question: str) -> str:
@@ -112,7 +113,7 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         Args:
             question: words that it has to do with
         """
-        items = await ctx.do(_SEARCH, _MemoryScope(ctx.own_process, memory.scope), question)
+        items = await ctx.do(_SEARCH, _MemoryScope(ctx.own_process, memory), question)
         return "\n".join(items) or "nothing is remembered about that"
 
     # Trusted: an item that a tainted process wrote taints its reader (`_search`).

@@ -22,6 +22,7 @@ from lyra.agents.session.records import tool_record
 from lyra.agents.session.replies import show_question
 from lyra.agents.session.shared import home, scopes
 from lyra.agents.session.spans import Held, TraceSpan, current_span, new_span, turn_span
+from lyra.agents.turn.inside_output import recorded_output
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
@@ -353,7 +354,8 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
         if not inside:
             return output
         assert tool.run is not None
-        return parts_of(await contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink))))
+        work = contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink)))
+        return await recorded_output(turn.process, work, runtime.clean_data)
 
 
 def _effect(session: AgentSession, tool: Tool, *, inside: bool) -> Effect:

@@ -15,6 +15,7 @@ import msgspec
 
 from lyra.agents.declaration.content import message_of
 from lyra.agents.turn.hook_points import going_on, message_with, outcome_of, result_with
+from lyra.agents.turn.inside_output import OUTPUT
 from lyra.agents.turn.loop import parse_message
 from lyra.agents.turn.notices import NOTICES, notice_message
 from lyra.core import codec
@@ -165,6 +166,8 @@ def _result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCal
 def _performed(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
     """The result that the journal has of a call, or a sentence in its place."""
     performed = next((act for act in acts if act.kind == "do" and act.name == f"{_TOOL}{call.name}"), None)
+    if performed is not None and performed.done and performed.error is None:
+        performed = next((act for act in acts if (act.kind, act.name) == ("read", OUTPUT)), performed)
     if performed is None:
         return ToolResult(call.id, call.name, NOT_RUN, True, "cancelled")
     if performed.error is not None:

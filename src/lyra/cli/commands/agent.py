@@ -80,7 +80,9 @@ _OPTIONS: Final = (
         "--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated."
     ),
     click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent."),
-    click.option("--max-turns", type=click.IntRange(1, 10**6), help="Maximum number of model calls."),
+    click.option(
+        "--max-turns", "--max-steps", "max_turns", type=click.IntRange(1, 10**6), help="Maximum number of model calls."
+    ),
     click.option(
         "--add-dir", "also", metavar="DIR", multiple=True, help="A further folder to work in. May be repeated."
     ),
@@ -142,10 +144,11 @@ def run_printed(
 
 
 class LinePrinter:
-    """stdout in one format. The result is written once, whatever happens after it."""
+    """stdout in one format. The result is written once, whatever happens after it; of `several` turns each has one."""
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, *, several: bool = False) -> None:
         self._types = {"text": frozenset(), "json": frozenset({"result"})}.get(form)  # None is all of them
+        self._several = several
         self.is_text = form == "text"
         self._over = False
         self._stdout: StdoutThread | None = None
@@ -158,15 +161,18 @@ class LinePrinter:
 
     async def say(self, line: dict[str, Any]) -> None:
         """The same while something runs, which a reader that sleeps must not hold up."""
-        if not self._wanted(line):
-            return
+        if self._wanted(line):
+            await self.put(_line(line))
+
+    async def put(self, text: str) -> None:
+        """Write a text while something runs."""
         if self._stdout is None:
             try:
                 self._stdout = StdoutThread(sys.stdout.fileno())
             except (OSError, ValueError):  # stdout is no file
-                sys.stdout.write(_line(line))
+                sys.stdout.write(text)
                 return
-        await self._stdout.put(_line(line).encode())
+        await self._stdout.put(text.encode(errors="backslashreplace"))
 
     async def drain(self) -> None:
         if self._stdout is not None:
@@ -179,7 +185,7 @@ class LinePrinter:
             return False
         if self._over or (self._types is not None and line["type"] not in self._types):
             return False
-        self._over = line["type"] == "result"
+        self._over = line["type"] == "result" and not self._several
         return True
 
     def answer(self, text: str) -> None:

@@ -114,6 +114,8 @@ _COLUMN_TYPES: Final = {
     "environment": "table of texts or `env:NAME`",
     "seconds": "seconds",
     "auth": "table",
+    "commands": "command line, or list of them",
+    "command": "command line",
 }
 
 

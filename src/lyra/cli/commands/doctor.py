@@ -25,7 +25,7 @@ from lyra.errors import ConfigError, LyraError
 if TYPE_CHECKING:
     from lyra.config import Config
 
-__all__ = ["Finding", "doctor"]
+__all__ = ["Finding", "doctor", "examine", "show_findings"]
 
 _PYTHON_LEAST: Final = (3, 11)
 _SQLITE_LEAST: Final = (3, 35, 0)
@@ -56,16 +56,21 @@ class Finding(NamedTuple):
 @click.pass_context
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
     """Check which optional features work on this machine and how to install the others."""
-    rows = list(_examine(ctx.ensure_object(Invocation)))
+    ctx.exit(show_findings(list(examine(ctx.ensure_object(Invocation))), as_json=as_json))
+
+
+def show_findings(rows: list[Finding], *, as_json: bool) -> int:
+    """Print the findings; the exit code."""
     healthy = all(row.state != "problem" for row in rows)
     if as_json:
         document({"ok": healthy, "checks": [row._asdict() for row in rows]})
     else:
         table(("check", "state", "detail", "how to get it"), rows)
-    ctx.exit(0 if healthy else 1)
+    return 0 if healthy else 1
 
 
-def _examine(invocation: Invocation) -> Iterator[Finding]:
+def examine(invocation: Invocation) -> Iterator[Finding]:
+    """The checks of this machine."""
     yield Finding("lyra", "ok", __version__)
     yield _python()
     for extra, (module, use) in _EXTRAS.items():

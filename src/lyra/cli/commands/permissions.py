@@ -1,4 +1,4 @@
-"""`lyra permissions`: ask what would be decided on a call, and by which rule.
+"""`lyra permissions`: ask what would be decided on a call, and by which rule; test the rules with their own examples.
 
 The rules are those of the permission files that hold for this folder, of the answers that were kept for it, and of
 `--allow`, `--ask` and `--deny`. Nothing is run: `explain` decides as an agent's call would be decided, and says so. The
@@ -13,12 +13,13 @@ import shlex
 import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
-from lyra.cli.render import document, note, printable
+from lyra.cli.render import document, note, printable, table
 from lyra.core.checking.check import did_you_mean
 from lyra.core.tool import check_tool_name
 from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, PermissionDecision
+from lyra.tools.permissions.self_tests import try_rules
 from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
 from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 
@@ -27,7 +28,7 @@ __all__ = ["permissions"]
 
 @click.group(cls=CommandGroup)
 def permissions() -> None:
-    """Explain which calls the permissions allow, and by which rule."""
+    """Explain which calls the permissions allow, and test rules with their own examples."""
 
 
 @permissions.command(uses_trust=True)
@@ -79,6 +80,27 @@ def explain(
             _beyond_rules(subject)
     if with_exit_code and decision.decision == "deny":
         ctx.exit(3)
+
+
+@permissions.command("test", uses_trust=True)
+@json_option
+@click.pass_context
+def test_rules(ctx: click.Context, *, as_json: bool) -> None:
+    """Try every rule of the permission files on its own examples, `match` and `not_match`."""
+    workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
+    layers = load_layers(workspace, home=home, trusted=ctx.ensure_object(Invocation).trust)
+    tried = list(try_rules(layers, workspace=workspace, home=home))
+    failed = sum(rule.problem != "" for rule in tried)
+    if as_json:
+        document({"ok": not failed, "rules": [rule._asdict() for rule in tried]})
+    elif tried:
+        rows = [(rule.state, rule.effect, rule.rule, str(rule.examples), rule.problem, rule.source) for rule in tried]
+        table(("state", "", "rule", "examples", "", "from"), rows)
+    else:
+        note("no permission file has a rule; see lyra permissions --help")
+    for sentence in () if as_json else passed_over(layers):
+        note(sentence)
+    ctx.exit(1 if failed else 0)
 
 
 def _known(tool: str) -> str:

@@ -20,27 +20,36 @@ __all__ = ["COMMANDS", "SageGroup", "sage"]
 
 START: Final = "start"
 COMMANDS: Final[dict[str, Lazy]] = {
+    "acp": Lazy("lyra.cli.sage.acp", "acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout."),
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
     "doctor": Lazy(
-        "lyra.cli.commands.doctor",
+        "lyra.cli.sage.doctor",
         "doctor",
-        "Check which optional features work on this machine and how to install the others.",
+        "Check what Sage and Lyra need on this machine, and how to get what is missing.",
     ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
     "permissions": Lazy(
-        "lyra.cli.commands.permissions", "permissions", "Explain which calls the permissions allow, and by which rule."
+        "lyra.cli.commands.permissions",
+        "permissions",
+        "Explain which calls the permissions allow, and test rules with their own examples.",
     ),
     "plugins": Lazy("lyra.cli.sage.plugins", "plugins", "Install, enable and remove plugins of Sage."),
     "sessions": Lazy("lyra.cli.sage.sessions", "sessions", "List, show, export and remove sessions."),
     START: Lazy("lyra.cli.sage.start", "start", "Start or go on with a session; the word may be left out."),
+    "status": Lazy(
+        "lyra.cli.sage.status",
+        "status",
+        "Show the model, the newest session, the limits and today's cost for this folder.",
+    ),
     "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
     "trust": Lazy(
         "lyra.cli.commands.trust",
         "trust",
         "Show and change which folders' own files count in full; those of other folders can only forbid more.",
     ),
+    "usage": Lazy("lyra.cli.sage.usage", "usage", "Show the tokens and the cost of sessions."),
 }
 
 _EPILOG: Final = """\

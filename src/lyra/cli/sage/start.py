@@ -1,13 +1,15 @@
 """`sage [TASK]`: a session in the terminal, or one task of it, printed (`-p`).
 
-Without a terminal on stdin and stdout the task is printed, as with `-p`. Decides nothing: what the agent may do is said
-by rules, files and flags.
+Without a terminal on stdin and stdout the task is printed, as with `-p`. With `--input-format stream-json` a program
+writes requests to stdin and has several turns in one session. Decides nothing: what the agent may do is said by rules,
+files and flags.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,12 +25,24 @@ from lyra.cli.commands.agent import (
 )
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.headless import HeadlessOptions, HeadlessOutcome
+    from lyra.agents.headless.headless import HeadlessOptions, HeadlessOutcome, Tell
     from lyra.sage.agent.live import SessionStart
 
 __all__ = ["start"]
 
-_MISSING = 'No task provided: say what to do, sage -p "TASK", or pipe it in'
+_MISSING: Final = 'No task provided: say what to do, sage -p "TASK", or pipe it in'
+_STREAM: Final = "stream-json"
+_OUTPUT_MODES: Final = ("streaming", "batch", "silent")
+
+
+def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> None:
+    """Work in another folder: before anything of it is read."""
+    if folder is None:
+        return
+    try:
+        os.chdir(os.path.expanduser(folder))
+    except OSError as error:
+        raise click.BadParameter(f"{folder}: {error.strerror}") from None
 
 
 @click.command(cls=CliCommand, uses_trust=True)
@@ -39,6 +53,30 @@ _MISSING = 'No task provided: say what to do, sage -p "TASK", or pipe it in'
 @click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy, and leave that session as it is.")
 @click.option("--fork-before", type=click.IntRange(1), metavar="N", help="The same from before turn N.")
 @click.option("--title", default="", metavar="TEXT", help="The title of a new session.")
+@click.option(
+    "--working-dir",
+    metavar="DIR",
+    is_eager=True,
+    expose_value=False,
+    callback=_enter,
+    help="The folder to work in; default: this one.",
+)
+@click.option(
+    "--input-format",
+    "given_form",
+    type=click.Choice(("text", _STREAM)),
+    default="text",
+    show_default=True,
+    help="stream-json: requests on stdin, one JSON object a line, for several turns and for answers.",
+)
+@click.option("--stream-json", "streams", is_flag=True, help="The same as --output-format stream-json.")
+@click.option(
+    "--output-mode",
+    "mode_of_text",
+    type=click.Choice(_OUTPUT_MODES),
+    help="For text: as it comes, once it is complete, or not at all; default: batch.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Tell of each tool call on stderr.")
 @agent_options
 @click.pass_context
 def start(
@@ -52,42 +90,94 @@ def start(
     fork: bool,
     fork_before: int | None,
     title: str,
+    given_form: str,
+    streams: bool,
+    mode_of_text: str | None,
+    verbose: bool,
     form: str,
     **given: Any,
 ) -> None:
     """Start or go on with a session; the word may be left out."""
     invocation = ctx.ensure_object(Invocation)
+    form = _STREAM if streams else form
     resume = check_resume(resume, continues=continues)
     fork = fork or fork_before is not None
     if fork and resume is None:
         raise click.UsageError("--fork copies a session: name it with -r ID, or use -c")
+    _check_formats(given_form, form, mode_of_text)
     from lyra.sage.agent.live import SessionStart
 
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
     words = " ".join(task)
-    if not printed and sys.stdin.isatty() and sys.stdout.isatty():
+    requested = given_form == _STREAM
+    if not printed and not requested and sys.stdin.isatty() and sys.stdout.isatty():
         from lyra.cli.sage.interactive import run_interactive
 
         ctx.exit(run_interactive(invocation, given, beginning, words))
+    printer = _printer(form, mode_of_text, several=requested)
+    tell = _told(printer, verbose=verbose)
+    if requested:
+        ctx.exit(
+            run_printed(
+                invocation, printer, given, lambda options: _conversed(invocation, options, beginning, words, tell)
+            )
+        )
     prompt = words or (None if sys.stdin is None or sys.stdin.isatty() else "-")
     text, piped = task_of(prompt, _MISSING)
-    printer = LinePrinter(form)
     ctx.exit(
         run_printed(
-            invocation, printer, given, lambda options: _asked(invocation, options, beginning, text, piped, printer)
+            invocation, printer, given, lambda options: _asked(invocation, options, beginning, text, piped, tell)
         )
     )
 
 
+def _check_formats(given_form: str, form: str, mode_of_text: str | None) -> None:
+    if given_form == _STREAM and form != _STREAM:
+        raise click.UsageError("--input-format stream-json has several results: add --output-format stream-json")
+    if mode_of_text is not None and form != "text":
+        raise click.UsageError(f"--output-mode is for text, and the output is {form}")
+
+
+def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrinter:
+    if form == "text":
+        from lyra.cli.sage.text_output import TextPrinter
+
+        return TextPrinter(mode_of_text or "batch")
+    return LinePrinter(form, several=several)
+
+
+def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
+    """What is called with each line."""
+    if not verbose:
+        return printer.say
+    from lyra.cli.sage.text_output import ToolLines
+
+    tools = ToolLines()
+
+    async def tell(line: dict[str, Any]) -> None:
+        tools.see(line)
+        await printer.say(line)
+
+    return tell
+
+
 async def _asked(
-    invocation: Invocation,
-    options: HeadlessOptions,
-    beginning: SessionStart,
-    task: str,
-    piped: str,
-    printer: LinePrinter,
+    invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, task: str, piped: str, tell: Tell
 ) -> HeadlessOutcome:
     from lyra.sage.print.printed import ask_session
 
     async with with_servers(invocation, options) as equipped:
-        return await ask_session(equipped, invocation.config, beginning, task, printer.say, beside=piped, warn=warn)
+        return await ask_session(equipped, invocation.config, beginning, task, tell, beside=piped, warn=warn)
+
+
+async def _conversed(
+    invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, first: str, tell: Tell
+) -> HeadlessOutcome:
+    from lyra.cli.stdin_lines import stdin_lines
+    from lyra.sage.print.conversed import converse
+
+    if sys.stdin is None:
+        raise click.UsageError("stdin is closed, and requests were to come from it")
+    async with with_servers(invocation, options) as equipped:
+        lines = stdin_lines(sys.stdin.buffer)
+        return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)

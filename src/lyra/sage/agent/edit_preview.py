@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["edit_preview"]
+__all__ = ["edit_preview", "edited_texts"]
 
 _FILE_BYTES_MAX: Final = 1 << 20
 _EDITS: Final = ("Edit", "MultiEdit", "Write")
@@ -20,14 +20,18 @@ _EDITS: Final = ("Edit", "MultiEdit", "Write")
 
 def edit_preview(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
     """The diff that a call will make; empty where it is not known."""
+    texts = edited_texts(tool, arguments, folder)
+    return "" if texts is None else _diff(*texts, str(arguments["file_path"]))
+
+
+def edited_texts(tool: str, arguments: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
+    """The file before and after a call; None where it is not known."""
     path = arguments.get("file_path")
     if tool not in _EDITS or not isinstance(path, str) or not path:
-        return ""
+        return None
     before = _text_of(path, folder)
-    if before is None:
-        return ""
-    after = _after(tool, arguments, before)
-    return _diff(before, after, path) if after is not None else ""
+    after = None if before is None else _after(tool, arguments, before)
+    return None if before is None or after is None else (before, after)
 
 
 def _diff(before: str, after: str, path: str) -> str:

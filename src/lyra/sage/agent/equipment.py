@@ -112,7 +112,8 @@ class Equipment:
     def _wrapped(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
         keeping = keeping_files(self.snapshots, self._folder)
         kept = [layered(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
-        return with_folder_rules(kept, self.rules)
+        own = with_folder_rules(kept, self.rules)
+        return own if self._given.wrap is None else list(self._given.wrap(own))
 
     def refresh(self) -> list[str]:
         """Look for changed files of extensions; sentences about those that cannot be used."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "TaskRuns"]
 
+KEPT_MAX: Final = 200  # sub-agents on record
 TEXT_CHARS_MAX: Final = 100_000  # of an answer that is kept for its caller
 _NOT_DONE: Final = "this call was stopped before it was done"
 _PASSING: Final = (ModelError, RateLimited, CircuitOpen, Overloaded)  # where they are of a class that is retried
@@ -110,12 +111,23 @@ class TaskRuns:
         self, caller: Process, spec: TaskSpec, request_id: str, message: str, *, background: bool, worktree: Any = None
     ) -> None:
         """Start a sub-agent with its first message. All rows of it are in one batch of the journal."""
+        self._forget_old()
         process = self.kernel.lifetimes.start(
             self.program, (spec.to_data(),), parent=caller, pid=spec.id, budget=spec.budget, grant=grant_of(spec)
         )
         facts = {"id": spec.id, "kind": "agent", "name": spec.type, "description": spec.description}
         self.kernel.fact(self.state, caller.pid, "task.began", {**facts, "worktree": worktree})
         self.ask(process, request_id, message, background=background, caller=caller)
+
+    def _forget_old(self) -> None:
+        """Keep the list short: sub-agents that ended long ago and have nothing left to tell or to take over end."""
+        tasks = [task for task in self.state.tasks.values() if task.kind == "agent"]
+        for task in tasks[: max(0, len(tasks) - KEPT_MAX + 1)]:
+            if task.worktree is None and all("end" in request.told for request in task.requests.values()):
+                process = self.process_of(task)
+                if process is not None:
+                    self.kernel.lifetimes.stop_tree(process, "shutdown")
+                self.kernel.fact(self.state, task.id, "task.forgotten", {"id": task.id})
 
     def ask(
         self, process: Process, request_id: str, message: str, *, background: bool, caller: Process | None = None

@@ -169,20 +169,21 @@ class _TaskTools:
             outcome = await journaled_wait(process, _ROW, lambda: tasks.outcome(task_id, request_id, process))
         except asyncio.CancelledError:
             if not process.kernel.stopping:  # the caller's turn was given up: so is what it waits for
-                tasks.stop(task_id)
+                tasks.stop_now(task_id)
             raise
+        changed = await ctx.do(self._changes, task_id)
         usage = outcome["usage"]
         session = runtime_of(process.kernel).sessions.get(ctx.pid)
         if session is not None:
             counts = (usage["input_tokens"], usage["output_tokens"], usage["cost_micro_usd"], usage["unpriced_calls"])
             session.metrics.add_helper(counts)
+        tasks.tell(task_id, request_id, process)  # in one batch of the journal with the output of this call
         if outcome["status"] != "done":
             raise AgentFailed(
                 f"the sub-agent {task_id} gave no answer ({outcome['status']}): {outcome['text']}",
-                hint=f'Task with resume="{task_id}" goes on with it',
+                hint=f'{changed}Task with resume="{task_id}" goes on with it',
                 status=outcome["status"],
             )
-        changed = await ctx.do(self._changes, task_id)
         return f'{outcome["text"]}\n\n({changed}Task with resume="{task_id}" asks this sub-agent more.)'
 
     async def _changed_files(self, task_id: str) -> str:
@@ -229,10 +230,12 @@ class _TaskTools:
         used = usage_words(usage_of(task, tasks.kernel))
         if request is None or not request.over:
             return {"text": f"{_unfinished(tasks.get(task_id))} ({used}). {self._steps(task_id)}".rstrip()}
+        changed = await self._changed_files(task_id)
         last_id = next(reversed(task.requests))
-        outcome = tasks.take(task_id, last_id, process)
-        text = outcome["text"] if request.status == "done" else f"It {ended_words(request)}."
-        return {"text": f"{text}\n\n({task_id} is {request.status}: {used}. {await self._changed_files(task_id)})"}
+        answer = tasks.read(task_id, last_id, process)["text"]
+        tasks.tell(task_id, last_id, process)
+        text = answer if request.status == "done" else f"It {ended_words(request)}."
+        return {"text": f"{text}\n\n({task_id} is {request.status}: {used}. {changed})"}
 
     def _steps(self, task_id: str) -> str:
         """The last calls of a sub-agent that is at work."""
@@ -257,7 +260,7 @@ class _TaskTools:
 
     def _stopped(self, task_id: str) -> dict[str, Any]:
         try:
-            was_working = self._tasks.stop(task_id)
+            was_working = self._tasks.stop_now(task_id)
         except LyraError as error:
             return {"refused": error.message, "hint": error.hint}
         return {"text": f"{task_id} was stopped" if was_working else f"{task_id} was not at work"}

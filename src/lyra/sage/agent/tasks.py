@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["TaskList"]
 
 _GO_ON: Final = "Go on where you were stopped."
+_STOP_S: Final = 10.0  # for a sub-agent to end its turn
 _OUTPUT_SHOWN: Final = 500  # bytes of a command's output in a list
 
 Notify = Callable[[dict[str, Any]], object]
@@ -253,10 +254,18 @@ class TaskList:
             answer["data"] = {"arguments": arguments}
         await self.kernel.resolve_interrupt(question.id, answer)
 
-    def stop(self, task_id: str) -> bool:
+    def stop_now(self, task_id: str) -> bool:
         """End what it does: the turn of a sub-agent, which can be resumed, or a command. False where it did nothing."""
         task = self.task(task_id)
         return self.commands.stop(task) if task.kind == "command" else self.runs.stop(task)
+
+    async def stop(self, task_id: str) -> bool:
+        """The same, and wait until it has ended."""
+        request_id, was_working = self.task(task_id).open_request(), self.stop_now(task_id)
+        if was_working and request_id:
+            await self.runs.until_change(request_id, _STOP_S)
+        await self.kernel.durable()
+        return was_working
 
     def new_id(self, kind: str) -> str:
         """An id that no process and no task of this store has."""
@@ -268,24 +277,28 @@ class TaskList:
     # ------------------------------------------------------------------ for the tools
 
     async def outcome(self, task_id: str, request_id: str, caller: Process) -> Outcome:
-        """Wait until a request is over; gives how, and counts it as told to the caller."""
+        """Wait until a request is over; gives how."""
         request = self.task(task_id).requests[request_id]
         if not request.over:
             try:
                 await self.runs.until_ended(request_id)
             finally:
                 self._reports.pop(request_id, None)
-        return self.take(task_id, request_id, caller)
+        return self.read(task_id, request_id, caller)
 
-    def take(self, task_id: str, request_id: str, caller: Process) -> Outcome:
-        """How a request ended, for the caller, which counts as told of it."""
+    def read(self, task_id: str, request_id: str, caller: Process) -> Outcome:
+        """How a request ended, for its caller: text from outside that the sub-agent has read may be in it."""
         task = self.task(task_id)
         request = task.requests[request_id]
         self.kernel.taint.pass_on(task_id, caller.pid, "what came of")
         usage = {name: task.usage.get(name, 0) - task.counted.get(name, 0) for name in COUNTED}
-        if "end" not in request.told:
-            self.kernel.fact(self.state, caller.pid, "task.told", {"told": [[task_id, request_id, "end"]]})
         return {"status": request.status, "text": request.text, "usage": usage}
+
+    def tell(self, task_id: str, request_id: str, caller: Process) -> None:
+        """The caller has the outcome of a request: there is nothing more to tell about it."""
+        request = self.task(task_id).requests.get(request_id)
+        if request is not None and "end" not in request.told:
+            self.kernel.fact(self.state, caller.pid, "task.told", {"told": [[task_id, request_id, "end"]]})
 
     def show_progress(self, request_id: str, report: Callable[[str, float | None], None] | None) -> None:
         if report is not None:

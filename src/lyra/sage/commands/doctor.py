@@ -76,9 +76,9 @@ def _model(config: Config, name: str) -> SageCheck:
     provider, slash, _ = name.partition("/")
     if not slash:
         how = 'say --model PROVIDER/MODEL, or write model = "…" under [agent] in lyra.toml'
-        return SageCheck(
-            "model", "problem", "no model is named" if not name else f"{visible(name)} has no provider", how
-        )
+        if not name:
+            return SageCheck("model", "missing", "no model is named", how)
+        return SageCheck("model", "problem", f"{visible(name)} names no provider", how)
     if provider == "sim":
         return SageCheck("model", "ok", f"{visible(name)}: simulated")
     try:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Block", "SlashResult", "bars", "diff", "lines", "table", "text"]
+__all__ = ["Block", "SlashResult", "bars", "diff", "lines", "plain_text", "table", "text"]
 
 Block = dict[str, Any]
 
@@ -62,6 +62,30 @@ def bars(rows: Iterable[tuple[str, float, str]], *, of: float | None = None, tit
 
 def diff(unified: str, *, title: str = "") -> Block:
     return _titled({"type": "diff", "diff": unified}, title)
+
+
+def plain_text(blocks: Iterable[Block]) -> str:
+    """The blocks as Markdown, for a face without a layout of its own."""
+    return "\n\n".join(filter(None, map(_as_markdown, blocks)))
+
+
+def _as_markdown(block: Block) -> str:
+    kind, title = block["type"], f"**{block['title']}**\n\n" if block.get("title") else ""
+    if kind == "text":
+        return f"{title}{block['text']}"
+    if kind == "diff":
+        return f"{title}```diff\n{block['diff']}\n```"
+    if kind == "table":
+        rows = [block["columns"], *block["rows"]]
+    elif kind == "bars":
+        rows = [[name, words] for name, _, words in block["rows"]]
+    else:
+        rows = [[line] for line in block["lines"]]
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))] if rows else []
+    lined = (
+        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+    return f"{title}```text\n" + "\n".join(lined) + "\n```"
 
 
 def _titled(block: Block, title: str) -> Block:

@@ -159,6 +159,8 @@ class Extensions:
 class ExtensionTools:
     """A source of tools: Skill and the tools of plugins. An agent looks at it with each message."""
 
+    notices = ("Skill",)  # a tool that a model has to see, however many others there are
+
     def __init__(self, extensions: Extensions, workspace: Workspace) -> None:
         self._extensions = extensions
         self._workspace = workspace

@@ -29,8 +29,8 @@ _COMMA: Final = re.compile(r",(?![^()]*\))")  # outside of brackets
 
 
 def one_line(text: str) -> str:
-    """A text of a file fit for a terminal: on one line, without control and invisible characters."""
-    return " ".join(without_invisible(text).split())
+    """A text of a file fit for a terminal: on one line, without control characters, invisible and half ones."""
+    return " ".join(without_invisible(text).encode("utf-8", "ignore").decode().split())
 
 
 class MarkdownFile:
@@ -117,6 +117,8 @@ def _shown(value: Any) -> str:
 
 
 def _is_rule(text: str) -> bool:
+    if not text.isprintable():
+        return False
     try:
         Rule(text, "allow")
     except ConfigError:

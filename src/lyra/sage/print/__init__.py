@@ -1,4 +1,4 @@
-"""`sage -p`: one task in a session, printed. Imports nothing of a terminal.
+"""`sage -p`: turns of a session, printed. Imports nothing of a terminal.
 
-Start with `printed`.
+Start with `printed`: one task. `conversed` is several, driven by requests on stdin.
 """

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting
 from lyra.config import Config
 from lyra.sage.agent.live import LiveSession, SessionStart
 
-__all__ = ["ask_session"]
+__all__ = ["ask_session", "last_words"]
 
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
@@ -39,8 +39,13 @@ async def ask_session(
                 async for line in lines:
                     await say(line)
         except asyncio.CancelledError:
-            with contextlib.suppress(TimeoutError, OSError):
-                result = {**session.headless.result("interrupted"), "session_id": session.id}
-                await asyncio.wait_for(say(result), _LAST_WORDS_S)
+            await last_words(session, say)
             raise
         return HeadlessOutcome(line, session.headless.failure)
+
+
+async def last_words(session: LiveSession, say: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    """Say the `result` of a run that a signal ends, unless the reader does not take it."""
+    with contextlib.suppress(TimeoutError, OSError):
+        result = {**session.headless.result("interrupted"), "session_id": session.id}
+        await asyncio.wait_for(say(result), _LAST_WORDS_S)

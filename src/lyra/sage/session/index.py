@@ -45,6 +45,7 @@ from lyra.sage.session.record import (
     is_session_id,
     read_record,
     sessions_folder,
+    storable,
     write_record,
 )
 
@@ -106,7 +107,7 @@ class SessionIndex:
 
     def add_text(self, id: str, turn: int, text: str) -> None:  # noqa: A002 - the record's field
         """Make a prompt or an answer of a turn (from 1) findable. The same text of a turn is kept once."""
-        passage = redact(text[:_TEXT_LENGTH_MAX]).encode("utf-8", "replace").decode()
+        passage = storable(redact(text[:_TEXT_LENGTH_MAX]))
         if not passage.strip():
             return
         file = self._folder_of(id) / TEXT_FILE

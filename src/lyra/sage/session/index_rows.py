@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.sage.session.record import SessionRecord
+from lyra.sage.session.record import SessionRecord, storable
 
 __all__ = [
     "SCHEMA",
@@ -51,6 +52,9 @@ CREATE VIRTUAL TABLE words USING fts5(
 PRAGMA user_version={VERSION};
 """
 _WITH_WORD: Final = "id IN (SELECT id FROM passages JOIN words ON words.rowid = number WHERE words MATCH ?)"
+_WITH_TEXT: Final = "id IN (SELECT id FROM passages WHERE text LIKE ? ESCAPE '\\')"
+_LIKE_SIGN: Final = re.compile(r"[%_\\]")
+_UNSPACED: Final = "\u2e80"  # from here on are scripts that write no spaces between words
 
 
 class _SearchLine(msgspec.Struct):
@@ -96,15 +100,23 @@ def _delete(connection: sqlite3.Connection, condition: str, values: tuple[str | 
 def select_query(folder: str | None, search: str | None) -> tuple[str, list[str]]:
     """The query for the newest sessions, and its values but the last, which is the limit. A word without a letter or
     digit is not searched for."""
-    words = [word for word in (search or "").split() if any(map(str.isalnum, word))][:_WORDS_MAX]
-    conditions = ([] if folder is None else ["folder = ?"]) + [_WITH_WORD] * len(words)
-    values = ([] if folder is None else [folder]) + [f'"{_quoted(word)}"*' for word in words]
+    words = [word for word in storable(search or "").split() if any(map(str.isalnum, word))][:_WORDS_MAX]
+    conditions = [] if folder is None else ["folder = ?"]
+    values = [] if folder is None else [storable(folder)]
+    for word in words:
+        is_spaced = max(word) < _UNSPACED
+        conditions.append(_WITH_WORD if is_spaced else _WITH_TEXT)
+        values.append(f'"{_quoted(word)}"*' if is_spaced else f"%{_LIKE_SIGN.sub(_escaped, word)}%")
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT record FROM sessions {where} ORDER BY updated_at DESC, id DESC LIMIT ?", values  # noqa: S608 - the conditions above
 
 
 def _quoted(word: str) -> str:
-    return word.replace('"', '""').replace("\0", "").encode("utf-8", "replace").decode()
+    return word.replace('"', '""').replace("\0", "")
+
+
+def _escaped(sign: re.Match[str]) -> str:
+    return f"\\{sign[0]}"
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ __all__ = [
     "preview",
     "read_record",
     "sessions_folder",
+    "storable",
     "write_record",
 ]
 
@@ -62,6 +63,12 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     state: Literal["active", "idle", "interrupted", "failed"] = "idle"
 
+    def __post_init__(self) -> None:
+        for name in ("folder", "title", "first_prompt", "last_prompt"):
+            text = getattr(self, name)
+            if not text.isascii():
+                msgspec.structs.force_setattr(self, name, storable(text))
+
     @property
     def label(self) -> str:
         """The words that a list shows for the session."""
@@ -73,6 +80,11 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self, turns=self.turns + 1, first_prompt=self.first_prompt or text, last_prompt=text, updated_at=now
         )
+
+
+def storable(text: str) -> str:
+    """The text with `?` in place of what cannot be written as UTF-8, such as a byte of a folder's name."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def preview(text: str, length: int = PREVIEW_LENGTH) -> str:

@@ -15,6 +15,7 @@ from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.markdown_view import markdown_lines
 from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, indented, wrap_text
+from lyra.sage.terminal.text.table import table_lines
 
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
@@ -89,29 +90,9 @@ def _lines(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[
 
 
 def _table(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[Line]:
-    titles = [shown(str(title)) for title in block.get("titles", block.get("columns", ()))]
+    titles = [shown(str(title)) for title in block.get("columns", ())]
     rows = [[shown(str(cell)).replace("\n", " ") for cell in row] for row in block.get("rows", ())]
-    columns = max([len(titles), *map(len, rows)], default=0)
-    cells = [row + [""] * (columns - len(row)) for row in ([titles] if titles else []) + rows]
-    widths = [max(get_cwidth(row[index]) for row in cells) for index in range(columns)] if cells else []
-    numbers = [
-        all(_is_number(row[index]) for row in rows if index < len(row)) and bool(rows) for index in range(columns)
-    ]
-    lines: list[Line] = []
-    for number, row in enumerate(cells):
-        texts = [_cell(text, size, right) for text, size, right in zip(row, widths, numbers, strict=True)]
-        style = "strong" if titles and number == 0 else ""
-        lines.append([(style, clip_text(f"{' ' * MARGIN}{'  '.join(texts)}".rstrip(), width))])
-    return lines
-
-
-def _cell(text: str, size: int, right: bool) -> str:
-    blanks = " " * (size - get_cwidth(text))
-    return blanks + text if right else text + blanks
-
-
-def _is_number(text: str) -> bool:
-    return bool(text) and text.lstrip("-$+").replace(",", "").replace(".", "").replace(" ", "").rstrip("%").isdecimal()
+    return indented(table_lines(titles, rows, width - MARGIN), MARGIN)
 
 
 def _bars(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Line]:

@@ -17,7 +17,7 @@ from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal.commands_view import run_slash_command
-from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines
+from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines, task_words
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Paper, Sheet
 from lyra.sage.terminal.prompt.attachments import prompt_of
@@ -135,6 +135,16 @@ class Conversation:
             self._show_error(error)
         self.refresh()
 
+    def notice(self, notice: dict[str, Any]) -> None:
+        """A sub-agent or command in the background is done, has failed or asks something."""
+        asked = notice.get("question")
+        if isinstance(asked, dict):
+            self.note(f"{task_words(notice)} asks:", "waits")
+            self.desk.ask(TerminalQuestion({**asked, "background": True}, self.session.folder))
+        else:
+            state = str(notice.get("state", ""))
+            self.note(f"{task_words(notice)}: {state}", "failed" if state == "failed" else "faint")
+
     def note(self, text: str, style: str = "faint") -> None:
         self.sheet.print("note", note_lines(text, self.sheet.width, style))
 
@@ -179,6 +189,8 @@ class Conversation:
                 await self._run_prompt(submission)
         except LyraError as error:
             self._show_error(error)
+        except Exception as error:  # noqa: BLE001 - a bug in a turn or command does not end the session
+            self.note(f"internal error: {type(error).__name__}: {error}; what was done is kept", "failed")
 
     def _echo(self, submission: Submission) -> None:
         """Print what the person sent, so that it stays in the scrollback."""
@@ -235,7 +247,7 @@ class Conversation:
             self.view = self._turn = None
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
-        elif view.status not in ("success", ""):
+        elif view.status not in ("success", "") and not view.has_failed:
             self.note(f"ended: {shown(view.status)}", "failed")
 
     async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:

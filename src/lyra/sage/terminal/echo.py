@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from lyra.errors import LyraError
 from lyra.sage.terminal.facts import TerminalFacts
@@ -11,9 +11,10 @@ from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.safe_text import shown, shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indented, wrap_text
 
-__all__ = ["error_lines", "expanded_lines", "note_lines", "prompt_lines"]
+__all__ = ["error_lines", "expanded_lines", "note_lines", "prompt_lines", "task_words"]
 
 _ECHO_ROWS_MAX: Final = 40
+_TASK_CHARS_MAX: Final = 200
 
 
 def prompt_lines(text: str, width: int, facts: TerminalFacts) -> list[Line]:
@@ -36,6 +37,12 @@ def error_lines(error: LyraError, width: int) -> list[Line]:
     if error.place:
         lines += note_lines(f"at {error.place}", width)
     return [*lines, *note_lines(f"hint: {error.hint}", width)] if error.hint else lines
+
+
+def task_words(notice: dict[str, Any]) -> str:
+    """A task in the background, in a few words."""
+    name, about = str(notice.get("name", "")), str(notice.get("description", ""))
+    return shown(f"{name} {about} ({notice.get('id', '')})")[:_TASK_CHARS_MAX]
 
 
 def expanded_lines(fold: Fold, width: int, facts: TerminalFacts) -> list[Line]:

@@ -74,14 +74,14 @@ class Keyboard:
             box.buffer.cancel_completion()
         elif self.conversation.desk.back():
             box.replace("")
-        elif self.conversation.interrupt():
+        elif self.conversation.interrupt() or self.conversation.desk.postpone():
             box.bring_back()
 
     def ctrl_c(self) -> None:
         now_s = self.conversation.clock.monotonic()
         if self.conversation.desk.back():
             self.box.replace("")
-        elif self.conversation.interrupt():
+        elif self.conversation.interrupt() or self.conversation.desk.postpone():
             self.box.bring_back()
         elif not self.box.is_empty:
             self.box.replace("")

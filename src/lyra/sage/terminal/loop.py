@@ -49,6 +49,7 @@ async def run_terminal(session: ShownSession, first_task: str | None, *, plain: 
 
 def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
     conversation = Conversation(session, paper)
+    session.on_notice.append(conversation.notice)
     conversation.reopened = lambda: opening.show(conversation, is_first=False)
     opening.show(conversation, is_first=not kept.entries and not first_task)
     if first_task:
@@ -75,6 +76,7 @@ async def _run_live(
         box.window,
         bindings(keyboard, screen),
         lambda: conversation.working,
+        conversation.end,
     )
     tasks = Tasks()
     tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")

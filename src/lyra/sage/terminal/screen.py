@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -49,8 +50,8 @@ class LiveScreen:
         self._live: Callable[[int, int], list[Line]] = lambda _width, _rows: []
         self._status: Callable[[int], Line] = lambda _width: []
         self._is_busy: Callable[[], bool] = lambda: False
+        self._closed: Callable[[], None] = lambda: None
         self._is_dirty = asyncio.Event()
-        self._printed: list[str] = []  # finished lines, before the screen has started
 
     # ------------------------------------------------------------ paper
     @property
@@ -92,9 +93,10 @@ class LiveScreen:
         focus: Window,
         keys: KeyBindingsBase,
         is_busy: Callable[[], bool],
+        closed: Callable[[], None],
     ) -> None:
-        """Say what the block shows; before `run`."""
-        self._live, self._status, self._is_busy = live, status, is_busy
+        """Say what the block shows, and what to do when the terminal is closed; before `run`."""
+        self._live, self._status, self._is_busy, self._closed = live, status, is_busy, closed
         above = Window(FormattedTextControl(self._block), dont_extend_height=True, wrap_lines=False)
         layout = Layout(HSplit([above, prompt], align=VerticalAlign.TOP), focused_element=focus)
         app: Application[None] = Application(
@@ -104,6 +106,7 @@ class LiveScreen:
             color_depth=None if self.facts.colour else ColorDepth.DEPTH_1_BIT,
             erase_when_done=True,
             max_render_postpone_time=0,
+            terminal_size_polling_interval=None,  # a signal tells of a new size
             input=create_input(sys.stdin),
             output=self.output,
         )
@@ -125,14 +128,13 @@ class LiveScreen:
                 fragments.append((self.style(style), for_output(text, unicode=self.facts.unicode)))
         return fragments
 
-    async def run(self, work: Callable[[], Any]) -> None:
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Show the screen until `work` has ended."""
         assert self._app is not None
         app = self._app
         async with asyncio.TaskGroup() as group:
             frames = group.create_task(self._draw_frames())
-            spinner = group.create_task(self._spin())
-            shown = group.create_task(app.run_async(handle_sigint=False, set_exception_handler=False))
+            shown = group.create_task(self._read_keys(app))
             try:
                 await work()
             finally:
@@ -140,20 +142,22 @@ class LiveScreen:
                     app.exit()
                 await asyncio.wait([shown])
                 frames.cancel()
-                spinner.cancel()
+
+    async def _read_keys(self, app: Application[None]) -> None:
+        try:
+            await app.run_async(handle_sigint=False, set_exception_handler=False)
+        except EOFError:  # the terminal was closed
+            self._closed()
 
     async def _draw_frames(self) -> None:
+        """Draw what has changed; while something runs also its time, a few times a second."""
         while True:
-            await self._is_dirty.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SPINNER_S if self._is_busy() else None):
+                    await self._is_dirty.wait()
             self._is_dirty.clear()
             self.redraw()
             await asyncio.sleep(1 / _FRAMES_PER_S)
-
-    async def _spin(self) -> None:
-        while True:
-            await asyncio.sleep(_SPINNER_S)
-            if self._is_busy():
-                self._is_dirty.set()
 
     def redraw(self) -> None:
         app = self._app

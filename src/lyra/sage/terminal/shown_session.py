@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from lyra.agents.declaration.hooks import AgentHooks
@@ -32,6 +32,9 @@ class ShownSession(Protocol):
 
     @property
     def messages(self) -> Sequence[Message]: ...
+
+    @property
+    def on_notice(self) -> list[Callable[[dict[str, Any]], object]]: ...
 
     @property
     def facts(self) -> SessionFacts: ...

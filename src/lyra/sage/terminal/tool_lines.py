@@ -68,7 +68,7 @@ def describe(tool: str, arguments: Mapping[str, Any], folder: str = "") -> CallW
     about = _DESCRIBED.get(tool, _any_call)(arguments) if tool in _DESCRIBED else _any_call(arguments)
     if tool == "Task":
         name = arguments.get("agent") or arguments.get("subagent_type") or arguments.get("name") or "Task"
-        return CallWords(exact(str(name)[:40]), about)
+        return CallWords(exact(f"{str(name)[:1].upper()}{str(name)[1:40]}"), about)
     server = _MCP.fullmatch(tool)
     if server is not None:
         return CallWords(exact(server["server"])[:20], f"{exact(server['tool'])} {about}".strip())

@@ -58,6 +58,7 @@ class TurnView:
         self._tokens = 0
         self._cost_usd = 0.0
         self.status = ""
+        self.has_failed = False  # an error was shown
         self._take: Mapping[str, Callable[[dict[str, Any]], None]] = {
             "text_delta": self._text_delta,
             "thinking_delta": self._thinking_delta,
@@ -167,6 +168,7 @@ class TurnView:
 
     def _error(self, line: dict[str, Any]) -> None:
         self.hold()
+        self.has_failed = line.get("code") != "restart"
         parts = [str(line.get("message", ""))]
         parts += [f"hint: {line['hint']}"] if line.get("hint") else []
         style = "faint" if line.get("code") == "restart" else "failed"
@@ -212,7 +214,7 @@ class TurnView:
         self._sheet.print("tool", [*lines, *(below or [])])
 
     def _print_ended(self, call: RunningCall, output: str) -> None:
-        figures = figures_of(call.tool, call.arguments, output, is_error=False)
+        figures = figures_of(call.tool, call.arguments, output, is_error=False) or call.figures
         below: list[Line] = []
         if call.diff:
             figures, below = self.diff_figures(call.diff), self._first_rows(call.diff)
@@ -304,7 +306,7 @@ class TurnView:
 
     def _laid_out_tail(self, tail: str, width: int) -> list[Line]:
         if self._text.tail_is_code:
-            code = shown(tail).split("\n")[1:][-_TAIL_ROWS_MAX:]
+            code = shown(tail).rstrip().split("\n")[1:][-_TAIL_ROWS_MAX:]
             return [[("", f"{' ' * (MARGIN + 2)}{text[: width - 2]}")] for text in code]
         if len(tail) <= _TAIL_RENDERED_CHARS_MAX:
             return indented(markdown_lines(tail, width, colour=self._facts.colour), MARGIN)

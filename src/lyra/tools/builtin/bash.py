@@ -20,6 +20,7 @@ from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.protection.leftovers import clean_up
 from lyra.tools.builtin.jobs import Jobs, ended
+from lyra.tools.builtin.live_output import wait_reporting
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
 from lyra.tools.shell.command_line import read_line
@@ -166,8 +167,8 @@ class _Bash:
             number, copy = self._jobs.reserve()
             job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill, copy=copy)
             return self._jobs.add(number, job, command)
-        result = await sandbox.run(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
-        return ended(result)
+        job = await sandbox.start(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
+        return ended(await wait_reporting(job))
 
     def _box(self) -> Sandbox:
         if self._sandbox is None:

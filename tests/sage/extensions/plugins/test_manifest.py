@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.sage.extensions.plugins.manifest import Dependency, read_manifest, version_key
+from lyra.sage.extensions.plugins.manifest import PluginDependency, read_manifest, version_key
 from tests.sage.extensions.plugins.support import COMMAND, make
 from tests.sage.extensions.support import put
 
@@ -34,7 +34,7 @@ def test_every_key_is_in_the_manifest(tmp_path: Path) -> None:
     assert manifest is not None
     assert (manifest.id, manifest.name, manifest.version) == ("acme", "Some name", "1.0")
     assert manifest.description == "Some words"
-    assert manifest.dependencies == (Dependency("base", "1.2"), Dependency("other"))
+    assert manifest.dependencies == (PluginDependency("base", "1.2"), PluginDependency("other"))
     assert manifest.assets == {"commands": ("commands/ship.md",)}
     permissions = manifest.permissions
     assert (permissions.tools, permissions.commands) == (("Read",), ("git diff *",))

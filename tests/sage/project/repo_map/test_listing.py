@@ -26,7 +26,7 @@ def tree(folder, **files: str):
 def paths(request):
     """The listed paths of a folder, by either way."""
     if request.param == "ripgrep" and not RIPGREP:
-        pytest.skip("ripgrep is not installed")
+        pytest.skip("needs ripgrep")
 
     def listed(folder, **options):
         program = RIPGREP if request.param == "ripgrep" else ""

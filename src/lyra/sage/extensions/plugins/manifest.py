@@ -33,7 +33,7 @@ from lyra.errors import ConfigError, ParseError
 from lyra.sage.extensions.front_matter import one_line
 from lyra.sage.extensions.plugins.permissions import PluginPermissions
 
-__all__ = ["ASSET_KINDS", "MANIFEST", "Dependency", "PluginManifest", "read_manifest", "version_key"]
+__all__ = ["ASSET_KINDS", "MANIFEST", "PluginDependency", "PluginManifest", "read_manifest", "version_key"]
 
 MANIFEST: Final = "plugin.toml"
 SCHEMA: Final = 1
@@ -58,7 +58,7 @@ _ASSETS_MAX: Final = 200
 _LIST_MAX: Final = 50
 
 
-class Dependency(NamedTuple):
+class PluginDependency(NamedTuple):
     """A plugin that has to be enabled; `least` is the smallest version, "" any."""
 
     id: str
@@ -75,7 +75,7 @@ class PluginManifest(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     description: str
-    dependencies: tuple[Dependency, ...] = ()
+    dependencies: tuple[PluginDependency, ...] = ()
     assets: dict[str, tuple[str, ...]] = {}
     permissions: PluginPermissions = PluginPermissions()
 
@@ -152,7 +152,7 @@ def _version(given: dict[str, Any], report: Report) -> str:
     return str(value)
 
 
-def _dependencies(given: dict[str, Any], report: Report) -> tuple[Dependency, ...]:
+def _dependencies(given: dict[str, Any], report: Report) -> tuple[PluginDependency, ...]:
     value = given.get("dependencies", [])
     if not isinstance(value, list) or len(value) > _LIST_MAX:
         report.add(("dependencies",), f"dependencies is a list of at most {_LIST_MAX} ids")
@@ -163,7 +163,7 @@ def _dependencies(given: dict[str, Any], report: Report) -> tuple[Dependency, ..
         if match is None or (match[2] and not _VERSION.match(match[2])) or match[1] == given.get("id"):
             report.add(("dependencies", index), "a dependency is another plugin's id, or such as 'other>=1.2'")
         else:
-            dependencies.append(Dependency(match[1], match[2] or ""))
+            dependencies.append(PluginDependency(match[1], match[2] or ""))
     return tuple(dependencies)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from lyra._version import __version__
 from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, is_installed
 from lyra.sage.project.repo_map.outline import FileOutline
-from lyra.sage.project.repo_map.symbol import Symbol
+from lyra.sage.project.repo_map.symbol import MapSymbol
 
 __all__ = ["MEMBER_MARK", "CachedOutline", "OutlineCache"]
 
@@ -48,8 +48,8 @@ class CachedOutline(msgspec.Struct, array_like=True):
         )
 
     @property
-    def symbols(self) -> list[Symbol]:
-        return msgspec.msgpack.decode(self.encoded, type=list[Symbol]) if self.encoded else []
+    def symbols(self) -> list[MapSymbol]:
+        return msgspec.msgpack.decode(self.encoded, type=list[MapSymbol]) if self.encoded else []
 
 
 class _CacheFile(msgspec.Struct, array_like=True):

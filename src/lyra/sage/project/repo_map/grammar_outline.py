@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, Symbol, one_line
+from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, MapSymbol, one_line
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -132,12 +132,12 @@ def is_installed(name: str) -> bool:
     return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
-def grammar_symbols(name: str, data: bytes) -> list[Symbol] | None:
+def grammar_symbols(name: str, data: bytes) -> list[MapSymbol] | None:
     """The symbols in the order of the source; None where the grammar is not installed."""
     parser = _parser(name)
     if parser is None:
         return None
-    symbols: list[Symbol] = []
+    symbols: list[MapSymbol] = []
     for symbol in _walk(LANGUAGES[name], parser.parse(data).root_node, 0, 0):
         symbols.append(symbol)
         if len(symbols) >= SYMBOLS_MAX:
@@ -145,7 +145,7 @@ def grammar_symbols(name: str, data: bytes) -> list[Symbol] | None:
     return symbols
 
 
-def _walk(language: GrammarLanguage, node: Node, depth: int, level: int) -> Iterator[Symbol]:
+def _walk(language: GrammarLanguage, node: Node, depth: int, level: int) -> Iterator[MapSymbol]:
     """The definitions among the children of a node, and in the classes and namespaces there."""
     if level > _DEPTH_MAX:
         return
@@ -177,7 +177,7 @@ _WITHOUT_BRACES: Final = ("method", "singleton_method", "class", "module")  # of
 _DATA_MEMBERS: Final = ("declaration", "field_declaration")  # of C: they declare functions, and variables too
 
 
-def _symbol(node: Node, depth: int) -> Symbol | None:
+def _symbol(node: Node, depth: int) -> MapSymbol | None:
     if node.type == "variable_declarator":
         value = node.child_by_field_name("value")
         if value is None or value.type not in _FUNCTIONS:
@@ -185,7 +185,7 @@ def _symbol(node: Node, depth: int) -> Symbol | None:
     if node.type in _DATA_MEMBERS and not _declares_function(node):
         return None
     name = _name(node)
-    return Symbol(name, one_line(_head(node), comment="//"), node.start_point[0] + 1, depth) if name else None
+    return MapSymbol(name, one_line(_head(node), comment="//"), node.start_point[0] + 1, depth) if name else None
 
 
 def _declares_function(node: Node) -> bool:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, grammar_symbols
 from lyra.sage.project.repo_map.pattern_outline import PATTERN_LANGUAGES, pattern_symbols
-from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, Symbol, identifiers
+from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, MapSymbol, identifiers
 
 __all__ = ["FILE_BYTES_MAX", "FileOutline", "language_of", "outline_of"]
 
@@ -48,7 +48,7 @@ assert _ENDINGS_OF.keys() <= {*LANGUAGES, *PATTERN_LANGUAGES}
 
 
 class FileOutline(NamedTuple):
-    symbols: list[Symbol]
+    symbols: list[MapSymbol]
     mentions: set[str]
 
 
@@ -67,8 +67,8 @@ def outline_of(path: str, data: bytes, *, parsers: bool = True) -> FileOutline:
     return FileOutline(_symbols(language, text, data, parsers=parsers)[:SYMBOLS_MAX], identifiers(text))
 
 
-def _symbols(language: str, text: str, data: bytes, *, parsers: bool) -> list[Symbol]:
-    symbols: list[Symbol] | None = None
+def _symbols(language: str, text: str, data: bytes, *, parsers: bool) -> list[MapSymbol]:
+    symbols: list[MapSymbol] | None = None
     if parsers and language == "python":
         from lyra.sage.project.repo_map.python_outline import python_symbols
 

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, Symbol, one_line
+from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, MapSymbol, one_line
 
 __all__ = ["PATTERN_LANGUAGES", "pattern_symbols"]
 
@@ -67,10 +67,10 @@ def _compiled(name: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern) for pattern in PATTERN_LANGUAGES.get(_ALSO.get(name, name), ()))
 
 
-def pattern_symbols(name: str, text: str) -> list[Symbol]:
+def pattern_symbols(name: str, text: str) -> list[MapSymbol]:
     """The symbols in the order of the source; none for a language without patterns."""
     patterns = _compiled(name)
-    symbols: list[Symbol] = []
+    symbols: list[MapSymbol] = []
     if not patterns:
         return symbols
     is_hashed = name in _HASHED
@@ -82,5 +82,5 @@ def pattern_symbols(name: str, text: str) -> list[Symbol]:
             head = line if is_hashed else line.partition("{")[0]
             signature = one_line(head.strip().rstrip(":;=").rstrip(), comment="#" if is_hashed else "//")
             name_only = match[1].rstrip(":.").rpartition("::")[2]
-            symbols.append(Symbol(name_only, signature, number, int(line[0] in " \t")))
+            symbols.append(MapSymbol(name_only, signature, number, int(line[0] in " \t")))
     return symbols

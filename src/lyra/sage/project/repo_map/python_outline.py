@@ -9,14 +9,14 @@ import ast
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
-from lyra.sage.project.repo_map.symbol import Symbol, one_line
+from lyra.sage.project.repo_map.symbol import MapSymbol, one_line
 
 __all__ = ["python_symbols"]
 
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def python_symbols(text: str) -> list[Symbol]:
+def python_symbols(text: str) -> list[MapSymbol]:
     """The symbols in the order of the source; SyntaxError and others for a file that Python cannot read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes in other people's files
@@ -24,10 +24,10 @@ def python_symbols(text: str) -> list[Symbol]:
     return list(_symbols(tree.body, text.split("\n"), 0))
 
 
-def _symbols(body: Iterable[ast.stmt], lines: Sequence[str], depth: int) -> Iterator[Symbol]:
+def _symbols(body: Iterable[ast.stmt], lines: Sequence[str], depth: int) -> Iterator[MapSymbol]:
     for node in body:
         if isinstance(node, _Definition):
-            yield Symbol(node.name, one_line(_head(node, lines)), node.lineno, depth)
+            yield MapSymbol(node.name, one_line(_head(node, lines)), node.lineno, depth)
             if isinstance(node, ast.ClassDef) and depth == 0:
                 yield from _symbols(node.body, lines, 1)
         elif isinstance(node, (ast.If, ast.Try)) and depth == 0:  # of another platform, or of typing
@@ -40,11 +40,11 @@ def _branches(node: ast.If | ast.Try) -> list[ast.stmt]:
     return [*node.body, *node.orelse] if isinstance(node, ast.If) else [*node.body, *node.orelse, *node.finalbody]
 
 
-def _constants(node: ast.Assign | ast.AnnAssign) -> Iterator[Symbol]:
+def _constants(node: ast.Assign | ast.AnnAssign) -> Iterator[MapSymbol]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     for target in targets:
         if isinstance(target, ast.Name) and target.id[:1].isupper():
-            yield Symbol(target.id, target.id, node.lineno)
+            yield MapSymbol(target.id, target.id, node.lineno)
 
 
 def _head(node: _Definition, lines: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from lyra.sage.project.repo_map.cache import MEMBER_MARK, CachedOutline
-from lyra.sage.project.repo_map.symbol import Symbol
+from lyra.sage.project.repo_map.symbol import MapSymbol
 
 __all__ = ["RankedFile", "rank"]
 
@@ -48,7 +48,7 @@ class RankedFile(NamedTuple):
 
     path: str
     score: float
-    symbols: list[Symbol]
+    symbols: list[MapSymbol]
 
 
 class _Query:
@@ -192,7 +192,7 @@ def _shape(name: str, folders: Collection[str]) -> float:
     return _SHORT if len(name) < 5 and name.islower() else 1.0
 
 
-def _file(path: str, symbols: list[Symbol], scores: dict[int, float]) -> RankedFile:
+def _file(path: str, symbols: list[MapSymbol], scores: dict[int, float]) -> RankedFile:
     """The chosen symbols of a file, a member with the class that it belongs to."""
     wanted = set(scores)
     for index in scores:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["SIGNATURE_CHARS_MAX", "SYMBOLS_MAX", "Symbol", "identifiers", "one_line"]
+__all__ = ["SIGNATURE_CHARS_MAX", "SYMBOLS_MAX", "MapSymbol", "identifiers", "one_line"]
 
 SIGNATURE_CHARS_MAX: Final = 160
 SYMBOLS_MAX: Final = 2_000  # of one file; more are generated code
@@ -25,7 +25,7 @@ _PROSE: Final = re.compile(
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{2,59}(?![A-Za-z0-9_$])")
 
 
-class Symbol(NamedTuple):
+class MapSymbol(NamedTuple):
     """A definition: `depth` is 0 for one of the file itself, 1 for a member of a class. Lines count from 1."""
 
     name: str

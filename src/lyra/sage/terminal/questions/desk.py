@@ -67,12 +67,25 @@ class QuestionDesk:
         self._view = view
 
     def end(self) -> None:
-        """The turn is over: no answer is waited for."""
-        self._view = None
+        """The turn is over: its questions are, too."""
+        self._view, before = None, self.current
         self.queue.clear()
+        if self.current is not None and self.current is not before:
+            self._show(self.current)
+
+    def postpone(self) -> bool:
+        """Leave the question of a task in the background for later; False where there is none."""
+        question = self.current
+        if question is None or not question.outlives_turn:
+            return False
+        self._sheet.print("note", note_lines("left for later; /tasks shows what waits", self._sheet.width))
+        self._next()
+        return True
 
     def ask(self, question: TerminalQuestion) -> None:
         """Take a question of the turn, and show it when it is its turn."""
+        if self.queue.holds(question.id):
+            return
         if self._view is not None:
             self._view.pause(question.call_id, waiting=True)
         if self.queue.add(question):
@@ -140,6 +153,9 @@ class QuestionDesk:
         if self._view is not None:
             self._view.pause(question.call_id, waiting=False)
         self._tasks.start(self._send(question, decision), name="answer")
+        self._next()
+
+    def _next(self) -> None:
         following = self.queue.close()
         if following is not None:
             self._show(following)

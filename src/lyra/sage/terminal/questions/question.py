@@ -74,6 +74,11 @@ class TerminalQuestion:
         return str(self.line.get("id", ""))
 
     @property
+    def outlives_turn(self) -> bool:
+        """Whether it is of a task in the background, which waits for an answer beyond the turn."""
+        return bool(self.line.get("background"))
+
+    @property
     def call_id(self) -> str:
         return str(self.line.get("call_id", ""))
 

@@ -57,8 +57,11 @@ class Questions:
         return self.current
 
     def clear(self) -> None:
-        """The turn is over: no answer is waited for."""
-        self._waiting.clear()
+        """The turn is over: only tasks in the background still wait for answers."""
+        self._waiting = deque(question for question in self._waiting if question.outlives_turn)
+
+    def holds(self, question_id: str) -> bool:
+        return any(question.id == question_id for question in self._waiting)
 
     def _show(self) -> None:
         self._shown_s = self._clock.monotonic()

@@ -1,0 +1,46 @@
+"""`sage acp`: speaks the Agent Client Protocol with an editor on stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.commands.agent import agent_options, options_of
+from lyra.errors import ConfigError
+
+__all__ = ["acp"]
+
+
+@click.command(cls=CliCommand, uses_trust=True)
+@agent_options
+@click.pass_context
+def acp(ctx: click.Context, /, *, form: str, **given: Any) -> None:  # noqa: ARG001 - the protocol has a form of its own
+    """Work in an editor: speak the Agent Client Protocol on stdin and stdout."""
+    invocation = ctx.ensure_object(Invocation)
+    try:
+        import acp as _protocol  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            "the Agent Client Protocol needs a package that is not installed",
+            hint="pip install 'lyra-agents[acp]'",
+            key="acp",
+        ) from missing
+    import msgspec
+
+    options = msgspec.structs.replace(options_of(given), trusted=invocation.trusts_folder)
+    asyncio.run(_serve(options))
+
+
+async def _serve(options: Any) -> None:
+    from acp import run_agent
+
+    from lyra.sage.acp.agent import SageAcpAgent
+
+    agent = SageAcpAgent(options)
+    try:
+        await run_agent(agent, use_unstable_protocol=True)
+    finally:
+        await agent.close()

@@ -1,0 +1,48 @@
+"""The MCP servers of a session in an editor: those of the configuration, and those that the editor hands over.
+
+A server that the editor names is its user's own choice, like one in the user's file: it counts as agreed to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from acp import RequestError
+
+from lyra.config import Config
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.mcp import McpServers
+
+__all__ = ["servers_for"]
+
+
+def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied: Any) -> McpServers | None:
+    """The servers, not started yet; None where there are none."""
+    handed = [_entry(server) for server in given or ()]
+    if not handed and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
+        return None
+    from lyra.mcp import McpServers
+    from lyra.mcp.client.servers import load_settings
+    from lyra.mcp.settings import settings_of
+
+    try:
+        named = {name: settings_of(name, entry, origin="user", place="the editor") for name, entry in handed}
+        known = {settings.name: settings for settings in load_settings(config, folder)}
+    except ConfigError as error:
+        raise RequestError.invalid_params({"reason": error.message}) from None
+    return McpServers(list({**known, **named}.values()), workspace=folder, denied=denied)
+
+
+def _entry(server: Any) -> tuple[str, dict[str, Any]]:
+    if hasattr(server, "command"):
+        env = {variable.name: variable.value for variable in server.env or ()}
+        return server.name, {"command": server.command, "args": list(server.args or ()), "env": env}
+    if hasattr(server, "url"):
+        headers = {header.name: header.value for header in server.headers or ()}
+        transport = "sse" if getattr(server, "type", "http") == "sse" else "http"
+        return server.name, {"url": server.url, "headers": headers, "transport": transport}
+    raise RequestError.invalid_params({"reason": "this kind of MCP server is not supported"})

@@ -1,0 +1,136 @@
+"""What happens in a session, in the words of the protocol: lines and messages become updates for the editor.
+
+A tool call has a kind, a title, the places that it is about and, for an edit, its diff. Texts from models, tools and
+files lose characters that no screen shows. Nothing is sent here; `turns` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from acp import helpers, schema
+
+from lyra.core.message import Message
+from lyra.core.secrets.visible import without_invisible
+from lyra.sage.agent.edit_preview import edited_texts
+
+__all__ = ["call_title", "diff_of", "ended", "kind_of", "message_updates", "plan_of", "shown_text", "started"]
+
+_KINDS: Final[dict[str, schema.ToolKind]] = {
+    "Read": "read",
+    "Glob": "search",
+    "Grep": "search",
+    "RepoMap": "search",
+    "Write": "edit",
+    "Edit": "edit",
+    "MultiEdit": "edit",
+    "NotebookEdit": "edit",
+    "Bash": "execute",
+    "BashOutput": "execute",
+    "KillShell": "execute",
+    "WebFetch": "fetch",
+    "TodoWrite": "think",
+    "Task": "think",
+    "Skill": "think",
+}
+_SUBJECTS: Final = ("file_path", "notebook_path", "command", "pattern", "url", "description", "path", "query", "name")
+_PATHS: Final = ("file_path", "notebook_path", "path")
+_TITLE_CHARS_MAX: Final = 200
+_OUTPUT_CHARS_MAX: Final = 20_000  # of a result that the editor is shown
+
+
+def shown_text(text: str) -> str:
+    return without_invisible(text, keep_controls=True).replace("\x1b", "␛")
+
+
+def kind_of(tool: str) -> schema.ToolKind:
+    return _KINDS.get(tool, "other")
+
+
+def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
+    subject = next((arguments[name] for name in _SUBJECTS if isinstance(arguments.get(name), str)), "")
+    title = f"{tool} {' '.join(shown_text(subject).split())}".strip()
+    return title if len(title) <= _TITLE_CHARS_MAX else f"{title[: _TITLE_CHARS_MAX - 1]}…"
+
+
+def _locations(arguments: Mapping[str, Any], folder: str) -> list[schema.ToolCallLocation]:
+    paths = [arguments[name] for name in _PATHS if isinstance(arguments.get(name), str) and arguments[name]]
+    return [schema.ToolCallLocation(path=os.path.join(folder, path)) for path in paths]
+
+
+def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
+    """The edit that a call will make, as content for the editor; none where it is not known."""
+    texts = edited_texts(tool, arguments, folder)
+    if texts is None:
+        return []
+    path = os.path.join(folder, str(arguments.get("file_path")))
+    return [helpers.tool_diff_content(path, texts[1], texts[0] or None)]
+
+
+def started(line: Mapping[str, Any], folder: str) -> schema.ToolCallStart:
+    """A tool call has begun."""
+    tool, arguments = str(line["name"]), dict(line["arguments"])
+    return helpers.start_tool_call(
+        line["id"],
+        call_title(tool, arguments),
+        kind=kind_of(tool),
+        status="in_progress",
+        content=diff_of(tool, arguments, folder) or None,
+        locations=_locations(arguments, folder) or None,
+        raw_input=arguments,
+    )
+
+
+def ended(line: Mapping[str, Any], *, keep_diff: bool) -> schema.ToolCallProgress:
+    """A tool call has ended; with `keep_diff` its content stays the diff that was shown."""
+    content = None if keep_diff and not line["is_error"] else _output(line["output"])
+    return helpers.update_tool_call(line["id"], status="failed" if line["is_error"] else "completed", content=content)
+
+
+def _output(output: Any) -> list[Any]:
+    parts = output if isinstance(output, list) else [{"type": "text", "text": str(output)}]
+    blocks: list[Any] = []
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "image" and isinstance(part.get("data"), str):
+            blocks.append(helpers.image_block(part["data"], str(part.get("media_type", "image/png"))))
+        else:
+            text = shown_text(str(part.get("text", "")) if isinstance(part, dict) else str(part))
+            more = len(text) - _OUTPUT_CHARS_MAX
+            blocks.append(helpers.text_block(text if more <= 0 else f"{text[:_OUTPUT_CHARS_MAX]}\n… {more} more"))
+    return [helpers.tool_content(block) for block in blocks]
+
+
+def plan_of(arguments: Mapping[str, Any]) -> schema.AgentPlanUpdate | None:
+    """The plan that a call of TodoWrite writes down."""
+    todos = arguments.get("todos")
+    if not isinstance(todos, list):
+        return None
+    entries = [
+        helpers.plan_entry(shown_text(str(todo.get("content", ""))), status=todo.get("status", "pending"))
+        for todo in todos
+        if isinstance(todo, dict) and todo.get("status", "pending") in ("pending", "in_progress", "completed")
+    ]
+    return helpers.update_plan(entries)
+
+
+def message_updates(messages: Iterable[Message], folder: str) -> list[Any]:
+    """A conversation from the beginning, as it is shown when a session is loaded."""
+    updates: list[Any] = []
+    for message in messages:
+        if message.role == "user":
+            updates.append(helpers.update_user_message_text(shown_text(message.text)))
+        elif message.role == "assistant":
+            if message.text:
+                updates.append(helpers.update_agent_message_text(shown_text(message.text)))
+            updates += [
+                started({"id": call.id, "name": call.name, "arguments": call.arguments}, folder)
+                for call in message.tool_calls
+            ]
+        elif message.role == "tool":
+            updates += [
+                ended({"id": result.id, "output": result.output, "is_error": result.is_error}, keep_diff=False)
+                for result in message.tool_results
+            ]
+    return updates

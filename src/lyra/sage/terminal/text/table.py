@@ -1,0 +1,65 @@
+"""A table as styled lines: columns as wide as their cells, wrapped where the terminal is too narrow for them.
+
+Columns of numbers are set to the right. The widest columns are narrowed first, none below `_COLUMN_LEAST`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from prompt_toolkit.utils import get_cwidth
+
+from lyra.sage.terminal.text.styled_lines import Line, wrap_text
+
+__all__ = ["table_lines"]
+
+_GAP: Final = 2
+_COLUMN_LEAST: Final = 8
+
+
+def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Line]:
+    """The lines of a table; without a heading where no column has a title."""
+    columns = max([len(titles), *map(len, rows)], default=0)
+    head = [[*titles, *[""] * (columns - len(titles))]] if any(titles) else []
+    body = [[*row, *[""] * (columns - len(row))] for row in rows]
+    if not head and not body:
+        return []
+    sizes = _sizes([*head, *body], columns, width)
+    numeric = [bool(body) and all(_is_number(row[index]) for row in body) for index in range(columns)]
+    lines: list[Line] = []
+    for row in head:
+        lines += _row(row, sizes, numeric, "strong")
+    for row in body:
+        lines += _row(row, sizes, numeric, "")
+    return lines
+
+
+def _sizes(rows: Sequence[Sequence[str]], columns: int, width: int) -> list[int]:
+    sizes = [max(get_cwidth(row[index]) for row in rows) for index in range(columns)]
+    room = width - _GAP * (columns - 1)
+    while sum(sizes) > room:
+        widest = max(range(columns), key=lambda index: (sizes[index], index))
+        if sizes[widest] <= _COLUMN_LEAST:
+            break
+        sizes[widest] -= 1
+    return sizes
+
+
+def _row(cells: Sequence[str], sizes: Sequence[int], numeric: Sequence[bool], style: str) -> list[Line]:
+    """One row; a cell that does not fit goes on in the lines below."""
+    parts = [wrap_text(cell, size) if size else [""] for cell, size in zip(cells, sizes, strict=True)]
+    lines: list[Line] = []
+    for number in range(max(map(len, parts))):
+        texts = []
+        for part, size, right in zip(parts, sizes, numeric, strict=True):
+            text = part[number] if number < len(part) else ""
+            blanks = " " * (size - get_cwidth(text))
+            texts.append(f"{blanks}{text}" if right else f"{text}{blanks}")
+        lines.append([(style, (" " * _GAP).join(texts).rstrip())])
+    return lines
+
+
+def _is_number(text: str) -> bool:
+    digits = text.lstrip("-$+").replace(",", "").replace(".", "").replace(" ", "").rstrip("%")
+    return digits.isdecimal()

@@ -1,0 +1,57 @@
+"""The prompt is there soon, and keys are echoed at once while an answer streams."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.sage.terminal.conftest import SageTerminal
+from tests.sage.terminal.pty_terminal import PtyTerminal
+
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
+
+_PROMPT_CPU_S_MAX = 0.7
+_ECHO_S_MAX = 0.020
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def echo_seconds(screen: PtyTerminal, key: str) -> float:
+    """From a key to its echo, without the time that the test's own screen takes."""
+    mark, began = len(screen.raw), time.perf_counter()
+    screen.send(key)
+    while time.perf_counter() - began < 1:
+        screen.read_raw(0.001)
+        if key.encode() in screen.raw[mark:]:
+            return time.perf_counter() - began
+    raise AssertionError(f"no echo of {key}")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="CPU time is read from /proc")
+def test_the_prompt_is_visible_within_its_cpu_time(sage: SageTerminal) -> None:
+    """CPU seconds from the start of the process to the prompt; the best of three, as other processes disturb."""
+    seconds = []
+    for _ in range(3):
+        screen = sage.script({"text": "x"}).start()
+        screen.wait_for("^›")
+        seconds.append(cpu_seconds(screen.pid))
+        screen.kill()
+    assert min(seconds) <= _PROMPT_CPU_S_MAX, seconds
+
+
+def test_a_key_is_echoed_at_once_while_an_answer_streams(sage: SageTerminal) -> None:
+    """Half of the keys within 20 ms, on a machine that may have other work."""
+    code = "\n".join(f"def f{number}(x):\n    return x + {number}  # a comment" for number in range(40))
+    text = "\n\n".join(["Some **words** of `prose`. " * 8, f"```python\n{code}\n```"] * 20)
+    screen = sage.script({"text": text, "chunk_s": 0.003}).start()
+    screen.wait_for_prompt().line("go").wait_for("return x \\+ 3")
+    keys = "qzjkvwQZJKVWXYqzjkvwQZJKVWXYqzjk"  # letters that are rare in the answer
+    times = [echo_seconds(screen, key) for key in keys if screen.read_raw(0.05) is None]
+    assert statistics.median(times) <= _ECHO_S_MAX, sorted(times)
