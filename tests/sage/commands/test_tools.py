@@ -1,4 +1,4 @@
-"""Commands about what the agent has: tools, memory, tasks."""
+"""Commands about what the agent has: tools and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Equipment: what the agent of a session has beside the built-in tools: prompt, skills, hooks, plugins, map, snapshots.
+"""Equipment: what the agent of a session has beside the built-in tools: prompt, skills, hooks, plugins, map, snapshots,
+diagnostics.
 
 Made when a session is opened; `options` gives the HeadlessOptions with everything put in. Files of extensions are
 looked at again at each turn (`refresh`). Nothing here decides on a call.
@@ -6,7 +7,9 @@ looked at again at each turn (`refresh`). Nothing here decides on a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +19,15 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.config import Config
 from lyra.config.private_file import write_private
 from lyra.config.trust import trust_for
+from lyra.core.budgets.budget import Budget
+from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.sage.agent.kept_files import keeping_files
 from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.task_tools import task_tools
 from lyra.sage.agent.tasks import TaskList
-from lyra.sage.agent.worktrees import Worktrees
+from lyra.sage.agent.worktrees import Worktrees, worktrees_folder
 from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.extensions.hooks.hooks import Hooks
 from lyra.sage.extensions.memory import SharedMemories, sage_memory
@@ -42,7 +47,8 @@ _MARK_FILE = "rules-mark"  # what begins the rules of a subfolder in a tool's re
 
 class Equipment:
     """What a session in `folder` works with. `place` is the session's own folder; `mode` its permission mode of now;
-    `notify` is told what becomes of sub-agents in the background."""
+    `notify` is told what becomes of sub-agents in the background; `budget` is what those may spend that no turn waits
+    for."""
 
     def __init__(
         self,
@@ -53,9 +59,11 @@ class Equipment:
         *,
         mode: Callable[[], str],
         notify: Callable[[dict[str, Any]], object] | None = None,
+        budget: Callable[[], Budget | None] = lambda: None,
     ) -> None:
         self._given = options
         self._folder = folder
+        self._diagnostics = config.diagnostics
         trust = trust_for(folder, options.trust)
         self.extensions = Extensions(folder, trusted=trust, on_change=self._on_change)
         plugin_hooks = [hook for hooks in self.extensions.hooks().values() for hook in hooks]
@@ -67,8 +75,9 @@ class Equipment:
             definitions=self.extensions.sub_agents,
             folder=place,
             pid=AGENT,
-            worktrees=Worktrees(folder, place / "worktrees"),
+            worktrees=Worktrees(folder, worktrees_folder(place), around=self._keeping),
             notify=notify,
+            budget=budget,
         )
         self.prompt = SessionPrompt(folder, options.also, self.rules, mode, attended=options.attended)
 
@@ -92,7 +101,7 @@ class Equipment:
 
         return [
             *task_tools(self.tasks),
-            repo_map_tool(workspace, RepoMap(workspace)),
+            repo_map_tool(workspace, RepoMap(workspace, cache_folder=str(data_folder() / "maps"))),
             self.extensions.tools(workspace),
         ]
 
@@ -104,7 +113,21 @@ class Equipment:
         keeping = keeping_files(self.snapshots, self._folder)
         kept = [layered(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
         own = with_folder_rules(kept, self.rules)
+        if self._diagnostics:
+            from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
+
+            own = diagnosed(own, Diagnostics(self._diagnostics, Workspace(self._folder, also=self._given.also)))
         return own if self._given.wrap is None else list(self._given.wrap(own))
+
+    @asynccontextmanager
+    async def _keeping(self, paths: list[str]) -> AsyncIterator[None]:
+        """Keep files as they were before they are taken over from a worktree, so that it can be undone."""
+        tokens = [await asyncio.to_thread(self.snapshots.before, path) for path in paths]
+        try:
+            yield
+        finally:
+            for token in tokens:
+                await asyncio.to_thread(self.snapshots.after, token)
 
     def refresh(self) -> list[str]:
         """Look for changed files of extensions; sentences about those that cannot be used."""
