@@ -69,6 +69,7 @@ class TurnView:
             "tool_progress": self._tool_progress,
             "tool_end": self._tool_end,
             "usage": self._usage,
+            "notice": self._notice,
             "error": self._error,
             "result": self._result,
         }
@@ -178,6 +179,14 @@ class TurnView:
     def _usage(self, line: dict[str, Any]) -> None:
         self._tokens += int(line.get("input_tokens") or 0) + int(line.get("output_tokens") or 0)
         self._cost_usd += float(line.get("cost_usd") or 0.0)
+
+    def _notice(self, line: dict[str, Any]) -> None:
+        """Words of a hook; what it does while it runs is not kept."""
+        if line.get("level") != "status":
+            self.hold()
+            style = "waits" if line.get("level") == "warning" else "faint"
+            texts = wrap_text(shown(str(line.get("text", ""))), self._sheet.width - MARGIN)
+            self._sheet.print("notice", indented([[(style, text)] for text in texts], MARGIN))
 
     def _error(self, line: dict[str, Any]) -> None:
         self.hold()
