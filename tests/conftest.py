@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 
 use_own_home()
 
-pytest_plugins = ["tests.memory_folders", "tests.own_stores"]
+pytest_plugins = ["tests.memory_folders", "tests.own_stores", "tests.worker_reports"]
 
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -61,6 +61,7 @@ _SLOW = (
     "test_limits.py",
     "test_skips.py",
     "test_surface.py",
+    "test_worker_reports.py",
     "testing/",
     "tools/builtin/",
     "tools/permissions/test_bash.py",

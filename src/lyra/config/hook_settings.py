@@ -42,8 +42,8 @@ _TEXT_CHARS_MAX: Final = 4_000
 HOOK_KEYS: Final[dict[str, str]] = {
     "command": "The program: a line for the shell, or a list of words without one. It starts in the session's folder, "
     "a project's in the folder of its file.",
-    "matcher": "For which tools, sources, reasons, types and the like: a name, names with `|`, or a pattern of the "
-    "whole; unsaid or `*` is all of them.",
+    "matcher": "For which tools, sources, reasons, types and the like: a name, names with a bar between them, or a "
+    "pattern of the whole; unsaid or `*` is all of them.",
     "timeout_s": "How long it may take; 60 unsaid.",
     "blocking": "`true`: where it fails, what it was asked about is denied. A decision of its own counts in any case.",
     "status": "What is shown while it runs.",

@@ -20,6 +20,7 @@ from lyra.agents.declaration.hooks import HookOutcome
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.unfinished import UNCHECKED, unfinished_turn
 from lyra.errors import AgentFailed, ConfigError
+from lyra.tools.builtin import builtin_tools
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 
@@ -366,3 +367,40 @@ def test_a_refused_message_is_an_error_of_the_caller_alone():
             return [message.text for message in process.messages]
 
     assert run(ask()) == ["two", "fine"]
+
+
+def test_an_answer_of_a_hook_for_a_question_without_a_person_is_replayed(path, tmp_path):
+    """The file was written because a hook allowed it; after the crash the same call is found done, not judged anew."""
+    (tmp_path / "work").mkdir()
+    model = says(calls("Write", file_path="a.txt", content="x"), HANGS, "{result}")
+
+    def agent(hooks: Counting) -> Agent:
+        tools = builtin_tools(str(tmp_path / "work"))
+        return Agent("helper", model=model, tools=tools, permissions={"attended": False}, hooks=hooks)
+
+    before, after = Counting(PermissionRequest={"decision": "allow"}), Counting(PermissionRequest={"decision": "deny"})
+    run(crash_in_second_call(path, agent(before), model))
+    assert (tmp_path / "work" / "a.txt").read_text() == "x"
+    messages = run(resume(path, agent(after), 4))
+    assert (before.ran, after.ran) == (["PermissionRequest"], [])
+    assert not messages[2].tool_results[0].is_error
+
+
+def test_a_helper_without_hooks_has_those_of_its_caller():
+    """It is a sub-agent for them, named after its agent; one with hooks of its own keeps these."""
+    own = Counting(SubagentStop={})
+    for hooks_of_helper in (None, own):
+        hooks = Counting(SubagentStart={}, PreToolUse={}, SubagentStop={}, Stop={})
+        helper = Agent("writer", model=says(calls("work", n=1), "{result}"), tools=[work], hooks=hooks_of_helper)
+        caller = Agent("lead", model=says(calls("writer", task="write"), "done"), tools=[helper], hooks=hooks)
+
+        async def ask(caller: Agent = caller) -> None:
+            async with Kernel() as kernel:
+                assert await (await kernel.spawn(caller)).send("go") == "done"
+
+        run(ask())
+        types = [(event, data.get("agent_type")) for event, data in zip(hooks.ran, hooks.data, strict=True)]
+        inside = [("SubagentStart", "writer"), ("PreToolUse", "writer"), ("SubagentStop", "writer")]
+        expected = inside if hooks_of_helper is None else []
+        assert types == [("PreToolUse", None), *expected, ("Stop", None)]
+    assert own.ran == ["SubagentStop"]

@@ -11,7 +11,7 @@ from lyra.agents.declaration.hooks import HookOutcome
 from lyra.errors import ConfigError
 from lyra.sage.extensions.hooks import Hook, Hooks
 from tests.sage.extensions.hooks.support import records, seen, user_file
-from tests.sage.open_session import Project, say
+from tests.sage.open_session import Project, call, say
 
 LOGGED = "".join(
     f'[[hooks.{event}]]\ncommand = "cat >> log.jsonl"\n' for event in ("SessionStart", "SessionEnd", "Stop")
@@ -85,3 +85,28 @@ async def test_two_sessions_with_the_same_hooks_have_their_own_ids(project: Proj
         await say(left, "hello")
         await say(right, "hello")
     assert [data["session_id"] for data in log] == [left.id, right.id]
+
+
+async def test_sub_agents_of_a_session_have_its_hooks(project: Project) -> None:
+    """Those that are tasks of the session, too: they begin, call tools and stop with its hooks, in its name."""
+    project.write("a.txt", "alpha")
+    log: list[dict[str, Any]] = []
+    events = ("SubagentStart", "PreToolUse", "SubagentStop", "Stop", "UserPromptSubmit")
+    hooks = Hooks([seen(event, log) for event in events], folder=str(project.folder))
+    replies = (
+        call("Task", description="look", prompt="Find it.", subagent_type="Explore"),
+        call("Read", file_path="a.txt"),
+        {"text": "It is alpha."},
+        {"text": "Done."},
+    )
+    async with project.open(*replies, options={"hooks": hooks}) as session:
+        lines = await say(session, "go")
+    assert lines[-1]["text"] == "Done."
+    assert [(data["event"], data.get("agent_type"), data["session_id"] == session.id) for data in log] == [
+        ("UserPromptSubmit", None, True),
+        ("PreToolUse", None, True),
+        ("SubagentStart", "Explore", True),
+        ("PreToolUse", "Explore", True),
+        ("SubagentStop", "Explore", True),
+        ("Stop", None, True),
+    ]

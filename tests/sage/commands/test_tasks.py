@@ -1,113 +1,109 @@
-"""The command tasks: sub-agents and background commands are shown, stopped, answered, resumed and taken over."""
+"""The command about sub-agents and background commands."""
 
 from __future__ import annotations
 
-import asyncio
-import json
+from typing import Any
 
 import pytest
 
 from lyra.errors import ConfigError
-from lyra.sage.agent.live import LiveSession
+from tests.sage.agent.task_support import calls, task
+from tests.sage.agent.test_live_tasks import only, replies, until
+from tests.sage.agent.test_worktrees import git
 from tests.sage.commands.shown import rows, run, words
-from tests.sage.commands.test_project import committed
-from tests.sage.open_session import Project, call, say
+from tests.sage.open_session import Project, say
 
-BYPASS = {"mode": "bypass"}
-
-
-def begin(**more: object) -> dict[str, object]:
-    return call("Task", description="write a file", prompt="write it", **more)
+WRITE = {"name": "Write", "arguments": {"file_path": "new.py", "content": "x\n"}}
 
 
-async def until(session: LiveSession, state: str) -> str:
-    """The id of the only task, once it is in this state."""
-    async with asyncio.timeout(20):
-        while True:
-            (record,) = session.tasks.list()
-            if record.state == state:
-                return record.id
-            await asyncio.sleep(0.02)
-
-
-async def test_without_tasks(project: Project) -> None:
+async def test_a_session_without_any(project: Project) -> None:
     async with project.open() as session:
-        assert words(await run(session, "/tasks")) == "no sub-agent and no background command in this session"
-        with pytest.raises(ConfigError, match="there is no task with such an id: 'x'"):
-            await run(session, "/tasks show x")
+        assert words(await run(session, "/tasks")).startswith("no sub-agent")
 
 
-@pytest.mark.slow
-async def test_a_sub_agent_is_shown_and_its_files_are_taken_over(project: Project) -> None:
-    """One at a time or all; what it changed is shown as a diff; its worktree goes when it is discarded."""
-    committed(project)
-    replies = (
-        begin(worktree=True),
-        call("Write", file_path="new.py", content="x = 1\n"),
-        call("Write", file_path="more.py", content="y = 2\n"),
-        {"text": "written"},
-        {"text": "done"},
+async def test_what_a_worktree_holds_is_shown_and_taken_over(project: Project) -> None:
+    """`diff` with one block, `take`, `merge`, `discard`; a beginning of the id is enough."""
+    project.write("app.py", "one\n")
+    git(project.folder, "init", "-q")
+    git(project.folder, "add", ".")
+    git(project.folder, "commit", "-qm", "first")
+    command = {"name": "Bash", "arguments": {"command": "echo two >> app.py"}}
+    model = replies(
+        project,
+        {"user": "^work", "tool": "Write", **calls(command)},
+        {"tool": "Bash", "text": "written"},
+        {"user": "^work", **calls(WRITE)},
+        {"tool": "Task", "text": "done"},
+        {"user": "^go", **calls(task("work", worktree=True))},
     )
-    async with project.open(*replies, options=BYPASS) as session:
+    async with project.open(model=model, options={"mode": "bypass"}) as session:
         await say(session, "go")
-        ((task, state, kind, *_figures, about),) = rows(await run(session, "/tasks"))
-        assert (state, kind, about) == ("done", "general", "write a file")
-        shown = dict(rows(await run(session, f"/tasks show {task[:-1]}")))
-        assert (shown["id"], shown["state"]) == (task, "done")
-        assert shown["worktree"].endswith(task)
-        assert words(await run(session, f"/tasks show {task}")).endswith("last\nwritten")
-        changes = await run(session, f"/tasks diff {task}")
-        assert rows(changes) == [["more.py", "1", "0"], ["new.py", "1", "0"]]
-        assert "+x = 1" in changes.blocks[1]["diff"]
-        assert not (project.folder / "new.py").exists()
-        with pytest.raises(ConfigError, match="the files are missing"):
-            await run(session, f"/tasks take {task}")
-        assert words(await run(session, f"/tasks take {task} new.py")) == "taken over\n  new.py"
-        assert (project.folder / "new.py").read_text() == "x = 1\n"
-        (project.folder / "more.py").write_text("mine\n")
-        assert "more.py" in words(await run(session, f"/tasks merge {task}")), "a conflict is told, nothing is written"
-        assert (project.folder / "more.py").read_text() == "mine\n"
-        (project.folder / "more.py").unlink()
-        assert words(await run(session, f"/tasks merge {task}")) == "taken over\n  more.py"
-        assert "nothing" in words(await run(session, f"/tasks diff {task}"))
-        assert "nothing to take over" in words(await run(session, f"/tasks merge {task}"))
-        assert "removed" in words(await run(session, f"/tasks discard {task}"))
-        with pytest.raises(ConfigError, match="has no worktree"):
-            await run(session, f"/tasks diff {task}")
-        assert "doing nothing" in words(await run(session, f"/tasks stop {task}"))
+        (row,) = rows(await run(session, "/tasks"))
+        assert row[:3] == [only(session).id, "done", "general"]
+        shown = await run(session, "/tasks show gen")
+        assert ["changed files", "2"] in rows(shown)
+        assert words(shown).endswith("written")
+        changes = await run(session, "/tasks diff gen")
+        assert rows(changes) == [["app.py", "modified", "1", "0"], ["new.py", "created", "1", "0"]]
+        assert changes.blocks[1]["type"] == "diff"
+        assert "+two" in changes.blocks[1]["diff"]
+        assert rows(await run(session, "/tasks diff gen new.py")) == [["new.py", "created", "1", "0"]]
+        with pytest.raises(ConfigError, match="other is not changed"):
+            await run(session, "/tasks diff gen other")
+        with pytest.raises(ConfigError, match="the files to take over are missing"):
+            await run(session, "/tasks take gen")
+        assert words(await run(session, "/tasks take gen new.py")).endswith("new.py")
+        assert words(await run(session, "/tasks merge gen")).endswith("app.py")
+        assert (project.folder / "app.py").read_text() == "one\ntwo\n"
+        assert "nothing to take over" in words(await run(session, "/tasks merge gen"))
+        assert "changed nothing" in words(await run(session, "/tasks diff gen"))
+        assert "is removed" in words(await run(session, "/tasks discard gen"))
+        assert only(session).worktree == ""
 
 
-async def test_a_question_of_a_sub_agent_is_answered(project: Project) -> None:
-    """It is listed as asking, with its question; an answer lets it go on."""
-    replies = {
-        "replies": [
-            {"user": "go", **begin(run_in_background=True)},
-            {"tool": "Task", "text": "it runs"},
-            {"user": "write it", **call("Write", file_path="a.txt", content="x")},
-            {"tool": "Write", "text": "{result}"},
-        ]
-    }
-    path = project.folder.parent / "talk.json"
-    path.write_text(json.dumps(replies))
-    async with project.open(model=f"sim/script:{path}", options={"attended": True}) as session:
+async def test_one_that_asks_is_answered(project: Project) -> None:
+    """By a word, with a text behind it; then it is asked more, and stopped."""
+    model = replies(
+        project,
+        {"tool": "Write", "text": "refused"},
+        {"user": "^more", "text": "never", "first_s": 60},
+        {"user": "^work", **calls(WRITE)},
+        {"tool": "Task", "text": "started"},
+        {"user": "^go", **calls(task("work", run_in_background=True))},
+    )
+    async with project.open(model=model, options={"attended": True}) as session:
         await say(session, "go")
-        task = await until(session, "asks")
-        assert f"asks\n{task}: Allow Write?" in words(await run(session, "/tasks"))
-        assert "Allow Write?" in words(await run(session, f"/tasks show {task}"))
+        await until(lambda: only(session).state == "asks")
+        assert "Allow Write?" in words(await run(session, "/tasks show gen"))
         with pytest.raises(ConfigError, match="the answer is missing"):
-            await run(session, f"/tasks answer {task}")
-        await run(session, f"/tasks answer {task} deny not there")
-        await until(session, "done")
-        assert "not there" in words(await run(session, f"/tasks show {task}"))
-        assert words(await run(session, f"/tasks resume {task} go on")) == f"{task} goes on"
-        await until(session, "done")
-        assert not (project.folder / "a.txt").exists()
+            await run(session, "/tasks answer gen")
+        await run(session, "/tasks answer gen deny not now")
+        await until(lambda: only(session).state == "done")
+        with pytest.raises(ConfigError, match="asks nothing"):
+            await run(session, "/tasks answer gen allow")
+        assert words(await run(session, "/tasks resume gen more of it")).endswith("goes on")
+        await until(lambda: only(session).state == "running")
+        assert words(await run(session, "/tasks stop gen")).endswith("is stopped")
+        assert only(session).state == "stopped"
+        assert words(await run(session, "/tasks stop gen")).endswith("was not at work")
 
 
-async def test_a_background_command_is_stopped(project: Project) -> None:
-    sleeps = call("Bash", command="sleep 60", run_in_background=True)
-    async with project.open(sleeps, {"text": "it sleeps"}, options=BYPASS) as session:
-        await say(session, "go")
-        task = await until(session, "running")
-        assert words(await run(session, f"/tasks stop {task}")) == f"{task} is stopped"
-        assert await until(session, "stopped") == task
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("/tasks shw x", "none of"),
+        ("/tasks show x", "there is no task with"),
+        ("/tasks show", "the id of the task is missing"),
+    ],
+)
+async def test_mistakes_are_told(project: Project, text: str, said: str) -> None:
+    async with project.open() as session:
+        with pytest.raises(ConfigError, match=said):
+            await run(session, text)
+
+
+def test_every_action_is_in_the_hint() -> None:
+    from lyra.sage.commands.registry import COMMANDS
+
+    usage: Any = COMMANDS["tasks"].usage
+    assert usage == "/tasks [show | answer | resume | stop | diff | take | merge | discard ID …]"

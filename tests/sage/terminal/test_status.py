@@ -28,6 +28,14 @@ def test_the_status_line_has_everything_where_there_is_room() -> None:
     assert len(text) == 110
 
 
+def test_the_text_of_a_hook_takes_the_place_of_the_folder_and_the_branch() -> None:
+    """Control characters in it are shown, not obeyed."""
+    text = plain_text(status_line(FULL._replace(own="freeze\x1b[2J"), 110, marks=MARKS))
+    assert text.startswith(" sage  freeze")
+    assert "\x1b" not in text
+    assert "main" not in text
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
 def test_a_narrow_status_line_leaves_out_what_matters_least(width: int) -> None:
     text = plain_text(status_line(FULL._replace(mode="plan"), width, marks=MARKS))

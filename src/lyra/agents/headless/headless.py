@@ -191,8 +191,10 @@ class Headless:
     ) -> None:
         async with self._stack:
             assert self.process is not None
-            if self.hooks is not None and self.kernel.open and not self.options.session:
-                await self.hooks.end(end_reason(error))
+            if self.hooks is not None:
+                self.hooks.work()
+                if self.kernel.open and not self.options.session:
+                    await self.hooks.end(end_reason(error))
             if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
 
@@ -295,6 +297,8 @@ class Headless:
             self.kernel.taint.mark(self.session_id, "text beside the task")
             task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_listed(task), beside]
         self._began_s = self.kernel.clock.monotonic()
+        if self.hooks is not None:
+            self.hooks.work()
         context = "" if self.hooks is None else self.hooks.take_context()
         if context:
             task = f"{task}\n\n{context}" if isinstance(task, str) else [*_listed(task), context]
@@ -322,6 +326,8 @@ class Headless:
             self._stream = None
         for notice in self._notices():
             yield notice
+        if self.hooks is not None and self.options.attended:
+            self.hooks.wait()
         if self.failure is not None:
             yield error_line(self.failure)
         yield self._last_line(text, value)

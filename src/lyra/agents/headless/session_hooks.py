@@ -1,8 +1,9 @@
 """SessionHooks: the hooks of a session outside its turns: SessionStart, SessionEnd and Notification.
 
 A program that keeps a session calls `start` and `end`, and `notify` where the user is waited for; `listen` does that
-for questions. What hooks add at the start waits in `take_context` until the next message takes it along, and so becomes
-a part of the journaled conversation. Nothing of this is in a process: nothing is repeated or decided by a replay.
+for questions, `wait` for a message that does not come. What hooks add at the start waits in `take_context` until the
+next message takes it along, and so becomes a part of the journaled conversation. Nothing of this is in a process:
+nothing is repeated or decided by a replay.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ __all__ = ["SessionHooks"]
 
 _END_S: Final = 5.0  # for all hooks of SessionEnd: the user waits for the program to end
 _NOTICES_MAX: Final = 100
+_IDLE_S: Final = 60.0  # without a message, until hooks are told of it
+_IDLE: Final = "the session waits for a message"
 
 
 class SessionHooks:
-    __slots__ = ("_context", "_hooks", "_kernel", "_notices", "session_id")
+    __slots__ = ("_context", "_hooks", "_idle", "_kernel", "_notices", "session_id")
 
     def __init__(self, hooks: AgentHooks, kernel: Kernel, session_id: str) -> None:
         self._hooks = hooks
@@ -33,6 +36,7 @@ class SessionHooks:
         self.session_id = session_id
         self._context: list[str] = []
         self._notices: list[HookNotice] = []
+        self._idle: asyncio.TimerHandle | None = None
 
     async def start(self, source: str, *, model: str) -> None:
         """A session begins (`new`), goes on after a restart (`resume`), or has an empty conversation (`clear`)."""
@@ -44,6 +48,7 @@ class SessionHooks:
 
     async def end(self, reason: str) -> None:
         """The session ends: `exit`, `error`, `cancelled` or `clear`."""
+        self.work()
         try:
             async with asyncio.timeout(_END_S):
                 await self._run("SessionEnd", {"reason": reason})
@@ -54,6 +59,17 @@ class SessionHooks:
         """Tell hooks that the user is waited for, in a task of the kernel: `question` or `idle`."""
         fields = {"kind": kind, "message": message}
         self._kernel.tasks.start(self._run("Notification", fields), name="hook for Notification")
+
+    def wait(self) -> None:
+        """A turn is over: notify hooks if no message comes for a minute."""
+        self.work()
+        self._idle = self._kernel.loop.call_later(_IDLE_S, self.notify, "idle", _IDLE)
+
+    def work(self) -> None:
+        """A turn begins, or there will be none: the user is not waited for."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
 
     def listen(self) -> Callable[[], None]:
         """Notify hooks of each question to a person; gives the function that ends this."""

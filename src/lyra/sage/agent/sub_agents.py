@@ -65,8 +65,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 ToolsIn = Callable[[TaskSpec, Permissions], Sequence[Tool]]  # the tools that work in the worktree of a spec
 
 
-def spec_of(definition: SubAgentDefinition, task_id: str, description: str, caller_mode: str) -> TaskSpec:
-    """The spec of a sub-agent that begins now; `caller_mode` is empty where its caller has no permissions."""
+def spec_of(
+    definition: SubAgentDefinition, task_id: str, description: str, *, caller_mode: str, caller_model: str
+) -> TaskSpec:
+    """The spec of a sub-agent that begins now; `caller_mode` is empty where its caller has no permissions. The model
+    that its caller has now stays its model."""
     mode = definition.permission_mode
     if mode and caller_mode and tighter_mode(mode, caller_mode) != mode:
         mode = ""
@@ -76,7 +79,7 @@ def spec_of(definition: SubAgentDefinition, task_id: str, description: str, call
         description=description,
         system=definition.system,
         tools=definition.tools,
-        model=definition.model,
+        model=definition.model or caller_model,
         budget=msgspec.to_builtins(definition.budget),
         max_turns=definition.max_turns,
         mode=mode,

@@ -140,7 +140,13 @@ class _TaskTools:
             if own and (mode == "plan" or not tasks.worktrees.possible):
                 why = "the mode is plan" if mode == "plan" else "the session has none"
                 raise ToolError(f"the sub-agent can have no worktree: {why}", hint="call it without")
-            spec = spec_of(definition, tasks.new_id(definition.name), description[:_DESCRIPTION_CHARS_MAX], mode)
+            spec = spec_of(
+                definition,
+                tasks.new_id(definition.name),
+                description[:_DESCRIPTION_CHARS_MAX],
+                caller_mode=mode,
+                caller_model=_model(process),
+            )
             return {
                 "id": spec.id,
                 "request": request_id,
@@ -224,7 +230,7 @@ class _TaskTools:
         except LyraError as error:
             return {"refused": error.message, "hint": error.hint}
         request_id = task.open_request()
-        if request_id and wait_s and tasks.question(task) is None:
+        if request_id and wait_s and tasks.records.question(task) is None:
             await tasks.runs.until_change(request_id, wait_s)
         request = task.last
         used = usage_words(usage_of(task, tasks.kernel))
@@ -274,6 +280,13 @@ def _mode(process: Process) -> str:
     session = runtime_of(process.kernel).sessions.get(process.pid)
     permissions = session.permissions if session is not None else None
     return "" if permissions is None else permissions.mode
+
+
+def _model(process: Process) -> str:
+    """The caller's model; empty where it is no name but an object."""
+    session = runtime_of(process.kernel).sessions.get(process.pid)
+    model = session.agent.model if session is not None else ""
+    return model if isinstance(model, str) else ""
 
 
 def _unfinished(record: TaskRecord) -> str:

@@ -118,12 +118,7 @@ _TABLE: Final = (
         "[add TEXT | search WORDS | forget N]",
         tools.memory,
     ),
-    SlashCommand(
-        "tasks",
-        "Show sub-agents and background commands, stop, resume or answer one, take over its files.",
-        "[show | stop | resume | answer | diff | take | merge | discard  ID  [TEXT | FILE…]]",
-        tasks.tasks,
-    ),
+    SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks),
     SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", project.init),
     SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands),
     SlashCommand("config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config),

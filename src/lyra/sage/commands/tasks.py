@@ -1,148 +1,159 @@
-"""The command tasks: sub-agents and background commands of the session, and what they changed in their worktrees."""
+"""The command about sub-agents and background commands: list, show, answer, resume, stop, and what worktrees hold."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from lyra.core.secrets.visible import visible
-from lyra.errors import ConfigError, Conflict
+from lyra.errors import ConfigError
 from lyra.sage.commands.arguments import SlashArguments
-from lyra.sage.commands.project import count_lines
-from lyra.sage.commands.result import Block, SlashResult, diff, lines, table
-from lyra.sage.commands.session_protocol import CommandSession, TaskListView, TaskView
+from lyra.sage.commands.result import SlashResult, diff, lines, table
+from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.commands.words import age, dollars, short, tokens
 
-__all__ = ["tasks"]
+__all__ = ["HINT", "tasks"]
 
-_COLUMNS: Final = ("id", "state", "what", "age", "tools", "tokens", "cost", "about")
-_DECISIONS: Final = ("allow", "always", "deny", "never", "retry", "skip", "fail")
+_DIFF_CHARS_MAX: Final = 100_000
+_WORDS: Final = ("allow", "always", "deny", "never", "retry", "skip", "fail")
+
+
+class _WorktreesView(Protocol):
+    async def changes(self, task_id: str) -> Sequence[Any]: ...
+    async def take(self, task_id: str, paths: Iterable[str]) -> list[str]: ...
+    async def merge(self, task_id: str) -> list[str]: ...
+    async def discard(self, task_id: str) -> None: ...
+
+
+class _TasksView(Protocol):
+    """A session's tasks, as the command needs them: `lyra.sage.agent.tasks` has the real ones."""
+
+    @property
+    def worktrees(self) -> _WorktreesView: ...
+
+    def list(self) -> Sequence[Any]: ...
+    async def answer(self, task_id: str, decision: str = "", *, text: str = "") -> None: ...
+    async def resume(self, task_id: str, message: str = "") -> None: ...
+    async def stop(self, task_id: str) -> bool: ...
 
 
 async def tasks(session: CommandSession, arguments: SlashArguments) -> SlashResult:
-    action, _, rest = arguments.text.partition(" ")
-    if not action:
-        return _listed(session.tasks.list())
-    arguments.choice(action, _ACTIONS)
-    prefix, _, rest = rest.strip().partition(" ")
-    if not prefix:
+    listed: _TasksView | None = getattr(session, "tasks", None)
+    records = list(listed.list()) if listed is not None else []
+    words = arguments.words
+    if not words:
+        if not records:
+            return SlashResult.of("no sub-agent and no background command in this session")
+        rows = [_row(record) for record in records]
+        return SlashResult.of(table(("id", "state", "what", "age", "tools", "tokens", "cost", "about"), rows))
+    action = arguments.choice(words[0], _ACTIONS)
+    if len(words) < 2:
         raise arguments.mistake("the id of the task is missing")
-    task = _task(session.tasks.list(), prefix)
-    return await _ACTIONS[action](session.tasks, task, rest.strip(), arguments)
-
-
-def _listed(records: Sequence[TaskView]) -> SlashResult:
-    if not records:
-        return SlashResult.of("no sub-agent and no background command in this session")
-    blocks: list[Block] = [table(_COLUMNS, [_row(record) for record in records])]
-    asking = [f"{record.id}: {short(record.question.question)}" for record in records if record.question is not None]
-    blocks += [lines(asking, title="asks")] if asking else []
-    return SlashResult(blocks=blocks)
-
-
-def _row(record: TaskView) -> tuple[object, ...]:
-    figures = (record.tools or "", tokens(record.tokens) if record.tokens else "", dollars(record.cost_usd))
-    return (record.id, record.state, record.name, age(record.began_at), *figures, short(record.description))
-
-
-def _task(records: Sequence[TaskView], prefix: str) -> TaskView:
-    """The task whose id is this, or the only one whose id begins or ends so."""
-    exact = [record for record in records if record.id == prefix]
-    fitting = exact or [record for record in records if record.id.startswith(prefix) or record.id.endswith(prefix)]
-    if len(fitting) != 1:
-        which = "several tasks have" if fitting else "there is no task with"
-        raise ConfigError(f"{which} such an id: {prefix[:40]!r}", hint="/tasks lists them", key="id")
-    return fitting[0]
+    record = _named(records, words[1])
+    assert listed is not None
+    return await _ACTIONS[action](listed, record, words[2:], arguments)
 
 
 # ---------------------------------------------------------------- what can be done with one
-async def _show(_tasks: TaskListView, task: TaskView, rest: str, arguments: SlashArguments) -> SlashResult:
-    _nothing_more(rest, arguments)
-    facts = [
-        *(("id", task.id), ("state", task.state), ("what", task.name), ("about", short(task.description))),
-        *(("tokens", tokens(task.tokens)), ("cost", dollars(task.cost_usd))),
-    ]
-    if task.worktree:
-        facts.append(("worktree", visible(task.worktree)))
-    if task.question is not None:
-        facts.append(("asks", visible(task.question.question)))
-    last = [lines(visible(task.text).split("\n"), title="last")] if task.text else []
-    return SlashResult.of(table(("", ""), facts), *last)
+async def _show(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+    _nothing(rest, arguments)
+    facts = [("id", record.id), ("state", record.state), ("what", record.name), ("about", short(record.description))]
+    facts += [("cost", dollars(record.cost_usd)), ("tokens", tokens(record.tokens))]
+    if record.worktree:
+        changes = await listed.worktrees.changes(record.id)
+        facts += [("worktree", visible(record.worktree)), ("changed files", str(len(changes)))]
+    if record.question is not None:
+        facts.append(("asks", visible(record.question.question)))
+    return SlashResult.of(table(("", ""), facts), lines(visible(record.text).split("\n"), title="last"))
 
 
-async def _stop(tasks_: TaskListView, task: TaskView, rest: str, arguments: SlashArguments) -> SlashResult:
-    _nothing_more(rest, arguments)
-    was_working = await tasks_.stop(task.id)
-    return SlashResult.of(f"{task.id} is stopped" if was_working else f"{task.id} was doing nothing")
-
-
-async def _resume(tasks_: TaskListView, task: TaskView, rest: str, _arguments: SlashArguments) -> SlashResult:
-    await tasks_.resume(task.id, rest)
-    return SlashResult.of(f"{task.id} goes on")
-
-
-async def _answer(tasks_: TaskListView, task: TaskView, rest: str, arguments: SlashArguments) -> SlashResult:
-    """A decision, with words if wanted, or words alone."""
+async def _answer(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
     if not rest:
-        raise arguments.mistake("the answer is missing")
-    word, _, more = rest.partition(" ")
-    if word in _DECISIONS:
-        await tasks_.answer(task.id, word, text=more.strip())
-    else:
-        await tasks_.answer(task.id, text=rest)
-    return SlashResult.of(f"{task.id} is answered")
+        raise arguments.mistake("the answer is missing", f"one of {', '.join(_WORDS)}, or a text")
+    decision = rest[0] if rest[0] in _WORDS else ""
+    await listed.answer(record.id, decision, text=" ".join(rest[1:] if decision else rest))
+    return SlashResult.of(f"{record.id} has its answer")
 
 
-async def _diff(tasks_: TaskListView, task: TaskView, rest: str, arguments: SlashArguments) -> SlashResult:
-    _nothing_more(rest, arguments)
-    changes = await tasks_.worktrees.changes(task.id)
-    if not changes:
-        return SlashResult.of(f"{task.id} has changed nothing that is not taken over")
-    diffs = [change.diff() for change in changes]
-    rows = [(visible(change.path), *count_lines(text)) for change, text in zip(changes, diffs, strict=True)]
-    return SlashResult.of(table(("file", "+", "−"), rows), diff("".join(diffs)))
+async def _resume(listed: _TasksView, record: Any, rest: list[str], _arguments: SlashArguments) -> SlashResult:
+    await listed.resume(record.id, " ".join(rest))
+    return SlashResult.of(f"{record.id} goes on")
 
 
-async def _take(tasks_: TaskListView, task: TaskView, rest: str, arguments: SlashArguments) -> SlashResult:
-    paths = SlashArguments(rest, arguments.usage).words
-    if not paths:
-        raise arguments.mistake("the files are missing; /tasks diff shows them, /tasks merge takes all")
-    return await _taken(tasks_.worktrees.take(task.id, paths))
+async def _stop(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+    _nothing(rest, arguments)
+    was_working = await listed.stop(record.id)
+    return SlashResult.of(f"{record.id} is stopped" if was_working else f"{record.id} was not at work")
 
 
-async def _merge(tasks_: TaskListView, task: TaskView, rest: str, arguments: SlashArguments) -> SlashResult:
-    _nothing_more(rest, arguments)
-    return await _taken(tasks_.worktrees.merge(task.id))
+async def _diff(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+    changes = await listed.worktrees.changes(record.id)
+    unknown = set(rest) - {change.path for change in changes}
+    if unknown:
+        raise arguments.mistake(f"{min(unknown)[:80]} is not changed in {record.id}")
+    chosen = [change for change in changes if not rest or change.path in rest]
+    if not chosen:
+        return SlashResult.of(f"{record.id} has changed nothing that was not taken over")
+    rows = [(change.name, change.kind, *(f"{count}" for count in change.counts)) for change in chosen]
+    unified = "".join(change.diff() for change in chosen)
+    more = len(unified) - _DIFF_CHARS_MAX
+    if more > 0:
+        unified = f"{unified[:_DIFF_CHARS_MAX]}\n… {more} characters left out; name a file to see all of it …\n"
+    return SlashResult.of(table(("file", "", "+", "−"), rows, title=f"changed by {record.id}"), diff(unified))
 
 
-async def _taken(taking: Awaitable[Sequence[str]]) -> SlashResult:
-    try:
-        paths = await taking
-    except Conflict as conflict:
-        return SlashResult.of(conflict.message)
-    if not paths:
-        return SlashResult.of("there was nothing to take over")
-    return SlashResult.of(lines([f"  {visible(path)}" for path in paths], title="taken over"))
+async def _take(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+    if not rest:
+        raise arguments.mistake("the files to take over are missing", "/tasks merge takes all;")
+    return _taken(await listed.worktrees.take(record.id, rest))
 
 
-async def _discard(tasks_: TaskListView, task: TaskView, rest: str, arguments: SlashArguments) -> SlashResult:
-    _nothing_more(rest, arguments)
-    await tasks_.worktrees.discard(task.id)
-    return SlashResult.of(f"the worktree of {task.id} is removed, with all that was in it")
+async def _merge(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+    _nothing(rest, arguments)
+    return _taken(await listed.worktrees.merge(record.id))
 
 
-def _nothing_more(rest: str, arguments: SlashArguments) -> None:
-    if rest:
-        raise arguments.mistake(f"{rest[:40]!r} is not expected here")
+async def _discard(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+    _nothing(rest, arguments)
+    await listed.worktrees.discard(record.id)
+    return SlashResult.of(f"the worktree of {record.id} is removed")
 
 
-_ACTIONS: Final = {
+_Action = Callable[[_TasksView, Any, list[str], SlashArguments], Awaitable[SlashResult]]
+_ACTIONS: Final[dict[str, _Action]] = {
     "show": _show,
-    "stop": _stop,
-    "resume": _resume,
     "answer": _answer,
+    "resume": _resume,
+    "stop": _stop,
     "diff": _diff,
     "take": _take,
     "merge": _merge,
     "discard": _discard,
 }
+HINT: Final = f"[{' | '.join(_ACTIONS)} ID …]"
+
+
+# ---------------------------------------------------------------- words
+def _nothing(rest: list[str], arguments: SlashArguments) -> None:
+    if rest:
+        raise arguments.mistake(f"{rest[0][:40]!r} is not expected here")
+
+
+def _taken(paths: list[str]) -> SlashResult:
+    if not paths:
+        return SlashResult.of("there was nothing to take over")
+    return SlashResult.of(lines([visible(path) for path in paths], title="taken over; /undo brings them back"))
+
+
+def _row(record: Any) -> tuple[Any, ...]:
+    figures = (record.tools or "", tokens(record.tokens) if record.tokens else "", dollars(record.cost_usd))
+    return (record.id, record.state, record.name, age(record.began_at), *figures, short(record.description))
+
+
+def _named(records: Iterable[Any], prefix: str) -> Any:
+    fitting = [record for record in records if record.id.startswith(prefix)]
+    exact = [record for record in fitting if record.id == prefix]
+    if len(exact or fitting) != 1:
+        which = "several tasks have" if fitting else "there is no task with"
+        raise ConfigError(f"{which} an id that begins with {prefix[:40]!r}", hint="/tasks lists them", key="id")
+    return (exact or fitting)[0]

@@ -6,9 +6,10 @@ The prompt is drawn before anything slow happens: the branch, the highlighter an
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal import opening
@@ -26,6 +27,9 @@ from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.status import Status, percent_of, status_line
 from lyra.sage.terminal.text.markdown_view import load
 from lyra.sage.terminal.text.styled_lines import Line
+
+if TYPE_CHECKING:
+    from lyra.sage.extensions.hooks.status_line import StatusLine
 
 __all__ = ["run_terminal"]
 
@@ -75,11 +79,15 @@ async def _run_live(
         lambda: conversation.working,
         conversation.end,
     )
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that the terminal is left as it was
+        asyncio.get_running_loop().add_signal_handler(number, conversation.end)
     tasks = Tasks()
     tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
     try:
         await screen.run(conversation.run)
     finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
         await tasks.close()
         await bar.close()
     return conversation
@@ -116,6 +124,8 @@ class _StatusBar:
         self._conversation = conversation
         self._tasks = Tasks()
         self._git: asyncio.Task[None] | None = None
+        self._own = _own_status(session)
+        self._own_text: asyncio.Task[None] | None = None
         self._status = Status(folder=session.folder, model=session.model, mode=session.mode)
 
     def line(self, width: int) -> Line:
@@ -135,10 +145,26 @@ class _StatusBar:
             self._status = self._status._replace(context_percent=percent_of(session.context()))
             if self._git is None or self._git.done():
                 self._git = self._tasks.start(self._read_git(), name="git state")
+        if self._own is not None and (self._own_text is None or self._own_text.done()):
+            self._own_text = self._tasks.start(self._read_own(self._own), name="status line")
         self._screen.changed()
 
     async def close(self) -> None:
         await self._tasks.close()
+
+    async def _read_own(self, own: StatusLine) -> None:
+        """The text of the user's StatusLine hooks."""
+        session = self._session
+        tokens = session.context().get("tokens")
+        data = {
+            "session_id": session.id,
+            "model": session.model,
+            "mode": session.mode,
+            "cost_usd": self._status.cost_usd,
+            "context_tokens": tokens.get("total") if isinstance(tokens, dict) else tokens,
+        }
+        self._status = self._status._replace(own=await own.refresh(data))
+        self._screen.changed()
 
     async def _read_git(self) -> None:
         from lyra.sage.project.git_state import git_state
@@ -147,3 +173,12 @@ class _StatusBar:
         changed = state.staged + state.changed + state.untracked + state.conflicted if state is not None else 0
         self._status = self._status._replace(branch=state.branch if state is not None else "", changed_files=changed)
         self._screen.changed()
+
+
+def _own_status(session: ShownSession) -> StatusLine | None:
+    """The status line that hooks of the user write; None where no hook does."""
+    if session.hooks is None or session.hooks.status_for("StatusLine", {}) is None:
+        return None
+    from lyra.sage.extensions.hooks.status_line import StatusLine
+
+    return StatusLine(session.hooks)

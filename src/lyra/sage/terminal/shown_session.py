@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
+from lyra.agents.declaration.hooks import AgentHooks
 from lyra.core.message import Message
 from lyra.sage.session.facts import SessionFacts
 
@@ -37,6 +38,9 @@ class ShownSession(Protocol):
 
     @property
     def facts(self) -> SessionFacts: ...
+
+    @property
+    def hooks(self) -> AgentHooks | None: ...
 
     async def opening(self) -> dict[str, Any]: ...
 

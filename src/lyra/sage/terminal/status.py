@@ -1,6 +1,7 @@
 """The status line: sage, its mode, the folder, the branch, the model, what was spent, how full the context is.
 
-The values are read when something has happened, never while drawing. The branch comes from git in the background.
+The values are read when something has happened, never while drawing. The branch comes from git in the background, and
+so does the text of a StatusLine hook.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Status(NamedTuple):
     cost_usd: float = 0.0
     budget_usd: float | None = None
     context_percent: int | None = None
+    own: str = ""  # what a hook of the user says in place of the folder and the branch
 
 
 def percent_of(context: dict[str, Any]) -> int | None:
@@ -42,8 +44,8 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
     left: list[Line] = [[("strong", " sage")]]
     if status.mode != "default":
         left.append([("mode", exact(status.mode))])
-    left.append([("", exact(os.path.basename(status.folder.rstrip("/")) or "/"))])
-    if status.branch:
+    left.append([("", exact(status.own or os.path.basename(status.folder.rstrip("/")) or "/"))])
+    if status.branch and not status.own:
         dirty = f" {marks.plus_minus}{status.changed_files}" if status.changed_files else ""
         left.append([("faint", f"{exact(status.branch)}{dirty}")])
     cost = f"${status.cost_usd:.2f}"
@@ -63,7 +65,7 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
         elif len(left) > 2:
             left.pop()
         else:
-            return clip(line, width)
+            return clip(line, width, marks.ellipsis)
 
 
 def _joined(parts: list[Line], gap: str) -> Line:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lyra.agents.headless import session_hooks
 from lyra.agents.turn.hook_points import REFUSALS_MAX
 from lyra.errors import ApprovalRefused
 from lyra.sage.extensions.hooks import Hook, Hooks
@@ -254,6 +255,9 @@ async def test_messages_and_the_status_are_shown_to_the_user(project: Project) -
         asked = asyncio.ensure_future(run.ask())
         while not (pending := run.headless.kernel.interrupts.list_interrupts(status="pending")):
             await asyncio.sleep(0.01)
+        assert run.headless.hooks is not None
+        while not run.headless.hooks._notices:  # its hook runs beside the question
+            await asyncio.sleep(0.01)
         await run.headless.kernel.resolve_interrupt(pending[0].id, {"approved": False, "decision": "deny"})
         await asked
         assert run.notices == [
@@ -262,6 +266,19 @@ async def test_messages_and_the_status_are_shown_to_the_user(project: Project) -
             ("info", "looker: looked at it"),
             ("info", "bell: rang the bell"),
         ]
+
+
+async def test_hooks_are_told_of_a_session_that_waits_for_its_user(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once no message came for a while after a turn; not while a turn runs, and not where no person is there."""
+    monkeypatch.setattr(session_hooks, "_IDLE_S", 0.05)
+    for attended in (True, False):
+        log: list[dict[str, Any]] = []
+        async with headless(project, DONE, hooks=[seen("Notification", log)], attended=attended) as run:
+            await run.ask()
+            await asyncio.sleep(0.2)
+        assert [data["kind"] for data in log] == (["idle"] if attended else [])
 
 
 # ---------------------------------------------------------------- sub-agents
