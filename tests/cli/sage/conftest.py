@@ -23,9 +23,7 @@ class Sage:
         self.home = Path(lyra.env["HOME"])
         self.env: dict[str, str] = lyra.env
 
-    def __call__(
-        self, *args: str, stdin: str | None = None, cwd: Path | None = None, **env: str
-    ) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *args: str, stdin: Any = None, cwd: Any = None, **env: str) -> subprocess.CompletedProcess[str]:
         return warm.run(TARGET, args, cwd=cwd or self.folder, env={**self.env, **env}, given=stdin)
 
     def json(self, *args: str, **more: Any) -> Any:

@@ -135,6 +135,16 @@ def test_the_money_of_a_run_a_turn_and_a_day(sage: Sage) -> None:
     assert len(sage.json("sessions", "list", "--json")) == 2, "a session without a turn is not kept"
 
 
+@pytest.mark.parametrize("variable", ["DAILY", "SESSION", "TURN"])
+def test_limits_from_variables(sage: Sage, variable: str) -> None:
+    """LYRA_SAGE_DAILY_BUDGET_USD, LYRA_SAGE_SESSION_BUDGET_USD and LYRA_SAGE_TURN_BUDGET_USD hold like the settings."""
+    model = sage.script(DONE, price=PRICE)
+    name = f"LYRA_SAGE_{variable}_BUDGET_USD"
+    done = sage("-p", "go", "--model", model, **{name: "0.000001"})
+    assert (done.returncode, f"sage.{variable.lower()}_budget_usd" in done.stderr) == (4, True)
+    assert sage("-p", "go", "--model", model, **{name: "5"}).returncode == 0
+
+
 def test_a_denied_call_does_not_end_the_run(sage: Sage) -> None:
     model = sage.script(call("Write", file_path="made", content="x"), {"text": "{result}"})
     done = sage("-p", "go", "--model", model)

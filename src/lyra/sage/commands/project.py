@@ -13,7 +13,7 @@ from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.project.git_diff import GitDiff, git_diff
 from lyra.sage.session.snapshots import FileChange
 
-__all__ = ["count_lines", "diff_", "init", "review"]
+__all__ = ["diff_", "init", "review"]
 
 _DIFF_CHARS_MAX: Final = 200_000  # of what is shown
 _REVIEWED_CHARS_MAX: Final = 60_000  # of what a model is given
@@ -73,11 +73,11 @@ async def diff_(session: CommandSession, arguments: SlashArguments) -> SlashResu
 
 def _of_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
     diffs = [change.diff() for change in changes]
-    rows = [(visible(change.name), *count_lines(unified)) for change, unified in zip(changes, diffs, strict=True)]
+    rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
     return SlashResult.of(table(("file", "+", "−"), rows, title=title), diff(_bounded("".join(diffs))))
 
 
-def count_lines(unified: str) -> tuple[int, int]:
+def _counts(unified: str) -> tuple[int, int]:
     """Lines that were added and removed."""
     body = [line for line in unified.split("\n") if not line.startswith(("+++", "---"))]
     return sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)

@@ -19,15 +19,7 @@ from lyra.sage.session.record import SessionRecord
 from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
 from lyra.sage.session.usage_log import UsageLog
 
-__all__ = [
-    "CommandSession",
-    "EquipmentView",
-    "SpendingView",
-    "TaskListView",
-    "TaskView",
-    "UndoneTurns",
-    "WorktreeView",
-]
+__all__ = ["CommandSession", "EquipmentView", "SpendingView", "UndoneTurns"]
 
 
 class UndoneTurns(Protocol):
@@ -48,70 +40,6 @@ class EquipmentView(Protocol):
 
     @property
     def extensions(self) -> Extensions: ...
-
-
-class TaskView(Protocol):
-    """A sub-agent or background command, as it is now."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def description(self) -> str: ...
-
-    @property
-    def state(self) -> str: ...
-
-    @property
-    def began_at(self) -> float: ...
-
-    @property
-    def tools(self) -> int: ...
-
-    @property
-    def tokens(self) -> int: ...
-
-    @property
-    def cost_usd(self) -> float | None: ...
-
-    @property
-    def worktree(self) -> str: ...
-
-    @property
-    def question(self) -> Any: ...
-
-    @property
-    def text(self) -> str: ...
-
-
-class WorktreeView(Protocol):
-    """What sub-agents have changed in worktrees of their own; an error where a task has none."""
-
-    async def changes(self, task_id: str) -> Sequence[Any]: ...
-
-    async def take(self, task_id: str, paths: Sequence[str]) -> Sequence[str]: ...
-
-    async def merge(self, task_id: str) -> Sequence[str]: ...
-
-    async def discard(self, task_id: str) -> None: ...
-
-
-class TaskListView(Protocol):
-    """The sub-agents and background commands of a session."""
-
-    @property
-    def worktrees(self) -> WorktreeView: ...
-
-    def list(self) -> Sequence[TaskView]: ...
-
-    async def stop(self, task_id: str) -> bool: ...
-
-    async def resume(self, task_id: str, message: str = "") -> None: ...
-
-    async def answer(self, task_id: str, decision: str = "", *, text: str = "") -> None: ...
 
 
 class SpendingView(Protocol):
@@ -181,9 +109,6 @@ class CommandSession(Protocol):
 
     @property
     def equipment(self) -> EquipmentView | None: ...
-
-    @property
-    def tasks(self) -> TaskListView: ...
 
     @property
     def spending(self) -> SpendingView: ...
