@@ -444,11 +444,11 @@ class LiveSession:
         execution = self.process.execution
         messages = list(execution.messages) if execution is not None else []
         messages = repaired(messages, partial.results, _STOPPED)
-        said = partial.text
+        words = partial.text
         if status == "interrupted":
-            said = f"{said}\n\n{_CUT_OFF}" if said else _CUT_OFF
-        if said and messages:
-            messages.append(Message("assistant", said))
+            words = f"{words}\n\n{_CUT_OFF}" if words else _CUT_OFF
+        if words and messages:
+            messages.append(Message("assistant", words))
         await self.process.revise(partial.start, messages)
 
     async def interrupt(self) -> bool:
