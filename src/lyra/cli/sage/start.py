@@ -164,7 +164,7 @@ def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
 async def _asked(
     invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, task: str, piped: str, tell: Tell
 ) -> HeadlessOutcome:
-    from lyra.sage.extensions.plugins.store import plugin_servers
+    from lyra.sage.extensions.plugins.session_servers import plugin_servers
     from lyra.sage.print.printed import ask_session
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
@@ -179,7 +179,7 @@ async def _conversed(
 
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, and requests were to come from it")
-    from lyra.sage.extensions.plugins.store import plugin_servers
+    from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         lines = stdin_lines(sys.stdin.buffer)

@@ -14,7 +14,7 @@ from acp import RequestError
 
 from lyra.config import Config
 from lyra.errors import ConfigError
-from lyra.sage.extensions.plugins.store import plugin_servers
+from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers

@@ -29,14 +29,13 @@ from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.own_files import make_folder
 from lyra.errors import ConfigError
-from lyra.mcp.settings import ServerSettings
 from lyra.sage.extensions.front_matter import one_line
 from lyra.sage.extensions.plugins.copying import copy_plugin
 from lyra.sage.extensions.plugins.manifest import version_key
 from lyra.sage.extensions.plugins.permissions import PluginPermissions
 from lyra.sage.extensions.plugins.plugin import Plugin, read_plugin
 
-__all__ = ["EnabledPlugin", "InstalledPlugin", "PluginStore", "plugin_servers"]
+__all__ = ["EnabledPlugin", "InstalledPlugin", "PluginStore"]
 
 _STATE: Final = "enabled.json"
 _FOLDER_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
@@ -280,11 +279,3 @@ def _told(mistakes: list[Mistake], folder: Path | None = None) -> str:
     if folder is not None:
         texts = [text.replace(f"{os.path.realpath(folder)}/", "") for text in texts]
     return "; ".join(texts) or "its id is not the name of its folder"
-
-
-def plugin_servers(folder: str) -> list[ServerSettings]:
-    """The MCP servers of the plugins that count, for a session in this folder. Without a plugin nothing is read."""
-    store = PluginStore()
-    if not store.folder.is_dir():
-        return []
-    return [server for plugin in store.active()[0] for server in plugin.servers(os.path.realpath(folder))]
