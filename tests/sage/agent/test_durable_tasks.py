@@ -211,7 +211,7 @@ async def test_the_model_stops_a_task(tmp_path: Path) -> None:
         assert record.state == "stopped"
     outputs = [str(message.tool_results[0].output) for message in model.of("lead")[-1].messages if message.tool_results]
     assert outputs[1] == f"{record.id} was stopped"
-    assert "It was stopped." in outputs[2]
+    assert "It gave no answer: it was stopped." in outputs[2]
     assert outputs[3] == f"{record.id} was not at work"
 
 
@@ -354,3 +354,23 @@ async def test_a_sub_agent_whose_program_does_not_fit_says_so(tmp_path: Path) ->
         await session.until(lambda: session.state(record.id) == "failed")
         assert "where its journal has" in session.tasks.get(record.id).text
         assert await session.say("lead again") == "ok"
+
+
+async def test_what_happens_to_tasks_is_told_as_events(tmp_path: Path) -> None:
+    """For listeners of the kernel: beginning, message, end, and that the caller knows of it."""
+    kinds = ("task.began", "task.asked", "task.ended", "task.told", "task.notice")
+    seen: list[tuple[str, str]] = []
+    model = Model(
+        lead=[calls(task("one", run_in_background=True)), calls(task("two")), {"text": "ok"}],
+        one=[{"text": "1"}],
+        two=[{"text": "2", "first_s": 0.1}],
+    )
+    async with opened(tmp_path, model) as session:
+        session.kernel.on_event(lambda event: seen.append((event.kind, event.pid)), kinds=kinds)
+        await session.say("lead: go")
+        first, second = (record.id for record in session.tasks.list())
+        await session.kernel.durable()
+    assert {pid for kind, pid in seen if kind == "task.began"} == {"sage"}
+    for kind, pids in (("task.asked", [first, second]), ("task.ended", [first, second]), ("task.notice", [first])):
+        assert [pid for seen_kind, pid in seen if seen_kind == kind] == pids
+    assert [kind for kind, _ in seen].count("task.told") == 2

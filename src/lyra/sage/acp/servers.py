@@ -6,6 +6,7 @@ A server that the editor names is its user's own choice, like one in the user's 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,24 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
 def _entry(server: Any) -> tuple[str, dict[str, Any]]:
     if hasattr(server, "command"):
         env = {variable.name: variable.value for variable in server.env or ()}
-        return server.name, {"command": server.command, "args": list(server.args or ()), "env": env}
+        entry = {"command": server.command, "args": list(server.args or ()), "env": env}
+        readable = _installation(server.command)
+        return server.name, {**entry, "readable": readable} if readable else entry
     if hasattr(server, "url"):
         headers = {header.name: header.value for header in server.headers or ()}
         transport = "sse" if getattr(server, "type", "http") == "sse" else "http"
         return server.name, {"url": server.url, "headers": headers, "transport": transport}
     raise RequestError.invalid_params({"reason": "this kind of MCP server is not supported"})
+
+
+def _installation(command: str) -> list[str]:
+    """The folders that an interpreter outside the system's own folders lies in: a server in the sandbox has to see them.
+    `/opt/x/bin/python` and what it is a link to, each without `bin/python`; never the home folder itself."""
+    whole = shutil.which(command) or ""
+    prefixes = {os.path.dirname(os.path.dirname(path)) for path in (whole, os.path.realpath(whole)) if whole}
+    home = os.path.realpath(os.path.expanduser("~"))
+    return sorted(
+        prefix
+        for prefix in prefixes
+        if prefix not in ("", "/", home) and not prefix.startswith("/usr") and not f"{home}/".startswith(f"{prefix}/")
+    )

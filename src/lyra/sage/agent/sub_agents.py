@@ -87,8 +87,8 @@ def spec_of(
 
 
 def sub_agent(spec: TaskSpec, caller: AgentDeclaration, tools_in: ToolsIn) -> AgentDeclaration:
-    """The agent of a spec."""
-    permissions = _permissions(spec, caller.permissions)
+    """The agent of a spec. Its permissions are its own: they hold also where its caller is not there any more."""
+    permissions = _permissions(spec, caller.permissions) or caller.permissions
     if spec.worktree:
         base = permissions or Permissions(workspace=spec.worktree, mode=spec.mode or "default")
         tools: list[Any] = _usable(spec, tools_in(spec, base))
@@ -120,7 +120,7 @@ def _usable(spec: TaskSpec, tools: Iterable[Tool]) -> list[Tool]:
 
 
 def _permissions(spec: TaskSpec, callers: Permissions | None) -> Permissions | None:
-    """Its own permissions, where they differ from its caller's. Those hold besides, whatever these say."""
+    """Permissions that differ from its caller's; None where they do not. The caller's hold besides."""
     only = [text for text in spec.tools or () if not Rule(text, "allow").bare]
     named = [text for text in spec.tools or () if Rule(text, "allow").bare] if only else []
     if callers is None:

@@ -36,13 +36,20 @@ class TaskRecords:
             caller=task.caller,
             began_at=task.began_at,
             ended_at=None if task.open_request() else task.ended_at,
-            background=command or (request is not None and request.background),
+            background=command or self._is_in_background(task),
             tools=usage["tool_calls"],
             tokens=usage["input_tokens"] + usage["output_tokens"],
             cost_usd=cost_usd(usage),
             worktree=str(task.worktree["folder"]) if task.worktree else "",
             question=question,
             text=text or self._why_it_stands(task),
+        )
+
+    def _is_in_background(self, task: StoredTask) -> bool:
+        """Whether no caller waits for it: that was asked for, or the call that started it was cut off."""
+        request_id, request = task.open_request(), task.last
+        return request is not None and (
+            request.background or (bool(request_id) and not self._runs.is_awaited(request_id))
         )
 
     def _why_it_stands(self, task: StoredTask) -> str:

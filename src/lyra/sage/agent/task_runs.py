@@ -266,7 +266,7 @@ def _status(failure: BaseException | None) -> tuple[str, str]:
     if failure is None:
         return "done", ""
     if isinstance(failure, asyncio.CancelledError):
-        return "stopped", "it was stopped before it had an answer"
+        return "stopped", "it was stopped"
     if isinstance(failure, LyraError):
         text = f"{failure.message}. {failure.hint}" if failure.hint else failure.message
         passing = isinstance(failure, _PASSING) and error_class(failure) in RETRYABLE

@@ -23,7 +23,6 @@ from lyra.errors import AgentFailed, LyraError, ToolError
 from lyra.kernel.programs.context import once
 from lyra.kernel.programs.journaled_wait import journaled_wait
 from lyra.sage.agent.sub_agents import TaskSpec, spec_of
-from lyra.sage.agent.task_notices import ended_words
 from lyra.sage.agent.task_record import TaskRecord
 from lyra.sage.agent.task_usage import usage_of, usage_words
 from lyra.sage.agent.tasks import TaskList
@@ -159,11 +158,11 @@ class _TaskTools:
 
     async def _begin(self, ctx: Any, plan: dict[str, Any], prompt: str) -> None:
         process, spec = ctx.own_process, TaskSpec.from_data(plan["spec"])
-        made = None
+        worktree = None
         if plan["worktree"]:
-            made = await ctx.do(self._worktree, spec.id)
-            spec = msgspec.structs.replace(spec, worktree=made["folder"], repository=made["repository"])
-        begin = partial(self._tasks.runs.begin, background=plan["background"], worktree=made)
+            worktree = await ctx.do(self._worktree, spec.id)
+            spec = msgspec.structs.replace(spec, worktree=worktree["folder"], repository=worktree["repository"])
+        begin = partial(self._tasks.runs.begin, background=plan["background"], worktree=worktree)
         once(process, _ROW, spec.id, lambda: begin(process, spec, plan["request"], prompt))
 
     async def _make_worktree(self, task_id: str) -> dict[str, Any]:
@@ -240,7 +239,7 @@ class _TaskTools:
         last_id = next(reversed(task.requests))
         answer = tasks.read(task_id, last_id, process)["text"]
         tasks.tell(task_id, last_id, process)
-        text = answer if request.status == "done" else f"It {ended_words(request)}."
+        text = answer if request.status == "done" else f"It gave no answer: {answer}."
         return {"text": f"{text}\n\n({task_id} is {request.status}: {used}. {changed})"}
 
     def _steps(self, task_id: str) -> str:

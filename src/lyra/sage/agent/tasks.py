@@ -239,9 +239,9 @@ class TaskList:
     def new_id(self, kind: str) -> str:
         """An id that no process and no task of this store has."""
         while True:
-            made = f"{kind.lower()}-{self.kernel.entropy.text(5)}"
-            if made not in self.kernel.processes and made not in self.state.tasks:
-                return made
+            new_id = f"{kind.lower()}-{self.kernel.entropy.text(5)}"
+            if new_id not in self.kernel.processes and new_id not in self.state.tasks:
+                return new_id
 
     # ------------------------------------------------------------------ for the tools
 

@@ -111,7 +111,8 @@ class Worktrees:
         )
         if self._manifest(task_id).exists():
             return worktree
-        await self.discard(worktree)  # what a crash has left of it
+        if await asyncio.to_thread(self._is_begun, worktree):  # a crash has left something of it
+            await self.discard(worktree)
         try:
             tracked, untracked = await git.tracked(), await git.untracked()
             await asyncio.to_thread(self._make_folders, task_id)
@@ -124,6 +125,9 @@ class Worktrees:
             await asyncio.shield(self.discard(worktree))
             raise
         return worktree
+
+    def _is_begun(self, worktree: Worktree) -> bool:
+        return os.path.lexists(worktree.top) or self._base(worktree.id).exists()
 
     def _make_folders(self, task_id: str) -> None:
         make_folder(self.root, private=True)
