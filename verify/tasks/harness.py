@@ -161,7 +161,7 @@ def _check(task: Task, folder: Path) -> str | None:
     """What the task's check says of a copy of the folder; None where it passes."""
     with tempfile.TemporaryDirectory(prefix="lyra-check-") as place:
         copy = Path(place, "work")
-        shutil.copytree(folder, copy, symlinks=True)
+        shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns(*_FORGET))
         try:
             done = subprocess.run(
                 ["sh", "-c", task.check],
