@@ -388,7 +388,7 @@ async def test_one_that_goes_on_is_stopped_and_pays_from_the_budget_of_this_run(
         await session.say("lead: go")
         await session.until(lambda: len(model.of("one")) == 2 and model.of("two"))
     replies[0] = {"text": "word " * 300}
-    async with opened(tmp_path, model, tools=[tool(dig)], run_budget="$0.003") as session:
+    async with opened(tmp_path, model, tools=[tool(dig)], run_budget="$0.0036") as session:
         first, second = (record.id for record in session.tasks.list())
         await session.until(lambda: session.state(first) == "failed")
         assert "budget" in session.tasks.get(first).text

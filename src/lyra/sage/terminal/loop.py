@@ -33,7 +33,7 @@ __all__ = ["run_terminal"]
 async def run_terminal(session: ShownSession, first_task: str | None) -> int:
     """Show a session until the user leaves it; gives the exit code."""
     facts = TerminalFacts.read(sys.stdin, sys.stdout)
-    kept = PromptHistory(history_file())
+    kept = PromptHistory(history_file(), session.without_keys)
     if facts.plain:
         paper = PlainScreen(facts)
         conversation = _conversation(session, paper, first_task, kept)
