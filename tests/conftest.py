@@ -97,6 +97,10 @@ _LONG = (
     "tests/vega/machine/test_pure_code.py",
     "tests/vega/bytecode/test_file_fuzz.py",
     "tests/verify/attacks/",
+    "tests/vesper/python/test_generated_files.py::test_every_",
+    "tests/vesper/runtime/test_crash.py",
+    "tests/test_surface.py",
+    "tests/type_checkers/",
 )
 
 

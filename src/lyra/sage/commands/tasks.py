@@ -10,11 +10,10 @@ from lyra.errors import ConfigError
 from lyra.sage.commands.arguments import SlashArguments
 from lyra.sage.commands.result import SlashResult, diff, lines, table
 from lyra.sage.commands.session_protocol import CommandSession
-from lyra.sage.commands.words import age, dollars, tokens
+from lyra.sage.commands.words import age, dollars, short, tokens
 
 __all__ = ["HINT", "tasks"]
 
-_SHOWN_CHARS_MAX: Final = 60
 _DIFF_CHARS_MAX: Final = 100_000
 _WORDS: Final = ("allow", "always", "deny", "never", "retry", "skip", "fail")
 
@@ -58,7 +57,7 @@ async def tasks(session: CommandSession, arguments: SlashArguments) -> SlashResu
 # ---------------------------------------------------------------- what can be done with one
 async def _show(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
-    facts = [("id", record.id), ("state", record.state), ("what", record.name), ("about", _short(record.description))]
+    facts = [("id", record.id), ("state", record.state), ("what", record.name), ("about", short(record.description))]
     facts += [("cost", dollars(record.cost_usd)), ("tokens", tokens(record.tokens))]
     if record.worktree:
         changes = await listed.worktrees.changes(record.id)
@@ -148,7 +147,7 @@ def _taken(paths: list[str]) -> SlashResult:
 
 def _row(record: Any) -> tuple[Any, ...]:
     figures = (record.tools or "", tokens(record.tokens) if record.tokens else "", dollars(record.cost_usd))
-    return (record.id, record.state, record.name, age(record.began_at), *figures, _short(record.description))
+    return (record.id, record.state, record.name, age(record.began_at), *figures, short(record.description))
 
 
 def _named(records: Iterable[Any], prefix: str) -> Any:
@@ -158,8 +157,3 @@ def _named(records: Iterable[Any], prefix: str) -> Any:
         which = "several tasks have" if fitting else "there is no task with"
         raise ConfigError(f"{which} an id that begins with {prefix[:40]!r}", hint="/tasks lists them", key="id")
     return (exact or fitting)[0]
-
-
-def _short(text: str) -> str:
-    shown = visible(" ".join(text.split()))
-    return shown if len(shown) <= _SHOWN_CHARS_MAX else f"{shown[: _SHOWN_CHARS_MAX - 1]}…"

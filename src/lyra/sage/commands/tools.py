@@ -12,12 +12,11 @@ from lyra.errors import ConfigError
 from lyra.sage.commands.arguments import SlashArguments
 from lyra.sage.commands.result import SlashResult, lines, table
 from lyra.sage.commands.session_protocol import CommandSession
-from lyra.sage.commands.words import age
+from lyra.sage.commands.words import age, short
 from lyra.tools.permissions.decision import Permissions
 
 __all__ = ["memory", "tools"]
 
-_LENGTH_MAX: Final = 90  # characters of a description
 _RULES_SHOWN: Final = 3
 
 
@@ -42,7 +41,7 @@ def _tool(session: CommandSession, name: str, listed: dict[str, Tool]) -> SlashR
     tool = listed[name]
     inputs, required = tool.schema.get("properties", {}), tool.schema.get("required", ())
     rows = [
-        (visible(field), "required" if field in required else "", _short(str((about or {}).get("description", ""))))
+        (visible(field), "required" if field in required else "", short(str((about or {}).get("description", ""))))
         for field, about in inputs.items()
     ]
     rules = _rules(session.headless.setup.permissions, name)
@@ -58,12 +57,7 @@ def _rules(permissions: Permissions, tool: str) -> str:
 
 
 def _first_line(tool: Tool) -> str:
-    return _short(tool.description.strip().split("\n", 1)[0])
-
-
-def _short(text: str) -> str:
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= _LENGTH_MAX else f"{line[: _LENGTH_MAX - 1]}…"
+    return short(tool.description.strip().split("\n", 1)[0])
 
 
 # ---------------------------------------------------------------- memory
@@ -78,7 +72,7 @@ async def memory(session: CommandSession, arguments: SlashArguments) -> SlashRes
         raise arguments.mistake(f"what to {action} is missing")
     if action == "search":
         return _items(remembered.search(rest), "nothing that is remembered fits")
-    return _add(remembered, rest) if action == "add" else _forget(remembered, rest, arguments)
+    return _add(remembered, session.without_keys(rest)) if action == "add" else _forget(remembered, rest, arguments)
 
 
 def _add(remembered: Remembered, rest: str) -> SlashResult:

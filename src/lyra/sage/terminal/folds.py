@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 __all__ = ["FoldedText", "Folds"]
 
 _KEPT_MAX: Final = 200
+_ALL_CHARS_MAX: Final = 8_000_000
 _CHARS_MAX: Final = 400_000  # of one; the end of a longer one is kept
 
 
@@ -22,9 +23,10 @@ class FoldedText(NamedTuple):
 class Folds:
     """The folded texts of a session."""
 
-    __slots__ = ("_by_number", "_next", "_unseen")
+    __slots__ = ("_by_number", "_chars", "_next", "_unseen")
 
     def __init__(self) -> None:
+        self._chars = 0
         self._by_number: dict[int, FoldedText] = {}
         self._unseen: dict[int, None] = {}
         self._next = 1
@@ -34,10 +36,11 @@ class Folds:
         self._next += 1
         self._by_number[fold.number] = fold
         self._unseen[fold.number] = None
-        if len(self._by_number) > _KEPT_MAX:
-            oldest = next(iter(self._by_number))
-            del self._by_number[oldest]
-            self._unseen.pop(oldest, None)
+        self._chars += len(fold.text)
+        while len(self._by_number) > _KEPT_MAX or (self._chars > _ALL_CHARS_MAX and len(self._by_number) > 1):
+            oldest = self._by_number.pop(next(iter(self._by_number)))
+            self._chars -= len(oldest.text)
+            self._unseen.pop(oldest.number, None)
         return fold
 
     def begin_turn(self) -> None:
