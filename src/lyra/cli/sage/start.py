@@ -180,5 +180,5 @@ async def _conversed(
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, and requests were to come from it")
     async with with_servers(invocation, options) as equipped:
-        lines = stdin_lines(sys.stdin.buffer)
+        lines = stdin_lines(sys.stdin.fileno())
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)
