@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node lua nodes
+.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node lua nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,9 @@ races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=�
 security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, win races for a path, and talk agents into harm (N=…, SEED=…)
 	$(BIN)/python -m pytest tests/sandbox
 	$(BIN)/python -m verify security $(COUNT)
+
+tasks: $(VENV)/.installed-check bubblewrap ripgrep node ## Have Sage solve the tasks of verify/tasks, by a script or with a real model (MODEL=…)
+	$(BIN)/python -m verify sage-tasks $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisors and ours (N=…, SEED=…)
 	$(BIN)/python -m verify otp $(COUNT)

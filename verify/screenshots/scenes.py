@@ -160,8 +160,14 @@ def _plan(stage: Stage) -> None:
 
 
 _PLAN: Final = {
-    "text": "**Plan**\n\n1. Give `total` a parameter `tax`, 0 unless said.\n2. Multiply after the discount, and round to "
-    "cents.\n3. Add a test for both.\n\nSay go, and leave plan mode with shift-tab."
+    "text": """\
+**Plan**
+
+1. Give `total` a parameter `tax`, 0 unless said.
+2. Multiply after the discount, and round to cents.
+3. Add a test for both.
+
+Say go, and leave plan mode with shift-tab."""
 }
 
 

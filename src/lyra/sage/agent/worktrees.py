@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -33,8 +33,10 @@ from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.sage.agent.taking_over import write_changes
 from lyra.sage.agent.worktree_changes import Merge, WorktreeChange, merge_of
 from lyra.sage.agent.worktree_files import FileAt, Manifest, copy_files, entry_of, read_file, stamp_of
-from lyra.sage.agent.worktree_git import RepositoryGit
-from lyra.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from lyra.sage.agent.worktree_git import RepositoryGit
+    from lyra.sandbox import Sandbox
 
 __all__ = ["Worktree", "Worktrees", "worktrees_folder"]
 
@@ -91,6 +93,8 @@ class Worktrees:
         return [Capability(verb, f"{self.root}/trees/**") for verb in ("fs.read", "fs.write")]
 
     def _git(self) -> RepositoryGit:
+        from lyra.sage.agent.worktree_git import RepositoryGit  # most sessions have no worktree
+
         return RepositoryGit(self.folder, self._sandbox)
 
     # ------------------------------------------------------------------ making
