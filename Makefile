@@ -131,9 +131,10 @@ mutants: $(USES)/main.json ## Change one small thing in the source at a time, an
 bench: $(VENV)/.installed-bench lua ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.installed-check ## Write the reference pages and the picture of the architecture anew from the code
+docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
 	$(BIN)/python -m lyra.cli.reference docs/reference
 	$(BIN)/python -m verify structure --svg
+	$(BIN)/python -m verify screenshots
 	$(BIN)/python -m verify surface
 
 coverage: $(VENV)/.installed-check ## Run the tests and show which branches they miss

@@ -3,7 +3,8 @@
 Each command prints its progress on stderr and its figures on stdout. The last line says what ran, how many times, from
 which seed, and how many failures there were (`sim: 10000 seeds from 1, 0 failures`). Each failure is printed before
 that line, with the command that repeats it. The exit code is 1 if there was a failure. `sage-tasks` has tasks in place
-of seeds. `structure` measures the source tree and `surface` lists what has no test instead; they never fail.
+of seeds. `structure` measures the source tree, `screenshots` takes pictures of sage, and `surface` lists what has no
+test instead; they never fail.
 """
 
 from __future__ import annotations
@@ -330,6 +331,13 @@ def _structure(options: argparse.Namespace) -> int:
     return 0
 
 
+def _screenshots(_options: argparse.Namespace) -> int:
+    from verify.screenshots import scenes
+
+    print(*scenes.write(), sep="\n")
+    return 0
+
+
 def _surface(options: argparse.Namespace) -> int:
     from verify.surface import page
 
@@ -481,6 +489,9 @@ def _parser() -> argparse.ArgumentParser:
     structure.set_defaults(run=_structure)
     structure.add_argument("--details", action="store_true", help="list what each figure counts")
     structure.add_argument("--svg", action="store_true", help="draw docs/images/architecture.svg anew")
+    what = "write docs/images/sage-*.svg anew: sessions of sage in a terminal"
+    screenshots = commands.add_parser("screenshots", help=what, description=f"{what.capitalize()}.")
+    screenshots.set_defaults(run=_screenshots)
     what = "write docs/reference/surface.md, and list what has no test"
     surface = commands.add_parser("surface", help=what, description=f"{what.capitalize()}.")
     surface.set_defaults(run=_surface)
