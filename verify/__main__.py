@@ -80,7 +80,18 @@ def _damage(options: argparse.Namespace) -> int:
 
 
 def _security(options: argparse.Namespace) -> int:
-    from verify.attacks import command_rules, egress, keys, leaving_data, mcp_text, obeyed, project_files, stores, swaps
+    from verify.attacks import (
+        command_rules,
+        egress,
+        keys,
+        leaving_data,
+        mcp_text,
+        obeyed,
+        project_files,
+        stores,
+        swaps,
+        terminal_text,
+    )
     from verify.attacks.injection import attacks, benign, run
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
@@ -122,6 +133,7 @@ def _security(options: argparse.Namespace) -> int:
         ("to send data out", leaving_data),
         ("on command rules", command_rules),
         ("of an MCP server", mcp_text),
+        ("to act on the terminal by text", terminal_text),
     ):
         tried = suite.run()
         _show(tried.effects, again)

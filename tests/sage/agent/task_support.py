@@ -91,7 +91,7 @@ class Session:
 @asynccontextmanager
 async def opened(
     folder: Path,
-    model: SimProvider,
+    model: SimProvider | str,
     *,
     tools: list[Any] | None = None,
     definitions: dict[str, SubAgentDefinition] | None = None,

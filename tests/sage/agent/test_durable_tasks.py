@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ async def test_the_model_stops_a_task(tmp_path: Path) -> None:
         assert record.state == "stopped"
     outputs = [str(message.tool_results[0].output) for message in model.of("lead")[-1].messages if message.tool_results]
     assert outputs[1] == f"{record.id} was stopped"
-    assert "It was stopped." in outputs[2]
+    assert "It gave no answer: it was stopped." in outputs[2]
     assert outputs[3] == f"{record.id} was not at work"
 
 
@@ -310,3 +311,66 @@ async def test_a_tainted_sub_agent_taints_its_caller(tmp_path: Path) -> None:
         async with opened(folder, model, tools=[tool(page, untrusted=True)]) as session:
             await session.say("lead: go")
             assert session.kernel.taint.tainted("sage") is tainted
+
+
+async def test_another_model_of_the_caller_is_not_that_of_its_sub_agents(tmp_path: Path) -> None:
+    """They go on with the one that they began with: what it has answered counts."""
+
+    def script(name: str, **slow: Any) -> str:
+        replies = [
+            {"user": "^slow", "tool": "dig", "text": f"by {name}", **slow},
+            {"user": "^slow", **calls({"name": "dig", "arguments": {"depth": 7}})},
+            {"tool": "Task", "text": "ok"},
+            {"user": "^lead", **calls(task("slow", run_in_background=True))},
+        ]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"replies": replies}))
+        return f"sim/script:{tmp_path / name}.json"
+
+    DUG.clear()
+    async with opened(tmp_path, script("first", first_s=60), tools=[tool(dig)], crashes=True) as session:
+        await session.say("lead: go")
+        await session.until(lambda: DUG)
+        await asyncio.sleep(0.05)
+        await session.kernel.durable()
+    script("first")
+    async with opened(tmp_path, script("second"), tools=[tool(dig)]) as session:
+        (record,) = session.tasks.list()
+        await session.until(lambda: session.state(record.id) == "done")
+        assert session.tasks.get(record.id).text == "by first"
+    assert DUG == [7]
+
+
+async def test_a_sub_agent_whose_program_does_not_fit_says_so(tmp_path: Path) -> None:
+    """Its tools have changed in the middle of its turn: it stands still, and nothing else does."""
+    model = Model(
+        lead=[calls(task("slow", run_in_background=True)), {"text": "ok"}],
+        slow=digging(lambda: HANGS),
+    )
+    async with opened(tmp_path, model, tools=[tool(dig)], crashes=True) as session:
+        await session.say("lead: go")
+        await session.until(lambda: len(model.of("slow")) == 2)
+    async with opened(tmp_path, model, tools=[]) as session:
+        (record,) = session.tasks.list()
+        await session.until(lambda: session.state(record.id) == "failed")
+        assert "where its journal has" in session.tasks.get(record.id).text
+        assert await session.say("lead again") == "ok"
+
+
+async def test_what_happens_to_tasks_is_told_as_events(tmp_path: Path) -> None:
+    """For listeners of the kernel: beginning, message, end, and that the caller knows of it."""
+    kinds = ("task.began", "task.asked", "task.ended", "task.told", "task.notice")
+    seen: list[tuple[str, str]] = []
+    model = Model(
+        lead=[calls(task("one", run_in_background=True)), calls(task("two")), {"text": "ok"}],
+        one=[{"text": "1"}],
+        two=[{"text": "2", "first_s": 0.1}],
+    )
+    async with opened(tmp_path, model) as session:
+        session.kernel.on_event(lambda event: seen.append((event.kind, event.pid)), kinds=kinds)
+        await session.say("lead: go")
+        first, second = (record.id for record in session.tasks.list())
+        await session.kernel.durable()
+    assert {pid for kind, pid in seen if kind == "task.began"} == {"sage"}
+    for kind, pids in (("task.asked", [first, second]), ("task.ended", [first, second]), ("task.notice", [first])):
+        assert [pid for seen_kind, pid in seen if seen_kind == kind] == pids
+    assert [kind for kind, _ in seen].count("task.told") == 2

@@ -32,10 +32,11 @@ def run_interactive(invocation: Invocation, given: dict[str, Any], start: Sessio
 
     async def run() -> int:
         from lyra.sage.agent.live import LiveSession
+        from lyra.sage.extensions.plugins.session_servers import plugin_servers
         from lyra.sage.terminal.loop import run_terminal
 
         async with (
-            with_servers(invocation, options) as equipped,
+            with_servers(invocation, options, plugin_servers(options.folder)) as equipped,
             LiveSession(equipped, invocation.config, start=start) as session,
         ):
             warn(session.headless)

@@ -164,9 +164,10 @@ def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
 async def _asked(
     invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, task: str, piped: str, tell: Tell
 ) -> HeadlessOutcome:
+    from lyra.sage.extensions.plugins.session_servers import plugin_servers
     from lyra.sage.print.printed import ask_session
 
-    async with with_servers(invocation, options) as equipped:
+    async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         return await ask_session(equipped, invocation.config, beginning, task, tell, beside=piped, warn=warn)
 
 
@@ -178,6 +179,8 @@ async def _conversed(
 
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, and requests were to come from it")
-    async with with_servers(invocation, options) as equipped:
+    from lyra.sage.extensions.plugins.session_servers import plugin_servers
+
+    async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         lines = stdin_lines(sys.stdin.buffer)
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)

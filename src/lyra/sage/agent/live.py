@@ -40,6 +40,7 @@ from lyra.sage.agent.equipment import AGENT, Equipment
 from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.spending import SessionSpending
+from lyra.sage.agent.sub_agents import TOOL_NAMES
 from lyra.sage.agent.tasks import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
@@ -199,7 +200,13 @@ class LiveSession:
 
     async def _open(self) -> None:
         self.equipment = Equipment(
-            self.options, self.config, self.folder, self.place, mode=lambda: self.mode, notify=self._notify
+            self.options,
+            self.config,
+            self.folder,
+            self.place,
+            mode=lambda: self.mode,
+            notify=self._notify,
+            budget=self.spending.turn_budget,
         )
         # The budget is one of this run: the process, which outlives it, is spawned without one.
         options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
@@ -245,8 +252,11 @@ class LiveSession:
         assert unfinished is not None
         start = len(self.process.messages)
         self.doubts = [
-            f"{call.name} {_short(call.arguments)}: it may or may not have taken effect" for call in unfinished.doubts
+            f"{call.name} {_short(call.arguments)}: it may or may not have taken effect"
+            for call in unfinished.doubts
+            if call.name not in TOOL_NAMES  # a sub-agent goes on, and its answer is told
         ]
+        await self.tasks.worktrees.clean_up()
         await self.process.revise(start, [unfinished.question, *unfinished.messages])
         turn = self.facts.turns[-1] if self.facts.turns else None
         if turn is not None and turn.status == "running":
@@ -381,7 +391,7 @@ class LiveSession:
         last: dict[str, Any] = {}
         try:
             async with contextlib.aclosing(
-                self.headless.lines(content, beside=beside, budget=budget, only=only)
+                self.headless.lines(self._with_suggestion(content, prompt), beside=beside, budget=budget, only=only)
             ) as lines:
                 async for line in lines:
                     partial.see(line)
@@ -395,6 +405,14 @@ class LiveSession:
                 last = self.headless.result("interrupted")
             last = await self._end(partial, last)
         yield last
+
+    def _with_suggestion(self, content: Content, prompt: str) -> Content:
+        """The message, with a line about skills that fit it."""
+        suggestion = self.equipment.extensions.skills.suggestion(prompt) if self.equipment is not None else ""
+        if not suggestion or isinstance(content, Message):
+            return content
+        parts: list[Any] = list(content) if isinstance(content, (list, tuple)) else [content]
+        return [*parts, f"(Notice by the program, not by the user: {suggestion})"]
 
     async def _end(self, partial: PartialTurn, result: dict[str, Any]) -> dict[str, Any]:
         """Write down how a turn ended; what was said and done in one that failed stays in the conversation."""
@@ -426,11 +444,11 @@ class LiveSession:
         execution = self.process.execution
         messages = list(execution.messages) if execution is not None else []
         messages = repaired(messages, partial.results, _STOPPED)
-        said = partial.text
+        words = partial.text
         if status == "interrupted":
-            said = f"{said}\n\n{_CUT_OFF}" if said else _CUT_OFF
-        if said and messages:
-            messages.append(Message("assistant", said))
+            words = f"{words}\n\n{_CUT_OFF}" if words else _CUT_OFF
+        if words and messages:
+            messages.append(Message("assistant", words))
         await self.process.revise(partial.start, messages)
 
     async def interrupt(self) -> bool:

@@ -6,6 +6,7 @@ The prompt is drawn before anything slow happens: the branch, the highlighter an
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -78,11 +79,15 @@ async def _run_live(
         lambda: conversation.working,
         conversation.end,
     )
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that the terminal is left as it was
+        asyncio.get_running_loop().add_signal_handler(number, conversation.end)
     tasks = Tasks()
     tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
     try:
         await screen.run(conversation.run)
     finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
         await tasks.close()
         await bar.close()
     return conversation
