@@ -265,7 +265,7 @@ def test_hooks_that_raise_deny():
 
 def test_what_is_not_hooks_is_refused():
     with pytest.raises(ConfigError, match="status_for and run"):
-        Agent("helper", model="sim/echo", hooks=object())  # type: ignore[arg-type]
+        Agent("helper", model="sim/echo", hooks=object())  # type: ignore[call-overload]
 
 
 def test_a_key_that_a_hook_puts_into_arguments_reaches_no_tool(monkeypatch):
@@ -331,7 +331,7 @@ def test_a_typed_answer_that_may_not_end_begins_again():
             agent = Agent("helper", model=model, output=dict[str, int], hooks=hooks)
             process = await kernel.spawn(agent)
             stream = process.stream("go", events=True)
-            types = [event.type async for event in stream]
+            types: list[str] = [event.type async for event in stream]
             return await stream, types
 
     answer, types = run(ask())

@@ -280,6 +280,24 @@ async def test_a_link_out_of_the_folder_is_not_taken(project: Path, worktrees: W
     assert sorted(os.listdir(project)) == [".git", ".gitignore", "app.py", "link", "run.sh", "src"]
 
 
+async def test_a_write_that_fails_takes_the_others_back(project: Path, worktrees: Worktrees) -> None:
+    """A folder of the agent where the project has a file by now."""
+    worktree = await worktrees.create("general-aaaaa")
+    (tree(worktree) / "app.py").write_text("by the agent\n")
+    (tree(worktree) / "run.sh").unlink()
+    (tree(worktree) / "thing").mkdir()
+    (tree(worktree) / "thing" / "x").write_text("x\n")
+    (project / "thing").write_text("a file\n")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "a file")
+    with pytest.raises(Conflict, match="thing/x could not be written"):
+        await worktrees.merge(worktree)
+    assert (project / "app.py").read_text().startswith("line 0\n")
+    assert os.access(project / "run.sh", os.X_OK)
+    assert (project / "thing").read_text() == "a file\n"
+    assert git(project, "status", "--porcelain") == ""
+
+
 async def test_hostile_settings_run_nothing(project: Path, tmp_path: Path) -> None:
     """Hooks, monitors, filters, fetches and merge drivers that a repository names are not run."""
     mark = tmp_path / "ran"

@@ -99,7 +99,11 @@ class SessionHooks:
         data = runtime.clean_data({"event": event, "session_id": self.session_id, **fields})
         if self._hooks.status_for(event, data) is None:
             return None
-        outcome = safe_outcome(runtime, await self._hooks.run(event, data))
+        try:
+            outcome = await self._hooks.run(event, data)
+        except Exception as error:  # noqa: BLE001 - outside a turn there is nothing to deny: the session goes on
+            outcome = HookOutcome(warnings=(f"the hooks for {event} failed: {type(error).__name__}: {error}",))
+        outcome = safe_outcome(runtime, outcome)
         self._notices += [HookNotice(text) for text in outcome.messages]
         self._notices += [HookNotice(text, "warning") for text in outcome.warnings]
         return outcome

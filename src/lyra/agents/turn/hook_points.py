@@ -11,6 +11,7 @@ hooks are given. Imported once an agent has hooks, or a journal has rows of them
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -121,12 +122,22 @@ def _session_id(turn: Turn) -> str:
 async def _perform(use: HookUse) -> dict[str, Any]:
     if use.hooks is None:  # the agent had hooks when this began, and has none now
         return {}
+    # In a task of its own: a kernel that closes waits until a program that a hook has started is gone.
+    task = use.runtime.kernel.tasks.start(_run(use.hooks, use), name=f"hook for {use.event}")
     try:
-        outcome = await use.hooks.run(use.event, use.data)
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    return msgspec.structs.asdict(safe_outcome(use.runtime, task.result()))
+
+
+async def _run(hooks: AgentHooks, use: HookUse) -> HookOutcome:
+    try:
+        return await hooks.run(use.event, use.data)
     except Exception as error:  # noqa: BLE001 - hooks that cannot say what they decide have allowed nothing
         message = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
-        outcome = HookOutcome(decision="deny", reason=f"the hooks for {use.event} failed: {message}")
-    return msgspec.structs.asdict(safe_outcome(use.runtime, outcome))
+        return HookOutcome(decision="deny", reason=f"the hooks for {use.event} failed: {message}")
 
 
 @cache

@@ -33,6 +33,7 @@ from lyra.config import Config
 from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy
 from lyra.core.message import Message
+from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.sage.agent.edit_preview import edit_preview
@@ -111,6 +112,7 @@ class LiveSession:
         self.on_notice: list[Callable[[dict[str, Any]], object]] = []  # told when a task is done or asks
         self._clock = SystemClock()
         self._spending: SessionSpending | None = None
+        self._mask: Callable[[str], str] = redact  # knows the providers' keys once a kernel is open
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -214,6 +216,7 @@ class LiveSession:
         headless = Headless(options, self.config, states=(self.facts, self.tasks.state))
         await headless.__aenter__()
         self._headless = headless
+        self._mask = runtime_of(headless.kernel).clean
         self.spending.listen(headless.kernel)
         self.equipment.prompt.begin(headless.kernel.tasks)
         self.tasks.open(self.process, headless.agent)
@@ -382,7 +385,7 @@ class LiveSession:
             raise Conflict("the session is in the middle of a turn", hint="wait for its result, or interrupt it")
         budget = self.spending.turn_budget()
         start = len(self.process.messages)
-        prompt = _text_of(content)
+        prompt = self.without_keys(_text_of(content))
         number = self.spending.turn = self.facts.last_number + 1
         partial = self._partial = PartialTurn(number, start, self.process.metrics.copy())
         await asyncio.to_thread(self.snapshots.begin_turn, number)
@@ -470,7 +473,7 @@ class LiveSession:
         """The line with the diff of the edit that a question is about."""
         if line["type"] != "interrupt" or "tool" not in line:
             return line
-        diff = edit_preview(line["tool"], line["arguments"], self.folder)
+        diff = self.without_keys(edit_preview(line["tool"], line["arguments"], self.folder))
         return {**line, "diff": diff} if diff else line
 
     # ------------------------------------------------------------------ moving in the conversation
@@ -498,6 +501,7 @@ class LiveSession:
     async def checkpoint(self, name: str) -> Checkpoint:
         """Name the present state of files and conversation."""
         self._require_idle()
+        name = self.without_keys(name)
         marked = await asyncio.to_thread(self.snapshots.checkpoint, name)
         self.keep(checkpoints={**self.facts.settings.get("checkpoints", {}), name: self.facts.last_number})
         return marked
@@ -505,6 +509,7 @@ class LiveSession:
     async def restore(self, name: str, *, force: bool = False) -> Undone:
         """Go back to a checkpoint: the files as they were, and the conversation up to there."""
         self._require_idle()
+        name = self.without_keys(name)
         restored = await asyncio.to_thread(self.snapshots.restore_checkpoint, name, force=force)
         last = int(self.facts.settings.get("checkpoints", {}).get(name, self.facts.last_number))
         undone = [turn.number for turn in self.facts.standing if turn.number > last]
@@ -581,7 +586,7 @@ class LiveSession:
         self.process.regrant(self.headless.setup.grant)
 
     def set_title(self, title: str) -> None:
-        self._save(title=preview(title))
+        self._save(title=preview(self.without_keys(title)))
 
     # ------------------------------------------------------------------ writing down
 
@@ -589,8 +594,12 @@ class LiveSession:
         """Remember settings of the session in its facts: `facts.settings` has them, also after it is opened again."""
         self._fact("session.set", settings)
 
+    def without_keys(self, text: str) -> str:
+        """A text that is kept or shown, with the keys of model providers masked."""
+        return self._mask(text)
+
     def _fact(self, kind: str, data: dict[str, Any]) -> None:
-        self.kernel.fact(self.facts, AGENT, kind, data)
+        self.kernel.fact(self.facts, AGENT, kind, runtime_of(self.kernel).clean_data(data))
 
     def _save(self, *, prompt: str | None = None, **changes: Any) -> None:
         now = self._clock.now()
@@ -598,7 +607,8 @@ class LiveSession:
         if prompt is not None:
             record = record.with_prompt(prompt, now=now)
             self.index.add_text(record.id, self.facts.last_number, prompt)
-        self._record = msgspec.structs.replace(record, updated_at=now, **changes)
+        record = msgspec.structs.replace(record, updated_at=now, **changes)
+        self._record = msgspec.structs.replace(record, title=self.without_keys(record.title))
         self.index.upsert(self._record)
 
 

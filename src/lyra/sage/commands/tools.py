@@ -72,7 +72,7 @@ async def memory(session: CommandSession, arguments: SlashArguments) -> SlashRes
         raise arguments.mistake(f"what to {action} is missing")
     if action == "search":
         return _items(remembered.search(rest), "nothing that is remembered fits")
-    return _add(remembered, rest) if action == "add" else _forget(remembered, rest, arguments)
+    return _add(remembered, session.without_keys(rest)) if action == "add" else _forget(remembered, rest, arguments)
 
 
 def _add(remembered: Remembered, rest: str) -> SlashResult:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lyra.agents.headless import session_hooks
+from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.turn.hook_points import REFUSALS_MAX
 from lyra.errors import ApprovalRefused
 from lyra.sage.extensions.hooks import Hook, Hooks
@@ -279,6 +280,47 @@ async def test_hooks_are_told_of_a_session_that_waits_for_its_user(
             await run.ask()
             await asyncio.sleep(0.2)
         assert [data["kind"] for data in log] == (["idle"] if attended else [])
+
+
+async def test_a_slow_hook_does_not_keep_a_program_from_ending(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hooks of SessionEnd have a few seconds together, and a command that takes longer is killed."""
+    monkeypatch.setattr(session_hooks, "_END_S", 0.2)
+    user_file(project, '[[hooks.SessionEnd]]\ncommand = "echo begun > begun.txt; sleep 60; echo x > ended.txt"\n')
+    began_s = asyncio.get_running_loop().time()
+    async with headless(project, DONE) as run:
+        await run.ask()
+    assert asyncio.get_running_loop().time() - began_s < 10
+    assert (project.folder / "begun.txt").exists()
+
+
+async def test_an_interrupt_ends_a_running_hook(project: Project) -> None:
+    user_file(project, '[[hooks.PreToolUse]]\ncommand = "echo begun > begun.txt; sleep 60"\n')
+    async with headless(project, write(), DONE, allow=("Write",)) as run:
+        asked = asyncio.ensure_future(run.ask())
+        while not (project.folder / "begun.txt").exists():
+            await asyncio.sleep(0.01)
+        assert run.headless.stop()
+        assert (await asked)["status"] == "interrupted"
+    assert not (project.folder / "new.txt").exists()
+
+
+async def test_hooks_of_another_kind_that_raise_do_not_end_the_session(project: Project) -> None:
+    """Outside a turn there is nothing to deny: the user is told, and the session goes on."""
+
+    class Broken:
+        def status_for(self, event: str, _data: Any) -> str | None:
+            return "" if event.startswith("Session") else None
+
+        async def run(self, _event: str, _data: Any) -> Any:
+            raise RuntimeError("broken")
+
+    options = HeadlessOptions(model="sim/echo", folder=str(project.folder), hooks=Broken())
+    lines: list[dict[str, Any]] = []
+    async with Headless(options) as run:
+        assert (await run.ask("hello", lines.append)).error is None
+    assert any(line["type"] == "notice" and "RuntimeError: broken" in line["text"] for line in lines)
 
 
 # ---------------------------------------------------------------- sub-agents
