@@ -473,7 +473,7 @@ class LiveSession:
         hooks = self.headless.hooks
         if hooks is not None:
             await hooks.end("clear")
-        await move(self, "clear", [], [])
+        await move(self, "clear", [])
         if hooks is not None:
             await hooks.start("clear", model=self.model)
 
