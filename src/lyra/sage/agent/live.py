@@ -42,8 +42,8 @@ from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.rewinding import Undone, checkpoint, move, restore, undo
 from lyra.sage.agent.session_start import STORE_FILE, SessionStart, read_session
 from lyra.sage.agent.spending import SessionSpending
-from lyra.sage.agent.sub_agents import TOOL_NAMES
-from lyra.sage.agent.tasks import TaskList
+from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
+from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
