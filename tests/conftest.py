@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 
 use_own_home()
 
-pytest_plugins = ["tests.memory_folders", "tests.own_stores"]
+pytest_plugins = ["tests.memory_folders", "tests.own_stores", "tests.worker_reports"]
 
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -61,6 +61,7 @@ _SLOW = (
     "test_limits.py",
     "test_skips.py",
     "test_surface.py",
+    "test_worker_reports.py",
     "testing/",
     "tools/builtin/",
     "tools/permissions/test_bash.py",
@@ -96,6 +97,10 @@ _LONG = (
     "tests/vega/machine/test_pure_code.py",
     "tests/vega/bytecode/test_file_fuzz.py",
     "tests/verify/attacks/",
+    "tests/vesper/python/test_generated_files.py::test_every_",
+    "tests/vesper/runtime/test_crash.py",
+    "tests/test_surface.py",
+    "tests/type_checkers/",
 )
 
 

@@ -22,6 +22,7 @@ SAME_IDEA = {
     "Stream": "an answer piece by piece, and a Vega program's value for one",
     "Function": "a function in Vega's tree and in its bytecode",
     "Parameter": "a parameter in Vega's tree and in its bytecode",
+    "RunOptions": "what may differ from run to run, of Sage's SDK and of a Vega program",
 }
 
 # Ratchets: these counts only go down.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.models.request import Request
-from lyra.models.tokens import IMAGE_TOKENS, Estimator, Measure, Size
+from lyra.models.tokens import IMAGE_TOKENS, Estimator, Measure, Size, text_tokens
 from lyra.models.usage import TokenUsage
 from tests.limits import within
 
@@ -25,6 +25,14 @@ def ask(*messages: Message, **settings) -> Request:
 
 def user(text) -> Message:
     return Message("user", text)
+
+
+def test_the_tokens_of_a_text():
+    """Text with spaces counts half a token a byte, dense text and letters beyond ASCII one."""
+    assert text_tokens("") == 0
+    assert text_tokens(PROSE) == len(PROSE) // 2 + 1
+    assert text_tokens(DENSE) == len(DENSE) + 1
+    assert text_tokens(f"{PROSE}é") == len(PROSE) // 2 + 2 + 1
 
 
 def test_everything_that_is_sent_is_counted():

@@ -137,3 +137,33 @@ def test_a_result_tells_which_folders_were_shut(tmp_path):
 
     result = asyncio.run(asyncio.wait_for(main(), 20))
     assert (result.reopened, result.unread) == (("a",), ("b",))
+
+
+def test_a_copy_gets_all_output_as_it_comes(tmp_path):
+    """For its owner alone, also while the command runs; a file that is there already is left alone."""
+    copy = tmp_path / "copy.txt"
+
+    async def main():
+        command = ["sh", "-c", "head -c 200000 /dev/zero; echo end; sleep 60"]
+        job = await Sandbox(spill_folder=str(tmp_path)).start(command, Profile(_made(tmp_path)), copy=str(copy))
+        while job.output.total_bytes < 200_004:
+            await asyncio.sleep(0.01)
+        size, mode = copy.stat().st_size, copy.stat().st_mode & 0o777
+        job.kill()
+        await job.wait()
+        return size, mode
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == (200_004, 0o600)
+    taken = Capture(kept_bytes=10, most_bytes=100, copy=str(copy))
+    assert taken.feed(b"more")
+    assert taken.close().head == b"more"
+    assert copy.stat().st_size == 200_004
+
+
+def test_a_copy_that_cannot_be_written_ends_there(tmp_path, small_files):
+    """The command and its output are not touched by that."""
+    capture = Capture(kept_bytes=10_000_000, most_bytes=10_000_000, copy=str(tmp_path / "copy.txt"))
+    assert capture.feed(b"x" * 200_000)
+    assert capture.feed(b"y")
+    assert capture.close().total_bytes == 200_001
+    assert (tmp_path / "copy.txt").stat().st_size <= 100_000

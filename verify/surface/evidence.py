@@ -162,15 +162,20 @@ def _reached(module: _Module, test: ast.stmt) -> Iterator[tuple[_Module, ast.stm
 
 
 @cache
+def _parts(node: ast.stmt) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(node))
+
+
+@cache
 def _names_in(node: ast.stmt) -> frozenset[str]:
-    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    return frozenset(names | {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)})
+    names = {part.id for part in _parts(node) if isinstance(part, ast.Name)}
+    return frozenset(names | {part.arg for part in _parts(node) if isinstance(part, ast.arg)})
 
 
 @cache
 def _calls_in(node: ast.stmt) -> tuple[tuple[str, frozenset[str], int], ...]:
     calls = []
-    for call in (inner for inner in ast.walk(node) if isinstance(inner, ast.Call)):
+    for call in (part for part in _parts(node) if isinstance(part, ast.Call)):
         function = call.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         names = frozenset(keyword.arg for keyword in call.keywords if keyword.arg)
@@ -182,7 +187,7 @@ def _calls_in(node: ast.stmt) -> tuple[tuple[str, frozenset[str], int], ...]:
 @cache
 def _lines_in(node: ast.stmt) -> tuple[tuple[str, ...], ...]:
     lines = []
-    for inner in ast.walk(node):
+    for inner in _parts(node):
         values = inner.args if isinstance(inner, ast.Call) else getattr(inner, "elts", None)
         if values is not None:
             texts = [

@@ -81,6 +81,7 @@ class LaunchPlan:
     undo: list[Callable[[], None]] = field(default_factory=list)
     news: Callable[[int | None], News] = lambda _most: News()  # what appeared; searches at most so many entries
     entries: int = 0  # of the workspace before the command
+    copy: str | None = None  # a new file that gets all output as it comes
     egress: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -88,17 +89,8 @@ class Job:
     """A handle on a running command."""
 
     def __init__(
-        self,
-        plan: LaunchPlan,
-        limits: Limits,
-        *,
-        stdin: bytes | None,
-        timeout_s: float,
-        apart: bool,
-        spill: str | None,
-        copy: str | None = None,
+        self, plan: LaunchPlan, limits: Limits, *, stdin: bytes | None, timeout_s: float, apart: bool, spill: str | None
     ) -> None:
-        """`copy`: a new file that gets all output as it comes."""
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
@@ -108,7 +100,7 @@ class Job:
         self._began = self._clock.monotonic()
         self._process = self._start(stdin, apart=apart)
         self._captures = {
-            pipe.fileno(): self._capture(limits, spill, copy if pipe is self._process.stdout else None)
+            pipe.fileno(): self._capture(limits, spill, plan.copy if pipe is self._process.stdout else None)
             for pipe in (self._process.stdout, self._process.stderr)
             if pipe is not None
         }

@@ -103,8 +103,9 @@ class Sandbox:
         output as it comes."""
         limit_s = profile.limits.wall_s if timeout_s is None else min(timeout_s, profile.limits.wall_s)
         plan = await self._plan(argv, profile)
+        plan.copy = copy
         spill = spill_folder or self._spill
-        return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=spill, copy=copy)
+        return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=spill)
 
     async def pipes(self, argv: Sequence[str], profile: Profile, *, line_bytes_max: int = 2**20) -> Pipes:
         """Start a command whose stdin and stdout the caller uses as streams."""

@@ -96,6 +96,8 @@ def _path(name: str) -> Path | None:
 
 def _drop_old(folder: Path) -> None:
     """Drop records of files that are gone, where there are very many records."""
+    if len(os.listdir(folder)) <= KNOWN_STORES_MAX:
+        return
     records = sorted(folder.iterdir(), key=lambda record: record.stat().st_mtime)
     before = SystemClock().now() - KNOWN_STORES_GONE_S
     for record in records[: max(0, len(records) - KNOWN_STORES_MAX)]:  # the oldest of them

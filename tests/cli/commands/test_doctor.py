@@ -137,7 +137,7 @@ def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
     assert row.how == "pip install 'lyra-agents[postgres]'"
     for module, extra in (("google.auth", "vertex"), ("botocore", "bedrock")):
         monkeypatch.setitem(sys.modules, module, None)
-        missing = {row.name: row.how for row in doctor._examine(Invocation()) if row.state == "missing"}
+        missing = {row.name: row.how for row in doctor.examine(Invocation()) if row.state == "missing"}
         assert missing[extra] == f"pip install 'lyra-agents[{extra}]'"
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert doctor._postgres_store("shown", "postgresql://h").how == "pip install 'lyra-agents[postgres]'"

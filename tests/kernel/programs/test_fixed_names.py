@@ -85,9 +85,12 @@ INSIDE = {
     *("DeclaredError", "EffectError", "EffectFailure", "FailedAct", "HttpFailure", "Misfit"),
     *("Mismatch", "NodeError", "NotSupplied", "UndefinedName", "Unjudged", "Unverifiable"),
     *("_Answered", "_EffectFailed", "_Refused", "_Returned", "_TooLong"),
+    # of Sage: a hook's failure is its answer, a damaged index is made anew, the end of a file ends the reading of it
+    *("HookFailed", "_Damaged", "StreamEnded"),
 }
 _START = re.compile(rf"\b({'|'.join(sorted(STARTS))})\s*[()]")  # what a text with such a call has
 NO_PROGRAMS = {"lyra.vesper.python.run:start", "lyra.vesper.direct.run:start", "lyra.vesper.reference.run:start"}
+NO_PROGRAMS |= {"lyra.sage.commands.settings:output"}
 
 
 def test_every_program_that_lyra_starts_has_a_fixed_name():

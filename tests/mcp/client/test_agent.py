@@ -261,7 +261,7 @@ def test_lyra_agent_waits_as_long_as_start_s_says(tmp_path, monkeypatch):
     async def main():
         began = asyncio.get_running_loop().time()
         options = HeadlessOptions(model="sim/echo", folder=str(tmp_path))
-        async with command._with_servers(Invocation(), options) as equipped:
+        async with command.with_servers(Invocation(), options) as equipped:
             assert asyncio.get_running_loop().time() - began < 20
             assert [state["failure"]["kind"] for state in equipped.facts["mcp_servers"]] == ["timeout"]
 

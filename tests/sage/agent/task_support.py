@@ -10,6 +10,8 @@ from typing import Any
 
 from lyra import Agent, Kernel
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.turn.unfinished import UnfinishedTurn, unfinished_turn, withdraw
+from lyra.core.budgets.budget import Budget
 from lyra.core.message import Message
 from lyra.kernel.seams import Seams
 from lyra.models.pricing import Price
@@ -71,6 +73,7 @@ class Session:
     """A kernel, its agent `sage` with sub-agents, and what the user was told."""
 
     def __init__(self, kernel: Kernel, process: AgentProcess[Any], tasks: TaskList, notices: list[Any]) -> None:
+        self.unfinished: UnfinishedTurn | None = None  # where the turn of an earlier life was given up
         self.kernel = kernel
         self.process = process
         self.tasks = tasks
@@ -91,7 +94,7 @@ class Session:
 @asynccontextmanager
 async def opened(
     folder: Path,
-    model: SimProvider,
+    model: SimProvider | str,
     *,
     tools: list[Any] | None = None,
     definitions: dict[str, SubAgentDefinition] | None = None,
@@ -101,26 +104,32 @@ async def opened(
     store: str = "",
     worktrees: Any = None,
     goes_on: bool = True,
+    run_budget: str = "",
     **settings: Any,
 ) -> AsyncIterator[Session]:
     """A session in a folder; the same folder opens it again. With `crashes` it ends as by kill -9."""
     notices: list[Any] = []
     named = {**BUILT_IN, **(definitions or {})}
-    tasks = TaskList(definitions=lambda: named, folder=folder / "session", worktrees=worktrees, notify=notices.append)
+    tasks = TaskList(
+        definitions=lambda: named,
+        folder=folder / "session",
+        worktrees=worktrees,
+        notify=notices.append,
+        budget=lambda: Budget.of(run_budget) if run_budget else None,
+    )
     agent = Agent("sage", model=model, tools=[*(tools or ()), *task_tools(tasks)], retry=None, **settings)
     kernel = Kernel(store or str(folder / "session.db"), seams=Seams(states=(tasks.state,)))
     await kernel.start()
     try:
-        if not goes_on and "sage" in kernel.processes:
-            from lyra.agents.turn.unfinished import unfinished_turn, withdraw
-
-            unfinished = unfinished_turn(kernel, "sage")
-            if unfinished is not None:
-                withdraw(kernel, "sage", unfinished)
+        unfinished = None if goes_on else unfinished_turn(kernel, "sage")
+        if unfinished is not None:
+            withdraw(kernel, "sage", unfinished)
         options = {} if grant is None else {"grant": grant}
         process = await kernel.spawn(agent, pid="sage", budget=budget, **options)
         tasks.open(process, agent)
-        yield Session(kernel, process, tasks, notices)
+        session = Session(kernel, process, tasks, notices)
+        session.unfinished = unfinished
+        yield session
     finally:
         tasks.close()
         if crashes:

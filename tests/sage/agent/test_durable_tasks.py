@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ async def test_the_model_stops_a_task(tmp_path: Path) -> None:
         assert record.state == "stopped"
     outputs = [str(message.tool_results[0].output) for message in model.of("lead")[-1].messages if message.tool_results]
     assert outputs[1] == f"{record.id} was stopped"
-    assert "It was stopped." in outputs[2]
+    assert "It gave no answer: it was stopped." in outputs[2]
     assert outputs[3] == f"{record.id} was not at work"
 
 
@@ -310,3 +311,155 @@ async def test_a_tainted_sub_agent_taints_its_caller(tmp_path: Path) -> None:
         async with opened(folder, model, tools=[tool(page, untrusted=True)]) as session:
             await session.say("lead: go")
             assert session.kernel.taint.tainted("sage") is tainted
+
+
+async def test_another_model_of_the_caller_is_not_that_of_its_sub_agents(tmp_path: Path) -> None:
+    """They go on with the one that they began with: what it has answered counts."""
+
+    def script(name: str, **slow: Any) -> str:
+        replies = [
+            {"user": "^slow", "tool": "dig", "text": f"by {name}", **slow},
+            {"user": "^slow", **calls({"name": "dig", "arguments": {"depth": 7}})},
+            {"tool": "Task", "text": "ok"},
+            {"user": "^lead", **calls(task("slow", run_in_background=True))},
+        ]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"replies": replies}))
+        return f"sim/script:{tmp_path / name}.json"
+
+    DUG.clear()
+    async with opened(tmp_path, script("first", first_s=60), tools=[tool(dig)], crashes=True) as session:
+        await session.say("lead: go")
+        await session.until(lambda: DUG)
+        await asyncio.sleep(0.05)
+        await session.kernel.durable()
+    script("first")
+    async with opened(tmp_path, script("second"), tools=[tool(dig)]) as session:
+        (record,) = session.tasks.list()
+        await session.until(lambda: session.state(record.id) == "done")
+        assert session.tasks.get(record.id).text == "by first"
+    assert DUG == [7]
+
+
+async def test_a_sub_agent_whose_program_does_not_fit_says_so(tmp_path: Path) -> None:
+    """Its tools have changed in the middle of its turn: it stands still, and nothing else does."""
+    model = Model(
+        lead=[calls(task("slow", run_in_background=True)), {"text": "ok"}],
+        slow=digging(lambda: HANGS),
+    )
+    async with opened(tmp_path, model, tools=[tool(dig)], crashes=True) as session:
+        await session.say("lead: go")
+        await session.until(lambda: len(model.of("slow")) == 2)
+    async with opened(tmp_path, model, tools=[]) as session:
+        (record,) = session.tasks.list()
+        await session.until(lambda: session.state(record.id) == "failed")
+        assert "where its journal has" in session.tasks.get(record.id).text
+        assert await session.say("lead again") == "ok"
+
+
+async def test_what_happens_to_tasks_is_told_as_events(tmp_path: Path) -> None:
+    """For listeners of the kernel: beginning, message, end, and that the caller knows of it."""
+    kinds = ("task.began", "task.asked", "task.ended", "task.told", "task.notice")
+    seen: list[tuple[str, str]] = []
+    model = Model(
+        lead=[calls(task("one", run_in_background=True)), calls(task("two")), {"text": "ok"}],
+        one=[{"text": "1"}],
+        two=[{"text": "2", "first_s": 0.1}],
+    )
+    async with opened(tmp_path, model) as session:
+        session.kernel.on_event(lambda event: seen.append((event.kind, event.pid)), kinds=kinds)
+        await session.say("lead: go")
+        first, second = (record.id for record in session.tasks.list())
+        await session.kernel.durable()
+    assert {pid for kind, pid in seen if kind == "task.began"} == {"sage"}
+    for kind, pids in (("task.asked", [first, second]), ("task.ended", [first, second]), ("task.notice", [first])):
+        assert [pid for seen_kind, pid in seen if seen_kind == kind] == pids
+    assert [kind for kind, _ in seen].count("task.told") == 2
+
+
+async def test_one_that_goes_on_is_stopped_and_pays_from_the_budget_of_this_run(tmp_path: Path) -> None:
+    """What an earlier life has started is held as what this one starts."""
+    replies = [HANGS]
+    model = Model(
+        lead=[calls(task("one", run_in_background=True), task("two", run_in_background=True)), {"text": "ok"}],
+        one=digging(lambda: replies[0]),
+        two=lambda _request: HANGS,
+    )
+    async with opened(tmp_path, model, tools=[tool(dig)], crashes=True) as session:
+        await session.say("lead: go")
+        await session.until(lambda: len(model.of("one")) == 2 and model.of("two"))
+    replies[0] = {"text": "word " * 300}
+    async with opened(tmp_path, model, tools=[tool(dig)], run_budget="$0.0036") as session:
+        first, second = (record.id for record in session.tasks.list())
+        await session.until(lambda: session.state(first) == "failed")
+        assert "budget" in session.tasks.get(first).text
+        assert await session.tasks.stop(second)
+        assert session.state(second) == "stopped"
+
+
+async def test_output_does_not_wait_for_one_that_asks(tmp_path: Path) -> None:
+    """It says that the user has to answer, and the model goes on."""
+    (tmp_path / "work").mkdir()
+    write = {"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}
+    session_of: list[Session] = []
+
+    def lead(request: Any) -> Any:
+        known = session_of[0].tasks.list()
+        steps = [calls(task("please", run_in_background=True)), calls(output(known[0].id, 600)) if known else ""]
+        count = sum(message.role == "assistant" for message in request.messages)
+        return steps[count] if count < len(steps) else {"text": result(request)}
+
+    model = Model(lead=lead, please=[{**calls(write), "first_s": 0.2}, {"text": "written"}])
+    tools = builtin_tools(str(tmp_path / "work"))
+    async with opened(tmp_path, model, tools=tools, permissions={"mode": "default"}) as session:
+        session_of.append(session)
+        async with asyncio.timeout(10):
+            assert "waits for an answer of the user" in await session.say("lead: go")
+
+
+async def test_a_turn_that_was_given_up_keeps_the_answers_it_had(tmp_path: Path) -> None:
+    """Of two sub-agents one had answered when the session died: its answer is in the conversation, and is not told
+    again; the other one goes on, and its end is told."""
+    replies = [HANGS]
+    model = Model(
+        lead=lambda request: calls(task("one"), task("two")) if "lead" in request.messages[-1].text else {"text": "ok"},
+        one=[{"text": "the first answer"}],
+        two=lambda _request: replies[0],
+    )
+    async with opened(tmp_path, model, crashes=True) as session:
+        session.process.send_async("lead: go")
+        await session.until(lambda: [record.state for record in session.tasks.list()] == ["done", "running"])
+        await asyncio.sleep(0.05)
+        await session.kernel.durable()
+    replies[0] = {"text": "the second answer"}
+    async with opened(tmp_path, model, goes_on=False) as session:
+        assert session.unfinished is not None
+        first, second = session.unfinished.messages[-1].tool_results
+        assert str(first.output).startswith("the first answer")
+        assert second.is_error
+        await session.process.revise(0, [session.unfinished.question, *session.unfinished.messages])
+        one, two = (record.id for record in session.tasks.list())
+        await session.until(lambda: session.state(two) == "done")
+        await session.say("and?")
+        (told,) = [message.text for message in session.process.messages if "by the program" in message.text]
+        assert two in told
+        assert one not in told
+
+
+async def test_one_that_works_on_is_announced_to_a_model_that_does_not_know_its_id(tmp_path: Path) -> None:
+    """The call that started it was cut off before it had a result."""
+    model = Model(
+        lead=lambda request: calls(task("one")) if "lead" in request.messages[-1].text else {"text": "ok"},
+        one=lambda _request: HANGS,
+    )
+    async with opened(tmp_path, model, crashes=True) as session:
+        session.process.send_async("lead: go")
+        await session.until(lambda: model.of("one"))
+    async with opened(tmp_path, model, goes_on=False) as session:
+        assert session.unfinished is not None
+        await session.process.revise(0, [session.unfinished.question, *session.unfinished.messages])
+        (record,) = session.tasks.list()
+        assert record.background
+        await session.say("and?")
+        await session.say("and now?")
+        (told,) = [message.text for message in session.process.messages if "by the program" in message.text]
+        assert f"The sub-agent {record.id} ('work on one') goes on in the background" in told

@@ -45,8 +45,8 @@ async def test_what_the_context_is_filled_with(project: Project) -> None:
 
 async def test_remembered_items_and_a_summary_are_parts(project: Project) -> None:
     replies = [{"text": text} for text in ("a", "b", "a summary of it", "c")]
-    async with project.open(*replies) as session:
-        session.process.kernel.memories.add(session.headless.setup.memory.scope, "likes tea", kind="preference")
+    async with project.open(*replies, flags=("sage.recall=true",)) as session:
+        session.process.memory.add("likes tea", kind="preference")
         await say(session, "one")
         before = session.context()["tokens"]
         assert before["memory"] > 0

@@ -77,7 +77,7 @@ async def test_it_works_in_its_worktree_and_nowhere_else(project: Path, tmp_path
         assert (project / "app.py").read_text() == "one\ntwo\nthree\n"
         assert not (project / ".git" / "x").exists()
         changes = await session.tasks.worktrees.changes(record.id)
-        assert [(change.path, change.kind) for change in changes] == [("app.py", "changed"), ("new.py", "added")]
+        assert [(change.path, change.kind) for change in changes] == [("app.py", "modified"), ("new.py", "created")]
         assert await session.tasks.worktrees.take(record.id, ["new.py"]) == ["new.py"]
         assert (project / "new.py").read_text() == "x = 1\n"
         assert await session.tasks.worktrees.merge(record.id) == ["app.py"]

@@ -291,3 +291,23 @@ async def test_old_sub_agents_are_forgotten(tmp_path: Path, monkeypatch: pytest.
         await session.say("lead: go")
         assert [record.description for record in session.tasks.list()] == ["work 1", "work 2"]
         await session.until(lambda: len(session.process.children) == 2)
+
+
+def test_permissions_do_not_depend_on_the_caller_being_there(tmp_path: Path) -> None:
+    """A sub-agent that goes on after a restart is held by rules, whichever process comes back first."""
+    from lyra import Agent
+    from lyra.sage.agent.sub_agents import TaskSpec, sub_agent, worktree_tools
+
+    tools = builtin_tools(str(tmp_path))
+    caller = Agent("sage", model="sim/echo", tools=tools, permissions={"mode": "default"})
+    spec = TaskSpec(id="a", type="general", description="", system="")
+    assert sub_agent(spec, caller, worktree_tools).permissions is caller.permissions
+    reader = sub_agent(TaskSpec(id="a", type="Explore", description="", system="", mode="plan"), caller, worktree_tools)
+    assert reader.permissions is not None
+    assert reader.permissions.mode == "plan"
+    copied = sub_agent(
+        TaskSpec(id="a", type="x", description="", system="", worktree=str(tmp_path)), caller, worktree_tools
+    )
+    assert copied.permissions is not None
+    assert copied.permissions.workspace == str(tmp_path)
+    assert all(tool.folders in ((), (str(tmp_path),)) for tool in copied.toolbox)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -90,10 +92,10 @@ async def test_changes_are_shown_file_by_file(project: Path, worktrees: Worktree
     (folder / "data.bin").write_bytes(b"\0\1")
     changes = {change.path: change for change in await worktrees.changes(worktree)}
     assert {path: change.kind for path, change in changes.items()} == {
-        "app.py": "changed",
+        "app.py": "modified",
         "src/util.py": "deleted",
-        "new.py": "added",
-        "data.bin": "added",
+        "new.py": "created",
+        "data.bin": "created",
     }
     assert "-line 3\n+line three\n" in changes["app.py"].diff()
     assert changes["app.py"].counts == (1, 1)
@@ -101,6 +103,17 @@ async def test_changes_are_shown_file_by_file(project: Path, worktrees: Worktree
         "--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x = 1\n\\ No newline at end of file\n"
     )
     assert "not shown as text" in changes["data.bin"].diff()
+
+
+async def test_a_diff_has_no_escape_sequences(project: Path, worktrees: Worktrees) -> None:
+    """Neither in a name nor in the text: it is printed on a terminal."""
+    worktree = await worktrees.create("general-aaaaa")
+    (tree(worktree) / "a\x1b[2Jb.txt").write_text("x\x1b]0;evil\x07\r\n\ttab\n")
+    (change,) = await worktrees.changes(worktree)
+    assert "\x1b" not in change.diff()
+    assert "\r" not in change.diff()
+    assert "+\ttab\n" in change.diff()
+    assert change.counts == (2, 0)
 
 
 async def test_files_are_taken_over_one_by_one(project: Path, worktrees: Worktrees) -> None:
@@ -232,18 +245,21 @@ async def test_a_folder_without_a_commit_has_no_worktree(tmp_path: Path, commits
         await Worktrees(str(folder), tmp_path / "trees").create("general-aaaaa")
 
 
-async def test_files_that_change_are_told_before(project: Path, tmp_path: Path) -> None:
+async def test_files_that_change_are_told_before_and_after(project: Path, tmp_path: Path) -> None:
     """So that they can be kept for an undo."""
     told: list[list[str]] = []
 
-    async def keep(paths: list[str]) -> None:
+    @asynccontextmanager
+    async def keep(paths: list[str]) -> AsyncIterator[None]:
         told.append([*paths, (project / "app.py").read_text()[:6]])
+        yield
+        told.append([(project / "app.py").read_text()])
 
-    worktrees = Worktrees(str(project), tmp_path / "trees", before_write=keep)
+    worktrees = Worktrees(str(project), tmp_path / "trees", around=keep)
     worktree = await worktrees.create("general-aaaaa")
     tree(worktree, "app.py").write_text("x\n")
     await worktrees.merge(worktree)
-    assert told == [[f"{project}/app.py", "line 0"]]
+    assert told == [[f"{project}/app.py", "line 0"], ["x\n"]]
 
 
 async def test_a_link_out_of_the_folder_is_not_taken(project: Path, worktrees: Worktrees) -> None:
@@ -262,6 +278,24 @@ async def test_a_link_out_of_the_folder_is_not_taken(project: Path, worktrees: W
             await worktrees.take(worktree, [name, "fine.txt"])
         (folder / name).unlink()
     assert sorted(os.listdir(project)) == [".git", ".gitignore", "app.py", "link", "run.sh", "src"]
+
+
+async def test_a_write_that_fails_takes_the_others_back(project: Path, worktrees: Worktrees) -> None:
+    """A folder of the agent where the project has a file by now."""
+    worktree = await worktrees.create("general-aaaaa")
+    (tree(worktree) / "app.py").write_text("by the agent\n")
+    (tree(worktree) / "run.sh").unlink()
+    (tree(worktree) / "thing").mkdir()
+    (tree(worktree) / "thing" / "x").write_text("x\n")
+    (project / "thing").write_text("a file\n")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "a file")
+    with pytest.raises(Conflict, match="thing/x could not be written"):
+        await worktrees.merge(worktree)
+    assert (project / "app.py").read_text().startswith("line 0\n")
+    assert os.access(project / "run.sh", os.X_OK)
+    assert (project / "thing").read_text() == "a file\n"
+    assert git(project, "status", "--porcelain") == ""
 
 
 async def test_hostile_settings_run_nothing(project: Path, tmp_path: Path) -> None:
@@ -323,7 +357,8 @@ async def test_a_hostile_index_leads_nowhere(project: Path, worktrees: Worktrees
 def test_worktrees_are_beside_lyras_own_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in it no agent may write."""
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    assert worktrees_folder("20260101-abc") == Path("/data/lyra-worktrees/20260101-abc")
+    assert worktrees_folder(Path("/data/lyra/sessions/20260101-abc")) == Path("/data/lyra-worktrees/20260101-abc")
+    assert worktrees_folder(Path("/x/20260101-abc")) == Path("/x/20260101-abc/worktrees")
 
 
 def test_a_worktree_is_kept_as_data() -> None:

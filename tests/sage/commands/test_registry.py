@@ -51,7 +51,8 @@ def test_the_table_has_every_command_once() -> None:
 
 async def test_help_lists_and_explains(project: Project) -> None:
     async with project.open() as session:
-        assert {row[0].split()[0].removeprefix("/") for row in rows(await run(session, "/help"))} == NAMES
+        listed = {row[0].split()[0].removeprefix("/") for row in rows(await run(session, "/help"))}
+        assert listed == NAMES | {"testing", "debugging", "git-commit", "security"}, "skills are commands, too"
         assert words(await run(session, "/")) == words(await run(session, "/help")) == words(await run(session, "/?"))
         assert words(await run(session, "/help undo")).startswith("/undo [TURN] [--force]\n  Restore files")
         assert words(await run(session, "/help /quit")).startswith("/exit")

@@ -88,6 +88,16 @@ async def test_a_rule_for_this_session(project: Project) -> None:
         assert "no rules" in words(await run(session, "/permissions"))
 
 
+async def test_a_rule_gives_the_right_that_it_needs(project: Project) -> None:
+    """A host that a rule names can be reached from then on, and no other."""
+    async with project.open() as session:
+        process = session.kernel.processes["sage"]
+        assert not process.grant.allows("net.http:example.com")
+        await run(session, "/permissions allow WebFetch(example.com)")
+        assert process.grant.allows("net.http:example.com")
+        assert not process.grant.allows("net.http:example.org")
+
+
 async def test_a_rule_that_is_kept(project: Project) -> None:
     """With --keep it is an answer for this folder; the opposite one takes its place."""
     async with project.open() as session:

@@ -1,4 +1,4 @@
-"""Commands about what the agent has: tools, memory, tasks."""
+"""Commands about what the agent has: tools and memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def test_tools_with_the_rules_for_them(project: Project) -> None:
 
 
 async def test_memory_is_shown_and_changed(project: Project) -> None:
-    """What is added is recalled by the next message; what is forgotten is gone."""
-    async with project.open() as session:
+    """What is added is recalled by the next message, where recall is on; what is forgotten is gone."""
+    async with project.open(flags=("sage.recall=true",)) as session:
         assert "nothing is remembered" in words(await run(session, "/memory"))
         await run(session, "/memory add prefers tabs")
         await run(session, "/memory add fact: the tests take a minute")

@@ -14,7 +14,7 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, StoreError
-from lyra.sage.extensions.memory import ITEMS_MAX, RECALLED_ITEMS, RECALLED_TOKENS, SharedMemories, sage_memory
+from lyra.sage.extensions.memory import RECALLED_ITEMS, RECALLED_TOKENS, SharedMemories, sage_memory
 from lyra.tools.permissions import Permissions, Rule
 from tests.agents.support import Recorded, calls, run, says
 from tests.sage.extensions.support import Desk
@@ -68,11 +68,12 @@ def test_what_is_known_is_not_added_twice(memories: SharedMemories) -> None:
     assert memories.add("a", "Tea", kind="lesson").id != first.id
 
 
-def test_a_full_scope_loses_its_oldest_item(memories: SharedMemories) -> None:
-    for number in range(ITEMS_MAX + 2):
+def test_a_full_scope_loses_its_oldest_item(memories: SharedMemories, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lyra.sage.extensions.memory.ITEMS_MAX", 20)
+    for number in range(22):
         memories.add("a", f"fact {number}")
     items = memories.items("a")
-    assert (len(items), items[0].text) == (ITEMS_MAX, "fact 2")
+    assert (len(items), items[0].text) == (20, "fact 2")
 
 
 def test_texts_are_redacted_and_cleaned_before_they_are_kept(memories: SharedMemories) -> None:

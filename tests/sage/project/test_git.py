@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lyra.sage.project.git_head import read_head
-from lyra.sage.project.git_state import git_state
+from lyra.sage.project.git_state import GitState, git_state
 from lyra.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
@@ -18,11 +18,19 @@ ENV = {
     **{f"GIT_{who}_{what}": "me@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
     "GIT_CONFIG_GLOBAL": "/dev/null",
 }
+SIGNATURE = "-----BEGIN PGP SIGNATURE-----\n \n iQ==\n -----END PGP SIGNATURE-----"
 
 
 def git(folder: Path, *words: str) -> str:
     done = subprocess.run(["git", *words], cwd=folder, env=ENV, capture_output=True, text=True, check=True)
     return done.stdout
+
+
+async def state_of(folder: Path) -> GitState:
+    """The state, with patience for a busy machine."""
+    state = await git_state(str(folder), timeout_s=30)
+    assert state is not None
+    return state
 
 
 @pytest.fixture
@@ -91,26 +99,26 @@ async def test_the_state_counts_changes_and_names_commits(repository, tmp_path):
     (clone / "staged.txt").write_text("s")
     git(clone, "add", "staged.txt")
     (clone / "new file.txt").write_text("n")
-    state = await git_state(str(clone))
+    state = await state_of(clone)
     assert state.problem == ""
     assert (state.branch, state.upstream, state.ahead, state.behind) == ("main", "origin/main", 1, 1)
     assert (state.staged, state.changed, state.untracked, state.conflicted) == (1, 1, 1, 0)
     assert [commit.title for commit in state.commits] == ["Ours", "The first commit"]
     assert state.commit.startswith(state.commits[0].hash)
     assert not state.is_clean
-    assert (await git_state(str(repository))).is_clean
+    assert (await state_of(repository)).is_clean
 
 
 async def test_the_state_of_a_worktree(repository, tmp_path):
     git(repository, "worktree", "add", "-q", "-b", "other", str(tmp_path / "tree"))
     (tmp_path / "tree/a.txt").write_text("changed")
-    state = await git_state(str(tmp_path / "tree"))
+    state = await state_of(tmp_path / "tree")
     assert (state.problem, state.branch, state.changed) == ("", "other", 1)
 
 
 async def test_a_repository_without_commits(tmp_path):
     git(tmp_path, "init", "-q", "-b", "main")
-    state = await git_state(str(tmp_path))
+    state = await state_of(tmp_path)
     assert (state.problem, state.branch, state.commit, state.commits) == ("", "main", "", ())
 
 
@@ -123,7 +131,7 @@ async def test_a_conflict_is_counted(repository):
     git(repository, "commit", "-qam", "ours")
     with pytest.raises(subprocess.CalledProcessError):
         git(repository, "merge", "other")
-    assert (await git_state(str(repository))).conflicted == 1
+    assert (await state_of(repository)).conflicted == 1
 
 
 async def test_outside_of_a_repository_there_is_no_state(tmp_path):
@@ -133,6 +141,10 @@ async def test_outside_of_a_repository_there_is_no_state(tmp_path):
 # ---------------------------------------------------------------- a hostile repository
 async def test_programs_that_the_repository_names_do_not_run(repository):
     """A monitor, a hook, a pager, a signer, an external diff: each would hang."""
+    signed = git(repository, "cat-file", "commit", "HEAD").replace("\n\n", f"\ngpgsig {SIGNATURE}\n\n", 1)
+    (repository / "signed").write_text(signed)
+    git(repository, "reset", "-q", "--soft", git(repository, "hash-object", "-t", "commit", "-w", "signed").strip())
+    (repository / "signed").unlink()
     program = repository / "program.sh"
     program.write_text("#!/bin/sh\nsleep 60\n")
     program.chmod(0o755)
@@ -143,9 +155,10 @@ async def test_programs_that_the_repository_names_do_not_run(repository):
     (repository / "hooks").mkdir()
     (repository / "hooks/post-index-change").symlink_to(program)
     (repository / "a.txt").write_text("b\n")
-    state = await git_state(str(repository))
+    state = await state_of(repository)
     assert state.problem == ""
     assert state.changed == 1
+    assert len(state.commits) == 1
 
 
 async def test_a_filter_of_the_repository_is_held_by_the_sandbox(repository, tmp_path):
@@ -154,7 +167,7 @@ async def test_a_filter_of_the_repository_is_held_by_the_sandbox(repository, tmp
     git(repository, "config", "filter.x.clean", f"sh -c 'echo ran > {proof}; echo ran > {repository}/proof; cat'")
     (repository / ".gitattributes").write_text("* filter=x\n")
     (repository / "a.txt").write_text("b\n")
-    state = await git_state(str(repository))
+    state = await state_of(repository)
     assert (state.problem, state.changed) == ("", 1)
     assert not proof.exists()
     assert not (repository / "proof").exists()
@@ -183,6 +196,6 @@ async def test_without_a_sandbox_git_does_not_run(repository):
 
 async def test_titles_of_commits_are_harmless_and_short(repository):
     git(repository, "commit", "-q", "--allow-empty", "-m", "a\x1b[2J" + "b" * 300)
-    commit = (await git_state(str(repository))).commits[0]
+    commit = (await state_of(repository)).commits[0]
     assert "\x1b" not in commit.title
     assert len(commit.title) == 101

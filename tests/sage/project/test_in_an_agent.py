@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lyra import Agent, Kernel
+from lyra.agents.headless.headless import HeadlessOptions
 from lyra.core.rights.capability import Grant
+from lyra.sage.agent.live import LiveSession
 from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
 from lyra.sage.project.folder_rules import with_folder_rules
 from lyra.sage.project.prompt import system_prompt
@@ -117,3 +120,31 @@ def test_the_map_is_a_tool_that_needs_no_rule_and_taints(folder):
     (output,), tainted = run(ask())
     assert "lib/a.py\n  def good_function()" in output
     assert tainted
+
+
+def test_a_session_of_sage_has_all_of_it(folder, tmp_path, monkeypatch):
+    """From `lyra.toml` and the files of a project to what the model reads."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "config/lyra").mkdir(parents=True)
+    (tmp_path / "config/lyra/lyra.toml").write_text('[diagnostics."*.py"]\ncommands = "sh lint.sh {file}"\n')
+    edit = call("Edit", file_path="lib/a.py", old_string="good", new_string="BAD")
+    script = {"sequence": [call("RepoMap"), call("Read", file_path="lib/a.py"), edit, {"text": "done"}]}
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    options = HeadlessOptions(
+        model=f"sim/script:{tmp_path}/script.json", folder=str(folder), mode="accept-edits", trusted=True
+    )
+
+    async def one_turn() -> tuple[list[str], str]:
+        async with LiveSession(options) as session:
+            lines = [line async for line in session.send("change it")]
+            ends = [line["output"] for line in lines if line["type"] == "tool_end"]
+            return ends, session.equipment.prompt.now()
+
+    (shown, read, edited), prompt = run(one_turn())
+    assert "lib/a.py\n  def good_function()" in shown
+    assert "use tabs in lib" in read
+    assert "Diagnostics of sh: 1 new, 0 as before" in edited
+    assert "answer briefly" in prompt
+    assert list((tmp_path / "data/lyra/maps").iterdir())

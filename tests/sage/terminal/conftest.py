@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from lyra.testing.mock import MockServer
-from tests.sage.terminal.pty_terminal import SAGE, PtyTerminal, python
+from tests import warm
+from tests.sage.terminal.pty_terminal import SAGE, PtyTerminal
 
 
 class ScriptedModel:
@@ -66,15 +67,18 @@ class SageTerminal:
         self._env = self.model.serve({"replies": list(replies)})
         return self
 
-    def start(self, *arguments: str, columns: int = 100, rows: int = 40, **env: str) -> PtyTerminal:
-        """`sage` with these arguments, at its prompt."""
+    def start(
+        self, *arguments: str, columns: int = 100, rows: int = 40, fresh: bool = False, **env: str
+    ) -> PtyTerminal:
+        """`sage` with these arguments; `fresh`: in an interpreter of its own, where signals of the terminal and the
+        time of the start matter."""
         variables = {"HOME": str(self.home), **self._env, **env}
-        command = python(SAGE, "--model", "anthropic/scripted", *arguments)
+        command = [*(warm.fresh if fresh else warm.command)(SAGE), "--model", "anthropic/scripted", *arguments]
         return self._opened(PtyTerminal(command, folder=self.folder, env=variables, columns=columns, rows=rows))
 
     def start_bare(self) -> PtyTerminal:
         """`sage` without a model and without a key."""
-        return self._opened(PtyTerminal(python(SAGE), folder=self.folder, env={"HOME": str(self.home)}))
+        return self._opened(PtyTerminal(warm.command(SAGE), folder=self.folder, env={"HOME": str(self.home)}))
 
     def _opened(self, terminal: PtyTerminal) -> PtyTerminal:
         self._terminals.append(terminal)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
+import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyte
 
 from tests.source import KEPT, PYTHONPATH
 
-SAGE = "import sys; from lyra.cli.main import sage; sys.exit(sage())"
+SAGE = "lyra.cli.main:sage"
 WORKING = re.compile(r"^  esc interrupts", re.MULTILINE)
 STATUS = re.compile(r"^ sage  ", re.MULTILINE)
 
@@ -46,19 +47,25 @@ class PtyTerminal:
     def pid(self) -> int:
         return int(self._process.pid)
 
+    def echoes(self) -> bool:
+        """Whether the terminal itself shows what is typed, as at a shell."""
+        return bool(termios.tcgetattr(self._process.child_fd)[3] & termios.ECHO)
+
     # ------------------------------------------------------------ reading
-    def read(self, seconds: float = 0.0) -> None:
-        """Take what the program has written; wait for it so long."""
+    def read(self, seconds: float = 0.0) -> bool:
+        """Take what the program has written, and wait for it so long; whether there was anything."""
         end = time.monotonic() + seconds
+        before = len(self.raw)
         while True:
             try:
                 data = self._process.read_nonblocking(1 << 16, timeout=max(0.0, end - time.monotonic()))
             except (pexpect.TIMEOUT, pexpect.EOF):
-                return
+                break
             self.raw += data
             self._stream.feed(data)
             if time.monotonic() >= end:
-                return
+                break
+        return len(self.raw) > before
 
     def read_raw(self, seconds: float) -> None:
         """The same without the screen, whose own work takes time."""
@@ -79,29 +86,27 @@ class PtyTerminal:
         above = ["".join(row[column].data for column in range(self.columns)).rstrip() for row in rows]
         return "\n".join([*above, self.display])
 
-    def wait_for(self, wanted: str, *, seconds: float = 15.0, gone: bool = False) -> PtyTerminal:
-        """Wait until a pattern is on the screen or in the scrollback; with `gone`, until the visible rows lack it."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.read(0.02)
-            seen = re.search(wanted, self.display if gone else self.text, re.MULTILINE) is not None
-            if seen != gone:
-                return self
-            if not self._process.isalive() and not gone:
-                self.read(0.1)
-                if re.search(wanted, self.text, re.MULTILINE):
-                    return self
-                break
-        raise AssertionError(f"{wanted!r} is {'still' if gone else 'not'} on the screen:\n{self.text}")
+    def wait_for(self, wanted: str, *, seconds: float = 15.0) -> PtyTerminal:
+        """Wait until a pattern is on the screen or in the scrollback."""
+        pattern = re.compile(wanted, re.MULTILINE)
+        self._wait(lambda: pattern.search(self.text) is not None, f"{wanted!r} is not on the screen", seconds)
+        return self
 
     def wait_for_prompt(self) -> PtyTerminal:
         """Wait until the prompt is there and nothing runs."""
-        end = time.monotonic() + 20
+        self._wait(lambda: bool(STATUS.search(self.display) and not WORKING.search(self.display)), "no prompt", 20)
+        return self
+
+    def _wait(self, is_there: Callable[[], bool], problem: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        is_new = True
         while time.monotonic() < end:
-            self.read(0.02)
-            if STATUS.search(self.display) and not WORKING.search(self.display):
-                return self
-        raise AssertionError(f"no prompt:\n{self.text}")
+            if is_new and is_there():
+                return
+            is_new = self.read(0.02)
+            if not is_new and not self._process.isalive():
+                break
+        raise AssertionError(f"{problem}:\n{self.text}")
 
     # ------------------------------------------------------------ writing
     def send(self, text: str) -> PtyTerminal:
@@ -139,7 +144,3 @@ class PtyTerminal:
 
     def __exit__(self, *_: Any) -> None:
         self._process.close(force=True)
-
-
-def python(code: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", code, *arguments]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lyra.sage.commands.result import bars, diff, lines, table, text
-from lyra.sage.terminal.commands_view import block_lines
+from lyra.sage.terminal.commands_view import block_lines, is_command
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.text.styled_lines import plain_text, width_of
 
@@ -16,6 +16,22 @@ FACTS = TerminalFacts(plain=False, colour=True, unicode=True, reflows=True)
 
 def texts_of(block: dict[str, Any], width: int = 60) -> list[str]:
     return [plain_text(line) for line in block_lines(block, width, FACTS)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/help", True),
+        ("/undo 3", True),
+        ("/", True),
+        ("/plugin:name x/y", True),
+        ("/home/me/a.png look", False),
+        ("x /a", False),
+    ],
+)
+def test_a_path_is_no_command(text: str, expected: bool) -> None:
+    """A picture that is dropped into the terminal begins with a slash, too."""
+    assert is_command(text) is expected
 
 
 def test_a_table_has_columns_and_numbers_at_the_right() -> None:

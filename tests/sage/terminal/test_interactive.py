@@ -74,7 +74,7 @@ def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:
     """`a` says in words what it allows, and the same call is not asked about again."""
     command = call("Bash", command="echo again")
     screen = sage.script(command, command, {"text": "Twice."}).start()
-    screen.wait_for_prompt().line("go").wait_for("a  always: echo again")
+    screen.wait_for_prompt().line("go").wait_for("a  always, exactly this command")
     screen.send("a").wait_for("Twice")
     assert len(re.findall("Bash    echo again", screen.text)) == 3  # the question, and two results
 
@@ -128,7 +128,7 @@ def test_waiting_messages_come_back_to_the_prompt_when_it_is_interrupted(sage: S
 def test_a_session_goes_on_after_kill_9(sage: SageTerminal) -> None:
     """`sage -c` shows the last exchange, says what was in doubt, and the model knows the conversation."""
     sage.script({"text": "I know the number 4711."}, call("Bash", command="sleep 20"), {"text": "It was 4711."})
-    screen = sage.start("--allowed-tools", "Bash")
+    screen = sage.start("--allowed-tools", "Bash", fresh=True)
     screen.wait_for_prompt().line("remember 4711").wait_for("I know the number")
     screen.wait_for_prompt().line("now sleep").wait_for("Bash    sleep 20")
     screen.read(0.3)

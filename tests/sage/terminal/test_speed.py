@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -39,7 +41,7 @@ def test_the_prompt_is_visible_within_its_cpu_time(sage: SageTerminal) -> None:
     """CPU seconds from the start of the process to the prompt; the best of three, as other processes disturb."""
     seconds = []
     for _ in range(3):
-        screen = sage.script({"text": "x"}).start()
+        screen = sage.script({"text": "x"}).start(fresh=True)
         screen.wait_for("^›")
         seconds.append(cpu_seconds(screen.pid))
         screen.kill()
@@ -47,11 +49,19 @@ def test_the_prompt_is_visible_within_its_cpu_time(sage: SageTerminal) -> None:
 
 
 def test_a_key_is_echoed_at_once_while_an_answer_streams(sage: SageTerminal) -> None:
-    """Half of the keys within 20 ms, on a machine that may have other work."""
+    """Half of the keys within 20 ms; longer where the machine has more to do than processors."""
     code = "\n".join(f"def f{number}(x):\n    return x + {number}  # a comment" for number in range(40))
     text = "\n\n".join(["Some **words** of `prose`. " * 8, f"```python\n{code}\n```"] * 20)
-    screen = sage.script({"text": text, "chunk_s": 0.003}).start()
+    screen = sage.script({"text": text, "chunk_s": 0.003}).start(fresh=True)
     screen.wait_for_prompt().line("go").wait_for("return x \\+ 3")
     keys = "qzjkvwQZJKVWXYqzjkvwQZJKVWXYqzjk"  # letters that are rare in the answer
     times = [echo_seconds(screen, key) for key in keys if screen.read_raw(0.05) is None]
-    assert statistics.median(times) <= _ECHO_S_MAX, sorted(times)
+    shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert statistics.median(times) <= _ECHO_S_MAX * shared, sorted(times)
+
+
+def test_the_highlighter_is_not_imported_before_the_prompt() -> None:
+    """rich and pygments come with the first answer, not with the start."""
+    code = "import sys, lyra.sage.terminal.loop; print([name for name in ('rich', 'pygments') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

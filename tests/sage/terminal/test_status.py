@@ -80,6 +80,16 @@ def test_a_model_without_its_key_names_the_variables() -> None:
     assert missing_variables("ollama/x", {}, {}) == ()
 
 
+def test_folds_are_bounded() -> None:
+    """A session that is open all day keeps the last of them."""
+    folds = Folds()
+    for number in range(300):
+        folds.add(str(number), "x" * 100_000)
+    assert folds.get(300) is not None
+    assert folds.get(1) is None
+    assert sum(len(fold.text) for fold in folds.recent(1_000)) <= 8_000_000
+
+
 def test_folds_are_kept_by_number_and_shown_once_by_the_key() -> None:
     folds = Folds()
     first, second = folds.add("a", "text a"), folds.add("b", "text b")

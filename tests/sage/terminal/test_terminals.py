@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -70,7 +72,7 @@ def test_a_dumb_terminal_gets_plain_lines(sage: SageTerminal) -> None:
 def test_a_dumb_terminal_interrupts_with_ctrl_c(sage: SageTerminal) -> None:
     """The first Ctrl-C stops the answer, two at the prompt leave."""
     words = "\n\n".join(f"word{number}" for number in range(300))
-    screen = sage.script({"text": words, "chunk_s": 0.02}).start(TERM="dumb")
+    screen = sage.script({"text": words, "chunk_s": 0.02}).start(TERM="dumb", fresh=True)
     screen.wait_for("^›").send("go\n").wait_for("word5")
     screen.send("\x03").wait_for("interrupted")
     screen.send("\x03").wait_for("ctrl-c again").send("\x03")
@@ -137,7 +139,7 @@ def test_files_and_commands_are_completed(sage: SageTerminal) -> None:
     screen.send("\t").wait_for("^› see @src/export.py")
     screen.send("\r").send("now\r").wait_for("Read it")
     assert sage.model.requests[-1].messages[-1].content == "see @src/export.py now"
-    screen.wait_for_prompt().send("/exp").wait_for("^  /expand +show whole")
+    screen.wait_for_prompt().send("/exp").wait_for("^  /expand +Show whole")
 
 
 def test_earlier_prompts_come_back_with_the_up_key(sage: SageTerminal) -> None:
@@ -162,7 +164,7 @@ def test_finished_lines_are_written_once(sage: SageTerminal) -> None:
 
 def test_a_terminal_that_is_resized_keeps_the_prompt_in_order(sage: SageTerminal) -> None:
     """After a resize there is one prompt and one status line, as wide as the terminal is now."""
-    screen = sage.script({"text": "First."}, {"text": "Second."}).start()
+    screen = sage.script({"text": "First."}, {"text": "Second."}).start(fresh=True)
     screen.wait_for_prompt().line("go").wait_for("First").wait_for_prompt()
     screen.resize(60, 30).read(0.3)
     screen.resize(80, 25).read(0.5)
@@ -185,3 +187,49 @@ def test_without_a_model_enter_leaves(sage: SageTerminal) -> None:
     screen = sage.start_bare()
     screen.wait_for("enter  leave").line("")
     assert screen.wait_for_end() == 2
+
+
+def test_a_terminated_program_leaves_the_terminal_as_it_was(sage: SageTerminal) -> None:
+    """SIGTERM ends it in order: the terminal echoes again, and pastes are no longer bracketed."""
+    screen = sage.script({"text": "x"}).start(fresh=True)
+    screen.wait_for_prompt()
+    assert not screen.echoes()
+    os.kill(screen.pid, signal.SIGTERM)
+    assert screen.wait_for_end() == 0
+    assert screen.echoes()
+    assert screen.raw.rfind(b"\x1b[?2004l") > screen.raw.rfind(b"\x1b[?2004h")
+
+
+def test_ctrl_c_twice_leaves_and_one_clears_the_prompt(sage: SageTerminal) -> None:
+    """At an empty prompt the first says how to leave; typed text is cleared before."""
+    screen = sage.script({"text": "x"}).start()
+    screen.wait_for_prompt().send("some text").wait_for("› some text").send("\x03").wait_for("^›$")
+    screen.send("\x03").wait_for("ctrl-c again").send("\x03")
+    assert screen.wait_for_end() == 0
+
+
+def test_a_command_of_the_user_can_be_stopped(sage: SageTerminal) -> None:
+    """Esc ends a `!` command with all that it started; the prompt is there at once."""
+    screen = sage.script({"text": "x"}).start()
+    screen.wait_for_prompt().line("!echo begun; sleep 30; echo never").wait_for("^  begun")
+    screen.send("\x1b").wait_for("exit code 143")
+    screen.wait_for_prompt()
+    assert not re.search("^ +never$", screen.text, re.MULTILINE)
+
+
+def test_output_modes_show_more_or_less_of_calls(sage: SageTerminal) -> None:
+    """/output verbose shows the output of calls whole, compact not even that of those that failed."""
+    good = call("Bash", command="echo visible-output")
+    bad = call("Bash", command="echo bad-output; false")
+    replies = (good, bad, {"text": "One."}, good, bad, {"text": "Two."}, good, bad, {"text": "Three."})
+    screen = sage.script(*replies).start("--allowed-tools", "Bash")
+    screen.wait_for_prompt().line("go").wait_for("One\\.").wait_for_prompt()
+    assert not re.search("^ +visible-output", screen.text, re.MULTILINE)
+    assert len(re.findall("^ +bad-output", screen.text, re.MULTILINE)) == 1
+    screen.line("/output compact").wait_for("output: compact").wait_for_prompt()
+    screen.line("go").wait_for("Two\\.").wait_for_prompt()
+    assert len(re.findall("^ +bad-output", screen.text, re.MULTILINE)) == 1
+    screen.line("/output verbose").wait_for("output: verbose").wait_for_prompt()
+    screen.line("go").wait_for("Three\\.")
+    assert len(re.findall("^ +visible-output", screen.text, re.MULTILINE)) == 1
+    assert len(re.findall("^ +bad-output", screen.text, re.MULTILINE)) == 2

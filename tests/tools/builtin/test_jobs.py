@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
-from lyra.core.tool import Tool, caller, ending
+from lyra.core.tool import Tool, caller, ending, job_log
 from lyra.errors import ToolError
 from lyra.sandbox import examine
 from lyra.tools.builtin import builtin_tools
@@ -284,3 +284,67 @@ def test_an_agent_reads_what_its_command_spilled(root: Path):
             return str(await process.send("go"))
 
     assert asyncio.run(asyncio.wait_for(main(), 20)).split()[:2] == ["12345", "12345"]
+
+
+class Log:
+    """A JobLog that writes down what it is told, and knows one job from before."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[tuple[Any, ...]] = []
+        self.stops: list[Callable[[], None]] = []
+
+    def last(self, pid: str) -> int:
+        return 4
+
+    def copy_for(self, pid: str, number: int) -> str:
+        return str(self.folder / f"{number}.txt")
+
+    def started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
+        self.told.append((pid, number, command))
+        self.stops.append(stop)
+
+    def ended(self, pid: str, number: int, status: str, how: str) -> None:
+        self.told.append((number, status, how.partition(" ·")[0]))
+
+    def earlier(self, pid: str, number: int) -> str | None:
+        return f"the {number}th of {pid}" if number == 2 else None
+
+
+def test_a_log_is_told_of_jobs(root: Path, tmp_path: Path):
+    """When one starts and how it ended; numbers go on after those it knows, whose end BashOutput and KillShell tell."""
+    log = Log(tmp_path)
+
+    async def main() -> list[str]:
+        caller.set("p1")
+        job_log.set(log)
+        shell = Shell(root)
+        names = [await shell.start("echo fine"), await shell.start("exit 3"), await shell.start("sleep 60")]
+        names.append(await shell.start("sleep 61"))
+        for name, word in ((names[0], "has ended"), (names[1], "has ended")):
+            await shell.until(name, word)
+        await shell.call("KillShell", bash_id=names[2])
+        log.stops[3]()
+        await shell.until(names[3], "has ended")
+        told = [await shell.call(tool, bash_id="bash_2") for tool in ("BashOutput", "KillShell")]
+        for unknown in ("bash_3", "bash_x", "2"):
+            with pytest.raises(ToolError, match="there is no job"):
+                await shell.call("BashOutput", bash_id=unknown)
+        return [*names, *told]
+
+    run = asyncio.run(asyncio.wait_for(main(), 20))
+    assert run == ["bash_5", "bash_6", "bash_7", "bash_8", "the 2th of p1", "the 2th of p1"]
+    assert [told for told in log.told if told[0] == "p1"] == [
+        ("p1", 5, "echo fine"),
+        ("p1", 6, "exit 3"),
+        ("p1", 7, "sleep 60"),
+        ("p1", 8, "sleep 61"),
+    ]
+    ends = {told[0]: told[1:] for told in log.told if told[0] != "p1"}
+    assert ends == {
+        5: ("done", "exit code 0"),
+        6: ("failed", "exit code 3"),
+        7: ("stopped", "exit code 137"),
+        8: ("stopped", "exit code 137"),
+    }
+    assert (tmp_path / "5.txt").read_text() == "fine\n"

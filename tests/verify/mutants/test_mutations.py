@@ -78,10 +78,14 @@ def test_the_sample_is_fixed_and_another_is_another():
     assert all(key in {change.key[:12] for change in first} for key in equivalent())
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_of_source(tmp_path_factory.mktemp("copy"))
+
+
 @pytest.mark.slow
-def test_a_change_is_made_where_the_tests_run_and_undone(tmp_path):
+def test_a_change_is_made_where_the_tests_run_and_undone(copy):
     """A limit that is tested is missed when it is changed; without the change its test passes."""
-    copy = copy_of_source(tmp_path)
     file = Path("lyra/core/rights/glob.py")
     source = (SOURCE / file).read_bytes()
     change = next(change for change in mutations_of(file, SOURCE) if change.before.startswith("return"))
@@ -93,13 +97,11 @@ def test_a_change_is_made_where_the_tests_run_and_undone(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_test_that_fails_without_the_change_too_kills_nothing(tmp_path):
+def test_a_test_that_fails_without_the_change_too_kills_nothing(tmp_path, copy):
     always = tmp_path / "test_always.py"
     always.write_text("def test_it():\n    raise AssertionError\n", encoding="utf-8")
     file = Path("lyra/core/rights/glob.py")
     change = next(change for change in mutations_of(file, SOURCE) if change.before.startswith("return"))
-    copy = copy_of_source(tmp_path)
-    assert trial(change, {str(always): 0.1}, copy).killed_by == ""
     assert trial(change, {str(always): 0.1, "tests/core/rights/test_glob.py": 1.0}, copy).killed_by.startswith(
         "tests/core/rights/"
     )

@@ -132,6 +132,12 @@ def test_the_corpus_is_large() -> None:
     assert len(corpus.cases(corpus.files())) >= 800
 
 
+def test_every_accepted_file_is_run() -> None:
+    """Those that act outside are told from the others as the checker tells them."""
+    assert corpus.pure() == [path for path in corpus.files() if corpus.program(path).pure]
+    assert {*corpus.pure(), *corpus.effectful()} == set(corpus.files())
+
+
 def test_every_file_has_cases_of_its_own() -> None:
     for path in corpus.files():
         own_cases = corpus.node_of(path).testing.test_cases

@@ -125,7 +125,7 @@ def sub_agent_of(
     return AgentDeclaration(
         f"{caller.name[: NAME_LENGTH_MAX - len(kind) - 1]}.{kind}",
         model=model or caller.model,
-        fallback=() if model else caller.fallback,
+        fallback=caller.fallback if model in ("", caller.model) else (),
         system=system,
         tools=tools,
         budget=budget,

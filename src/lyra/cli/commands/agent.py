@@ -14,7 +14,7 @@ import select
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from lyra.errors import ConfigError, LyraError
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome
     from lyra.core.event import Event
+    from lyra.mcp import ServerSettings
 
 __all__ = [
     "LinePrinter",
@@ -257,9 +258,11 @@ def _with_hooks(invocation: Invocation, options: HeadlessOptions) -> HeadlessOpt
 
 
 @asynccontextmanager
-async def with_servers(invocation: Invocation, options: HeadlessOptions) -> AsyncIterator[HeadlessOptions]:
-    """The options with the tools of MCP servers; where no file names one, nothing of it is imported."""
-    if not _names_servers(invocation):
+async def with_servers(
+    invocation: Invocation, options: HeadlessOptions, more: Sequence[ServerSettings] = ()
+) -> AsyncIterator[HeadlessOptions]:
+    """The options with the tools of MCP servers, and of `more`; where there is none, nothing of it is imported."""
+    if not more and not _names_servers(invocation):
         yield options
         return
     import msgspec
@@ -268,7 +271,9 @@ async def with_servers(invocation: Invocation, options: HeadlessOptions) -> Asyn
     from lyra.mcp import McpServers
 
     outfit = setup_of(options)  # a mistake in a flag is said before anything is started
-    async with McpServers.load(invocation.config, outfit.folder, denied=outfit.permissions.denied) as servers:
+    async with McpServers.load(
+        invocation.config, outfit.folder, more=more, denied=outfit.permissions.denied
+    ) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")
         # Each is waited for until it is there, has failed, or its `start_s` is over.

@@ -21,8 +21,10 @@ __all__ = ["run_interactive"]
 _NOT_SET_UP: Final = 2  # no model, and the person left
 
 
-def run_interactive(invocation: Invocation, given: dict[str, Any], start: SessionStart, task: str) -> int:
-    """Open a session in this terminal until the user leaves it; the exit code."""
+def run_interactive(
+    invocation: Invocation, given: dict[str, Any], start: SessionStart, task: str, *, verbose: bool = False
+) -> int:
+    """Open a session in this terminal until the user leaves it; the exit code. `verbose` is `/output verbose`."""
     options = msgspec.structs.replace(options_of(given), attended=True)
     ask_for_trust(invocation, os.curdir)
     model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
@@ -32,13 +34,16 @@ def run_interactive(invocation: Invocation, given: dict[str, Any], start: Sessio
 
     async def run() -> int:
         from lyra.sage.agent.live import LiveSession
+        from lyra.sage.extensions.plugins.session_servers import plugin_servers
         from lyra.sage.terminal.loop import run_terminal
 
         async with (
-            with_servers(invocation, options) as equipped,
+            with_servers(invocation, options, plugin_servers(options.folder)) as equipped,
             LiveSession(equipped, invocation.config, start=start) as session,
         ):
             warn(session.headless)
+            if verbose:
+                session.keep(output="verbose")
             return await run_terminal(session, task or None)
 
     return asyncio.run(run())

@@ -1,8 +1,8 @@
 """`sage [TASK]`: a session in the terminal, or one task of it, printed (`-p`).
 
-Without a terminal on stdin and stdout the task is printed, as with `-p`. With `--input-format stream-json` a program
-writes requests to stdin and has several turns in one session. Decides nothing: what the agent may do is said by rules,
-files and flags.
+Without a terminal on stdin and stdout the task is printed, as with `-p`, and so it is with a flag about printing. With
+`--input-format stream-json` a program writes requests to stdin and has several turns in one session. Decides nothing:
+what the agent may do is said by rules, files and flags.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> 
     type=click.Choice(_OUTPUT_MODES),
     help="For text: as it comes, once it is complete, or not at all; default: batch.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Tell of each tool call on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell of each tool call on stderr; in a terminal show its output.")
 @agent_options
 @click.pass_context
 def start(
@@ -110,10 +110,11 @@ def start(
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
     words = " ".join(task)
     requested = given_form == _STREAM
-    if not printed and not requested and sys.stdin.isatty() and sys.stdout.isatty():
+    printed = printed or form != "text" or mode_of_text is not None or given["schema_file"] is not None
+    if not printed and sys.stdin.isatty() and sys.stdout.isatty():
         from lyra.cli.sage.interactive import run_interactive
 
-        ctx.exit(run_interactive(invocation, given, beginning, words))
+        ctx.exit(run_interactive(invocation, given, beginning, words, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
     tell = _told(printer, verbose=verbose)
     if requested:
@@ -164,9 +165,10 @@ def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
 async def _asked(
     invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, task: str, piped: str, tell: Tell
 ) -> HeadlessOutcome:
+    from lyra.sage.extensions.plugins.session_servers import plugin_servers
     from lyra.sage.print.printed import ask_session
 
-    async with with_servers(invocation, options) as equipped:
+    async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         return await ask_session(equipped, invocation.config, beginning, task, tell, beside=piped, warn=warn)
 
 
@@ -178,6 +180,8 @@ async def _conversed(
 
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, and requests were to come from it")
-    async with with_servers(invocation, options) as equipped:
-        lines = stdin_lines(sys.stdin.buffer)
+    from lyra.sage.extensions.plugins.session_servers import plugin_servers
+
+    async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
+        lines = stdin_lines(sys.stdin.fileno())
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)

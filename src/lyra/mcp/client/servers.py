@@ -101,10 +101,18 @@ class McpServers:
         self._connections = {server.name: Connection(server, keys[server.name], self._shared) for server in settings}
 
     @classmethod
-    def load(cls, config: Config | None = None, folder: str | None = None, **options: Any) -> Self:
-        """The servers of lyra.toml and of the folder's `.mcp.json`; paths that the permission files deny are
-        `denied`."""
-        settings = load_settings(config, folder)
+    def load(
+        cls,
+        config: Config | None = None,
+        folder: str | None = None,
+        *,
+        more: Iterable[ServerSettings] = (),
+        **options: Any,
+    ) -> Self:
+        """The servers of lyra.toml, of the folder's `.mcp.json`, and `more` with other names; paths that the permission
+        files deny are `denied`."""
+        named = {server.name: server for server in more}
+        settings = list({**named, **{server.name: server for server in load_settings(config, folder)}}.values())
         if "denied" not in options:
             options["denied"] = _denied(os.path.realpath(folder or os.getcwd())) if settings else ()
         return cls(settings, workspace=folder, **options)

@@ -196,7 +196,9 @@ class OpenSession:
     async def _ask_in_words(self, line: dict[str, Any]) -> None:
         """A question with a few answers; the editor shows them as options."""
         words = _answers_of(line)
-        about = [helpers.tool_content(helpers.text_block(shown_text(line["message"])))] if line["message"] else None
+        about: list[Any] | None = (
+            [helpers.tool_content(helpers.text_block(shown_text(line["message"])))] if line["message"] else None
+        )
         call = schema.ToolCallUpdate(
             tool_call_id=f"question-{line['id']}",
             title=shown_text(line["question"])[:500],

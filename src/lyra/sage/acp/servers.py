@@ -6,6 +6,7 @@ A server that the editor names is its user's own choice, like one in the user's 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from acp import RequestError
 
 from lyra.config import Config
 from lyra.errors import ConfigError
+from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers
@@ -23,7 +25,8 @@ __all__ = ["servers_for"]
 def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied: Any) -> McpServers | None:
     """The servers, not started yet; None where there are none."""
     handed = [_entry(server) for server in given or ()]
-    if not handed and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
+    added = plugin_servers(folder)
+    if not handed and not added and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
         return None
     from lyra.mcp import McpServers
     from lyra.mcp.client.servers import load_settings
@@ -31,7 +34,7 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
 
     try:
         named = {name: settings_of(name, entry, origin="user", place="the editor") for name, entry in handed}
-        known = {settings.name: settings for settings in load_settings(config, folder)}
+        known = {settings.name: settings for settings in (*added, *load_settings(config, folder))}
     except ConfigError as error:
         raise RequestError.invalid_params({"reason": error.message}) from None
     return McpServers(list({**known, **named}.values()), workspace=folder, denied=denied)
@@ -40,9 +43,24 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
 def _entry(server: Any) -> tuple[str, dict[str, Any]]:
     if hasattr(server, "command"):
         env = {variable.name: variable.value for variable in server.env or ()}
-        return server.name, {"command": server.command, "args": list(server.args or ()), "env": env}
+        entry = {"command": server.command, "args": list(server.args or ()), "env": env}
+        readable = _installation(server.command)
+        return server.name, {**entry, "readable": readable} if readable else entry
     if hasattr(server, "url"):
         headers = {header.name: header.value for header in server.headers or ()}
         transport = "sse" if getattr(server, "type", "http") == "sse" else "http"
         return server.name, {"url": server.url, "headers": headers, "transport": transport}
     raise RequestError.invalid_params({"reason": "this kind of MCP server is not supported"})
+
+
+def _installation(command: str) -> list[str]:
+    """The folders that an interpreter outside the system's own folders lies in: its server in the sandbox sees them.
+    `/opt/x/bin/python` and what it is a link to, each without `bin/python`; never the home folder itself."""
+    whole = shutil.which(command) or ""
+    prefixes = {os.path.dirname(os.path.dirname(path)) for path in (whole, os.path.realpath(whole)) if whole}
+    home = os.path.realpath(os.path.expanduser("~"))
+    return sorted(
+        prefix
+        for prefix in prefixes
+        if prefix not in ("", "/", home) and not prefix.startswith("/usr") and not f"{home}/".startswith(f"{prefix}/")
+    )

@@ -56,10 +56,10 @@ def _after(tool: str, arguments: Mapping[str, Any], before: str) -> str | None:
 def _text_of(path: str, folder: str) -> str | None:
     """The text of a file in the folder; empty for one that does not exist, None for one that is not shown."""
     root = os.path.realpath(folder)
-    whole = os.path.realpath(os.path.join(root, os.path.expanduser(path)))
-    if not whole.startswith(f"{root}/"):
-        return None
     try:
+        whole = os.path.realpath(os.path.join(root, os.path.expanduser(path)))
+        if not whole.startswith(f"{root}/"):
+            return None
         facts = os.stat(whole)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > _FILE_BYTES_MAX:
             return None

@@ -1,4 +1,5 @@
-"""Equipment: what the agent of a session has beside the built-in tools: prompt, skills, hooks, plugins, map, snapshots.
+"""Equipment: what the agent of a session has beside the built-in tools: prompt, skills, hooks, plugins, map, snapshots,
+diagnostics.
 
 Made when a session is opened; `options` gives the HeadlessOptions with everything put in. Files of extensions are
 looked at again at each turn (`refresh`). Nothing here decides on a call.
@@ -6,7 +7,9 @@ looked at again at each turn (`refresh`). Nothing here decides on a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,20 +19,18 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.config import Config
 from lyra.config.private_file import write_private
 from lyra.config.trust import trust_for
+from lyra.core.budgets.budget import Budget
+from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.sage.agent.kept_files import keeping_files
 from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.task_tools import task_tools
 from lyra.sage.agent.tasks import TaskList
-from lyra.sage.agent.worktrees import Worktrees
-from lyra.sage.extensions.agent_files import AgentFiles
-from lyra.sage.extensions.custom_commands import CustomCommands
+from lyra.sage.agent.worktrees import Worktrees, worktrees_folder
+from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.extensions.hooks.hooks import Hooks
-from lyra.sage.extensions.places import extension_places
-from lyra.sage.extensions.plugins.store import PluginStore
-from lyra.sage.extensions.skills.skills import Skills
-from lyra.sage.extensions.skills.tool import SkillTools
+from lyra.sage.extensions.memory import SharedMemories, sage_memory
 from lyra.sage.project.folder_rules import with_folder_rules
 from lyra.sage.project.rules import ProjectRules
 from lyra.sage.session.snapshots import Snapshots
@@ -46,7 +47,8 @@ _MARK_FILE = "rules-mark"  # what begins the rules of a subfolder in a tool's re
 
 class Equipment:
     """What a session in `folder` works with. `place` is the session's own folder; `mode` its permission mode of now;
-    `notify` is told what becomes of sub-agents in the background."""
+    `notify` is told what becomes of sub-agents in the background; `budget` is what those may spend that no turn waits
+    for."""
 
     def __init__(
         self,
@@ -57,30 +59,25 @@ class Equipment:
         *,
         mode: Callable[[], str],
         notify: Callable[[dict[str, Any]], object] | None = None,
+        budget: Callable[[], Budget | None] = lambda: None,
     ) -> None:
         self._given = options
         self._folder = folder
+        self._diagnostics = config.diagnostics
         trust = trust_for(folder, options.trust)
-        self.plugins, self._plugin_problems = PluginStore().active()
-        self.places = extension_places(folder, plugins=[plugin.place for plugin in self.plugins], trusted=trust)
-        self.skills = Skills(self.places)
-        self.commands = CustomCommands.load(self.places)
-        self.agents = AgentFiles(self.places)
-        self.hooks = Hooks.of_session(
-            options.hooks,
-            config,
-            folder,
-            session_id=place.name,
-            more=[hook for plugin in self.plugins for hook in plugin.hooks],
-        )
+        self.extensions = Extensions(folder, trusted=trust, on_change=self._on_change)
+        plugin_hooks = [hook for hooks in self.extensions.hooks().values() for hook in hooks]
+        self.hooks = Hooks.of_session(options.hooks, config, folder, session_id=place.name, more=plugin_hooks)
+        self.memory = options.memory or sage_memory(recall=config.sage.recall)
         self.snapshots = Snapshots(place, [folder, *options.also])
         self.rules = ProjectRules(folder, trust=trust, mark=_mark(place))
         self.tasks = TaskList(
-            definitions=self.agents.definitions,
+            definitions=self.extensions.sub_agents,
             folder=place,
             pid=AGENT,
-            worktrees=Worktrees(folder, place / "worktrees"),
+            worktrees=Worktrees(folder, worktrees_folder(place), around=self._keeping),
             notify=notify,
+            budget=budget,
         )
         self.prompt = SessionPrompt(folder, options.also, self.rules, mode, attended=options.attended)
 
@@ -93,6 +90,7 @@ class Equipment:
             more_tools=self._more_tools,
             wrap=self._wrapped,
             hooks=self.hooks,
+            memory=self.memory,
             rights=tuple(self.tasks.worktrees.rights),
             **changes,
         )
@@ -101,35 +99,51 @@ class Equipment:
         from lyra.sage.project.repo_map.repo_map import RepoMap
         from lyra.sage.project.repo_map.tool import repo_map_tool
 
-        sources = [source for plugin in self.plugins for source in plugin.tool_sources(workspace)]
-        own: list[Tool | ToolSource] = [
+        return [
             *task_tools(self.tasks),
-            repo_map_tool(workspace, RepoMap(workspace)),
-            SkillTools(self.skills),
+            repo_map_tool(workspace, RepoMap(workspace, cache_folder=str(data_folder() / "maps"))),
+            self.extensions.tools(workspace),
         ]
-        return [*own, *sources]
+
+    def _on_change(self) -> None:
+        if isinstance(self.hooks, Hooks):  # a session that began without hooks has none until it is opened again
+            self.extensions.put_hooks(self.hooks)
 
     def _wrapped(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
         keeping = keeping_files(self.snapshots, self._folder)
         kept = [layered(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
         own = with_folder_rules(kept, self.rules)
+        if self._diagnostics:
+            from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
+
+            own = diagnosed(own, Diagnostics(self._diagnostics, Workspace(self._folder, also=self._given.also)))
         return own if self._given.wrap is None else list(self._given.wrap(own))
+
+    @asynccontextmanager
+    async def _keeping(self, paths: list[str]) -> AsyncIterator[None]:
+        """Keep files as they were before they are taken over from a worktree, so that it can be undone."""
+        tokens = [await asyncio.to_thread(self.snapshots.before, path) for path in paths]
+        try:
+            yield
+        finally:
+            for token in tokens:
+                await asyncio.to_thread(self.snapshots.after, token)
 
     def refresh(self) -> list[str]:
         """Look for changed files of extensions; sentences about those that cannot be used."""
-        for files in (self.skills, self.commands, self.agents):
-            files.refresh()
+        self.extensions.refresh(at_once=True)
         return self.problems
 
     @property
     def problems(self) -> list[str]:
         """Sentences about files of extensions and rules that cannot be used, or do not count yet."""
-        files = [problem for kind in (self.skills, self.commands, self.agents) for problem in kind.problems]
-        return [*self._plugin_problems, *files, *self.rules.notices]
+        return [*self.extensions.problems, *self.rules.notices]
 
     def close(self) -> None:
         self.tasks.close()
         self.snapshots.close()
+        if isinstance(self.memory.home, SharedMemories):
+            self.memory.home.close()
 
 
 def _mark(place: Path) -> str:

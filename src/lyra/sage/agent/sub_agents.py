@@ -65,8 +65,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 ToolsIn = Callable[[TaskSpec, Permissions], Sequence[Tool]]  # the tools that work in the worktree of a spec
 
 
-def spec_of(definition: SubAgentDefinition, task_id: str, description: str, caller_mode: str) -> TaskSpec:
-    """The spec of a sub-agent that begins now; `caller_mode` is empty where its caller has no permissions."""
+def spec_of(
+    definition: SubAgentDefinition, task_id: str, description: str, *, caller_mode: str, caller_model: str
+) -> TaskSpec:
+    """The spec of a sub-agent that begins now; `caller_mode` is empty where its caller has no permissions. The model
+    that its caller has now stays its model."""
     mode = definition.permission_mode
     if mode and caller_mode and tighter_mode(mode, caller_mode) != mode:
         mode = ""
@@ -76,7 +79,7 @@ def spec_of(definition: SubAgentDefinition, task_id: str, description: str, call
         description=description,
         system=definition.system,
         tools=definition.tools,
-        model=definition.model,
+        model=definition.model or caller_model,
         budget=msgspec.to_builtins(definition.budget),
         max_turns=definition.max_turns,
         mode=mode,
@@ -84,8 +87,8 @@ def spec_of(definition: SubAgentDefinition, task_id: str, description: str, call
 
 
 def sub_agent(spec: TaskSpec, caller: AgentDeclaration, tools_in: ToolsIn) -> AgentDeclaration:
-    """The agent of a spec."""
-    permissions = _permissions(spec, caller.permissions)
+    """The agent of a spec. Its permissions are its own: they hold also where its caller is not there any more."""
+    permissions = _permissions(spec, caller.permissions) or caller.permissions
     if spec.worktree:
         base = permissions or Permissions(workspace=spec.worktree, mode=spec.mode or "default")
         tools: list[Any] = _usable(spec, tools_in(spec, base))
@@ -117,7 +120,7 @@ def _usable(spec: TaskSpec, tools: Iterable[Tool]) -> list[Tool]:
 
 
 def _permissions(spec: TaskSpec, callers: Permissions | None) -> Permissions | None:
-    """Its own permissions, where they differ from its caller's. Those hold besides, whatever these say."""
+    """Permissions that differ from its caller's; None where they do not. The caller's hold besides."""
     only = [text for text in spec.tools or () if not Rule(text, "allow").bare]
     named = [text for text in spec.tools or () if Rule(text, "allow").bare] if only else []
     if callers is None:

@@ -14,15 +14,14 @@ from lyra.agents.session.notices import Notice
 from lyra.sage.agent.task_runs import TaskRuns
 from lyra.sage.agent.task_state import StoredRequest, StoredTask
 
-__all__ = ["TaskNotices", "ended_words"]
+__all__ = ["TaskNotices"]
 
 _ENDS: Final = {
     "done": "is done; TaskOutput gives its answer",
-    "waiting": "was stopped by a passing failure ({text}); Task with resume goes on with it",
-    "failed": "failed: {text}",
-    "stopped": "was stopped",
+    "waiting": "was stopped by a passing failure; TaskOutput says which, Task with resume goes on with it",
+    "failed": "failed; TaskOutput says why",
+    "stopped": "was stopped; Task with resume goes on with it",
 }
-_REASON_CHARS_MAX: Final = 300
 _SEPARATOR: Final = "\n"  # in no id
 
 
@@ -49,7 +48,7 @@ class TaskNotices:
     def _about(self, task: StoredTask, request: StoredRequest) -> Iterator[tuple[str, str]]:
         who = f"The sub-agent {task.id} ({task.description!r})"
         if request.over:
-            yield "end", f"{who} {ended_words(request)}."
+            yield "end", f"{who} {_ENDS[request.status]}."
             return
         if not request.background:
             yield "on", f"{who} goes on in the background: the call that started it was cut off."
@@ -67,8 +66,3 @@ class TaskNotices:
         task = self._runs.state.tasks.get(task_id)
         request = task.requests.get(request_id) if task is not None else None
         return request is not None and word not in request.told
-
-
-def ended_words(request: StoredRequest) -> str:
-    """How a request ended, as a part of a sentence."""
-    return _ENDS[request.status].format(text=request.text[:_REASON_CHARS_MAX].rstrip("."))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.replies import Pending
     from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
+    from lyra.core.budgets.budget import Budget
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
@@ -51,12 +52,15 @@ class TaskRuns:
         *,
         ended: Callable[[StoredTask, str], None],
         happened: Callable[[StoredTask, str, AgentEvent], None],
+        budgets: Callable[[], tuple[Budget, ...]],
     ) -> None:
-        """`ended` is told of a request that is over and that no caller waits for, `happened` of every event."""
+        """`ended` is told of a request that is over and that no caller waits for, `happened` of every event. `budgets`
+        gives those that a request is charged to which no turn of the caller makes."""
         self.state = state
         self._build = build
         self._ended = ended
         self._happened = happened
+        self._budgets = budgets
         self.program = self._make_program()
         self._kernel: Kernel | None = None
         self._pending: dict[str, Pending[Any]] = {}  # by request
@@ -84,7 +88,7 @@ class TaskRuns:
             process, request_id = kernel.processes.get(task.id), task.open_request()
             if task.kind == "agent" and process is not None and request_id:
                 if process.exit is None:
-                    self._attend(process, request_id)
+                    self._attend(process, request_id).scopes = self._budgets()
                 else:
                     self._process_ended(process)
         kernel.register(self.program)
@@ -92,6 +96,10 @@ class TaskRuns:
     def close(self) -> None:
         for feed in self._feeds.values():
             feed.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._kernel is not None
 
     @property
     def kernel(self) -> Kernel:
@@ -139,15 +147,9 @@ class TaskRuns:
             self.state, process.pid, "task.asked", {"id": process.pid, "request": request_id, "background": background}
         )
         pending = self._attend(process, request_id)
+        pending.scopes = self._budgets() if caller is None else scopes.get()
         if caller is not None and not background:  # given up together with the caller's turn
             pending.asker = caller.pid
-            pending.scopes = scopes.get()
-
-    def attend_again(self, task: StoredTask, request_id: str) -> None:
-        """A caller from before a restart waits again."""
-        process = self.process_of(task)
-        if process is not None and process.exit is None and request_id not in self._pending:
-            self._attend(process, request_id)
 
     def _attend(self, process: Process, request_id: str) -> Pending[Any]:
         sink = FeedSink(self.kernel, partial(self._event, process.pid, request_id))
@@ -264,7 +266,7 @@ def _status(failure: BaseException | None) -> tuple[str, str]:
     if failure is None:
         return "done", ""
     if isinstance(failure, asyncio.CancelledError):
-        return "stopped", "it was stopped before it had an answer"
+        return "stopped", "it was stopped"
     if isinstance(failure, LyraError):
         text = f"{failure.message}. {failure.hint}" if failure.hint else failure.message
         passing = isinstance(failure, _PASSING) and error_class(failure) in RETRYABLE

@@ -23,7 +23,6 @@ from lyra.errors import AgentFailed, LyraError, ToolError
 from lyra.kernel.programs.context import once
 from lyra.kernel.programs.journaled_wait import journaled_wait
 from lyra.sage.agent.sub_agents import TaskSpec, spec_of
-from lyra.sage.agent.task_notices import ended_words
 from lyra.sage.agent.task_record import TaskRecord
 from lyra.sage.agent.task_usage import usage_of, usage_words
 from lyra.sage.agent.tasks import TaskList
@@ -140,7 +139,13 @@ class _TaskTools:
             if own and (mode == "plan" or not tasks.worktrees.possible):
                 why = "the mode is plan" if mode == "plan" else "the session has none"
                 raise ToolError(f"the sub-agent can have no worktree: {why}", hint="call it without")
-            spec = spec_of(definition, tasks.new_id(definition.name), description[:_DESCRIPTION_CHARS_MAX], mode)
+            spec = spec_of(
+                definition,
+                tasks.new_id(definition.name),
+                description[:_DESCRIPTION_CHARS_MAX],
+                caller_mode=mode,
+                caller_model=_model(process),
+            )
             return {
                 "id": spec.id,
                 "request": request_id,
@@ -153,11 +158,11 @@ class _TaskTools:
 
     async def _begin(self, ctx: Any, plan: dict[str, Any], prompt: str) -> None:
         process, spec = ctx.own_process, TaskSpec.from_data(plan["spec"])
-        made = None
+        worktree = None
         if plan["worktree"]:
-            made = await ctx.do(self._worktree, spec.id)
-            spec = msgspec.structs.replace(spec, worktree=made["folder"], repository=made["repository"])
-        begin = partial(self._tasks.runs.begin, background=plan["background"], worktree=made)
+            worktree = await ctx.do(self._worktree, spec.id)
+            spec = msgspec.structs.replace(spec, worktree=worktree["folder"], repository=worktree["repository"])
+        begin = partial(self._tasks.runs.begin, background=plan["background"], worktree=worktree)
         once(process, _ROW, spec.id, lambda: begin(process, spec, plan["request"], prompt))
 
     async def _make_worktree(self, task_id: str) -> dict[str, Any]:
@@ -224,7 +229,7 @@ class _TaskTools:
         except LyraError as error:
             return {"refused": error.message, "hint": error.hint}
         request_id = task.open_request()
-        if request_id and wait_s and tasks.question(task) is None:
+        if request_id and wait_s and tasks.records.question(task) is None:
             await tasks.runs.until_change(request_id, wait_s)
         request = task.last
         used = usage_words(usage_of(task, tasks.kernel))
@@ -234,7 +239,7 @@ class _TaskTools:
         last_id = next(reversed(task.requests))
         answer = tasks.read(task_id, last_id, process)["text"]
         tasks.tell(task_id, last_id, process)
-        text = answer if request.status == "done" else f"It {ended_words(request)}."
+        text = answer if request.status == "done" else f"It gave no answer: {answer}."
         return {"text": f"{text}\n\n({task_id} is {request.status}: {used}. {changed})"}
 
     def _steps(self, task_id: str) -> str:
@@ -274,6 +279,13 @@ def _mode(process: Process) -> str:
     session = runtime_of(process.kernel).sessions.get(process.pid)
     permissions = session.permissions if session is not None else None
     return "" if permissions is None else permissions.mode
+
+
+def _model(process: Process) -> str:
+    """The caller's model; empty where it is no name but an object."""
+    session = runtime_of(process.kernel).sessions.get(process.pid)
+    model = session.agent.model if session is not None else ""
+    return model if isinstance(model, str) else ""
 
 
 def _unfinished(record: TaskRecord) -> str:

@@ -21,11 +21,14 @@ import msgspec
 from lyra.agents.headless.headless import event_line, result_line
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, ToolEnded, UsageTold
 from lyra.agents.session.shared import runtime_of
-from lyra.errors import ConfigError, Conflict, NoSuchProcess
+from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.money import Money
+from lyra.errors import BudgetExceeded, ConfigError, Conflict, NoSuchProcess
 from lyra.sage.agent.sub_agents import GENERAL, TaskSpec, ToolsIn, sub_agent, worktree_tools
 from lyra.sage.agent.task_commands import TaskCommands
 from lyra.sage.agent.task_notices import TaskNotices
-from lyra.sage.agent.task_record import TaskQuestion, TaskRecord
+from lyra.sage.agent.task_record import TaskRecord
+from lyra.sage.agent.task_records import TaskRecords
 from lyra.sage.agent.task_runs import Outcome, TaskRuns
 from lyra.sage.agent.task_state import COUNTED, StoredTask, TaskState
 from lyra.sage.agent.task_usage import cost_usd, counts_of, usage_of, usage_words
@@ -44,7 +47,6 @@ __all__ = ["TaskList"]
 
 _GO_ON: Final = "Go on where you were stopped."
 _STOP_S: Final = 10.0  # for a sub-agent to end its turn
-_OUTPUT_SHOWN: Final = 500  # bytes of a command's output in a list
 
 Notify = Callable[[dict[str, Any]], object]
 
@@ -59,17 +61,23 @@ class TaskList:
         worktrees: Worktrees | None = None,
         tools_in: ToolsIn = worktree_tools,
         notify: Notify | None = None,
+        budget: Callable[[], Budget | None] = lambda: None,
     ) -> None:
         """`folder` is the session's own, for the output of commands; `pid` that of its agent's process. Without
-        `worktrees` no sub-agent has one. `notify` is called with each `task.notice`, as plain data."""
+        `worktrees` no sub-agent has one. `notify` is called with each `task.notice`, as plain data. `budget` gives what
+        sub-agents may spend that no turn waits for: those that go on after a restart, or that a person asks."""
         self._definitions = definitions
         self._pid = pid
         self._tools_in = tools_in
         self._notify = notify
         self.state = TaskState()
-        self.runs = TaskRuns(self.state, self._build, ended=self._on_end, happened=self._on_event)
+        self._budget = budget
+        self.runs = TaskRuns(
+            self.state, self._build, ended=self._on_end, happened=self._on_event, budgets=self._budgets
+        )
         self.worktrees = TaskWorktrees(self.runs, worktrees)
         self.commands = TaskCommands(self.state, folder / "commands", pid)
+        self.records = TaskRecords(self.runs, self.commands)
         self._agent: AgentDeclaration | None = None
         self._agents: dict[bytes, AgentDeclaration] = {}
         self._kernel: Kernel | None = None
@@ -90,7 +98,7 @@ class TaskList:
             raise ConfigError("the kernel does not keep the facts of these tasks", hint="Seams(states=(tasks.state,))")
         self._kernel, self._agent = kernel, agent
         runtime = runtime_of(kernel)
-        runtime.notices[self._pid] = TaskNotices(self._pid, self.runs, self._question_id)
+        runtime.notices[self._pid] = TaskNotices(self._pid, self.runs, self.records.question_id)
         self.commands.open(kernel)
         self._unsubscribe = kernel.on_event(self._on_question, kinds=("interrupt.created",))
         self.runs.open(kernel)
@@ -113,6 +121,13 @@ class TaskList:
         assert self._kernel is not None, "the session is not open"
         return self._kernel
 
+    def _budgets(self) -> tuple[Budget, ...]:
+        try:
+            budget = self._budget()
+        except BudgetExceeded as error:  # used up: its next call is refused, and says so
+            return (Budget(usd=Money(0), name=str(error.fields.get("setting", ""))),)
+        return () if budget is None else (budget,)
+
     def _build(self, spec: TaskSpec) -> AgentDeclaration:
         assert self._agent is not None
         kind = _kind_of(spec)
@@ -124,10 +139,10 @@ class TaskList:
 
     def list(self) -> list[TaskRecord]:
         """All of them, oldest first."""
-        return [self._record(task) for task in self.state.tasks.values()]
+        return [self.records.of(task) for task in self.state.tasks.values()]
 
     def get(self, task_id: str) -> TaskRecord:
-        return self._record(self.task(task_id))
+        return self.records.of(self.task(task_id))
 
     def task(self, task_id: str) -> StoredTask:
         task = self.state.tasks.get(task_id)
@@ -135,52 +150,6 @@ class TaskList:
             known = ", ".join(self.state.tasks) or "none"
             raise NoSuchProcess(f"there is no task {task_id[:80]!r}", hint=f"there are {known}", pid=task_id[:80])
         return task
-
-    def _record(self, task: StoredTask) -> TaskRecord:
-        usage, request = usage_of(task, self._kernel), task.last
-        question = self.question(task)
-        command = task.kind == "command"
-        text = request.text if request is not None else task.text
-        if command:
-            text = self.commands.output(task, _OUTPUT_SHOWN) or task.text
-        return TaskRecord(
-            id=task.id,
-            kind=task.kind,
-            name=task.name,
-            description=task.description,
-            state=self.commands.state_of(task) if command else self._state(task, question),
-            caller=task.caller,
-            began_at=task.began_at,
-            ended_at=None if task.open_request() else task.ended_at,
-            background=command or (request is not None and request.background),
-            tools=usage["tool_calls"],
-            tokens=usage["input_tokens"] + usage["output_tokens"],
-            cost_usd=cost_usd(usage),
-            worktree=str(task.worktree["folder"]) if task.worktree else "",
-            question=question,
-            text=text,
-        )
-
-    def _state(self, task: StoredTask, question: TaskQuestion | None) -> str:
-        if not task.open_request():
-            return task.last.status if task.last is not None else "running"
-        process = self.runs.process_of(task)
-        if process is None:
-            return "waiting"  # the session is not open
-        if process.exit is not None:  # without a row of its end: its program does not fit its journal
-            return "failed"
-        return "running" if question is None else "asks"
-
-    def question(self, task: StoredTask) -> TaskQuestion | None:
-        """The oldest question that a sub-agent waits on."""
-        if self._kernel is None or task.kind != "agent":
-            return None
-        asked = self._kernel.interrupts._open_questions(task.id)
-        return TaskQuestion(asked[0].id, asked[0].kind, asked[0].question, asked[0].message) if asked else None
-
-    def _question_id(self, task: StoredTask) -> str:
-        question = self.question(task)
-        return "" if question is None else question.id
 
     def costs(self) -> dict[str, dict[str, Any]]:
         """By pid: tokens, calls and dollars of the session's own agent without helpers, and of each sub-agent."""
@@ -193,7 +162,7 @@ class TaskList:
         """What a sub-agent does from now on, one mapping a line as of a turn; the last is the `result` of its turn."""
         task = self.task(task_id)
         began_s = self.kernel.clock.monotonic()
-        if task.kind == "agent" and task.open_request() and self._record(task).state != "failed":
+        if task.kind == "agent" and task.open_request() and self.records.of(task).state != "failed":
             reader = self.runs.feed(task_id).read()
             try:
                 async for event in reader:
@@ -204,7 +173,7 @@ class TaskList:
                         break
             finally:
                 reader.close()
-        record = self._record(self.task(task_id))
+        record = self.records.of(self.task(task_id))
         session = runtime_of(self.kernel).sessions.get(task_id)
         yield result_line(
             "success" if record.state == "done" else record.state,
@@ -244,7 +213,7 @@ class TaskList:
     ) -> None:
         """Answer the question that a sub-agent waits on: allow, always, deny, never; text; or retry, skip, fail about
         an act of which it is not known whether it happened."""
-        question = self.question(self.task(task_id))
+        question = self.records.question(self.task(task_id))
         if question is None:
             raise ConfigError(f"the sub-agent {task_id} asks nothing")
         answer: dict[str, Any] = {"decision": decision, "text": text}
@@ -270,9 +239,9 @@ class TaskList:
     def new_id(self, kind: str) -> str:
         """An id that no process and no task of this store has."""
         while True:
-            made = f"{kind.lower()}-{self.kernel.entropy.text(5)}"
-            if made not in self.kernel.processes and made not in self.state.tasks:
-                return made
+            new_id = f"{kind.lower()}-{self.kernel.entropy.text(5)}"
+            if new_id not in self.kernel.processes and new_id not in self.state.tasks:
+                return new_id
 
     # ------------------------------------------------------------------ for the tools
 
@@ -329,7 +298,7 @@ class TaskList:
 
     def _tell(self, task: StoredTask) -> None:
         """Tell the user that a task in the background is over, or asks."""
-        record = self._record(task)
+        record = self.records.of(task)
         data = {"id": task.id, "name": task.name, "description": task.description, "state": record.state}
         if record.question is not None:
             data["question"] = record.question.id

@@ -10,7 +10,9 @@ import difflib
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from lyra.core.secrets.visible import visible
 from lyra.sage.agent.worktree_files import FileAt
+from lyra.sage.session.files.change import visible_lines
 
 __all__ = ["WorktreeChange", "merge_of"]
 
@@ -29,17 +31,22 @@ class WorktreeChange(NamedTuple):
 
     @property
     def kind(self) -> str:
-        return "added" if self.before is None else "deleted" if self.after is None else "changed"
+        return "created" if self.before is None else "deleted" if self.after is None else "modified"
+
+    @property
+    def name(self) -> str:
+        """The path as it is shown."""
+        return visible(self.path)
 
     def diff(self) -> str:
-        """The unified diff; a sentence for what cannot be shown as text."""
+        """The unified diff, every character visible; a sentence for what cannot be shown as text."""
         old, new = (_text(side) for side in (self.before, self.after))
         if old is None or new is None:
             sizes = " → ".join("none" if side is None else f"{len(side.data)} bytes" for side in self[1:])
-            return f"{self.path}: not shown as text, {sizes}\n"
+            return f"{self.name}: not shown as text, {sizes}\n"
         names = (
-            "/dev/null" if self.before is None else f"a/{self.path}",
-            "/dev/null" if self.after is None else f"b/{self.path}",
+            "/dev/null" if self.before is None else f"a/{self.name}",
+            "/dev/null" if self.after is None else f"b/{self.name}",
         )
         lines = difflib.unified_diff(old, new, *names, n=_CONTEXT_LINES)
         text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -48,7 +55,7 @@ class WorktreeChange(NamedTuple):
     def _modes(self) -> str:
         if self.before is None or self.after is None or self.before.mode == self.after.mode:
             return ""
-        return f"{self.path}: mode {self.before.mode} → {self.after.mode}\n"
+        return f"{self.name}: mode {self.before.mode} → {self.after.mode}\n"
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -68,7 +75,8 @@ def _text(file: FileAt | None) -> list[str] | None:
         text = file.data.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    return (f"link to {text}" if file.is_link else text).splitlines(keepends=True)
+    shown = visible_lines(f"link to {text}" if file.is_link else text)
+    return [f"{line}\n" for line in shown.split("\n")[:-1]] + [line for line in shown.split("\n")[-1:] if line]
 
 
 class Merge(NamedTuple):

@@ -18,11 +18,11 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -33,8 +33,10 @@ from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.sage.agent.taking_over import write_changes
 from lyra.sage.agent.worktree_changes import Merge, WorktreeChange, merge_of
 from lyra.sage.agent.worktree_files import FileAt, Manifest, copy_files, entry_of, read_file, stamp_of
-from lyra.sage.agent.worktree_git import RepositoryGit
-from lyra.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from lyra.sage.agent.worktree_git import RepositoryGit
+    from lyra.sandbox import Sandbox
 
 __all__ = ["Worktree", "Worktrees", "worktrees_folder"]
 
@@ -42,13 +44,16 @@ _BRANCH: Final = "sage/"
 _ID_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 _DIFF_CHARS_MAX: Final = 20_000
 
-BeforeWrite = Callable[[list[str]], Awaitable[object]]
+Around = Callable[[list[str]], AbstractAsyncContextManager[object]]
 
 
-def worktrees_folder(session_id: str) -> Path:
-    """Where the worktrees of a session are: beside Lyra's data, and not in it, because agents write there."""
+def worktrees_folder(session: Path) -> Path:
+    """Where the worktrees of a session are, given its own folder: not in Lyra's data, where no agent may write, but
+    beside it. Of a session that is kept elsewhere they are in its folder."""
     data = data_folder()
-    return data.with_name(f"{data.name}-worktrees") / session_id
+    if session.is_relative_to(data):
+        return data.with_name(f"{data.name}-worktrees") / session.name
+    return session / "worktrees"
 
 
 class Worktree(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,15 +76,16 @@ class Worktree(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worktrees:
-    """The worktrees of one session. `before_write` is called with the absolute paths that are about to change."""
+    """The worktrees of one session. `around` is entered with the absolute paths that are about to change in the
+    project, and left when they have changed."""
 
     def __init__(
-        self, folder: str, root: Path, *, sandbox: Sandbox | None = None, before_write: BeforeWrite | None = None
+        self, folder: str, root: Path, *, sandbox: Sandbox | None = None, around: Around | None = None
     ) -> None:
         self.folder = os.path.realpath(folder)
         self.root = Path(os.path.realpath(root))
         self._sandbox = sandbox
-        self._before_write = before_write
+        self._around = around
         self._lock = asyncio.Lock()  # one take-over at a time
 
     @property
@@ -87,6 +93,8 @@ class Worktrees:
         return [Capability(verb, f"{self.root}/trees/**") for verb in ("fs.read", "fs.write")]
 
     def _git(self) -> RepositoryGit:
+        from lyra.sage.agent.worktree_git import RepositoryGit  # most sessions have no worktree
+
         return RepositoryGit(self.folder, self._sandbox)
 
     # ------------------------------------------------------------------ making
@@ -107,7 +115,8 @@ class Worktrees:
         )
         if self._manifest(task_id).exists():
             return worktree
-        await self.discard(worktree)  # what a crash has left of it
+        if await asyncio.to_thread(self._is_begun, worktree):  # a crash has left something of it
+            await self.discard(worktree)
         try:
             tracked, untracked = await git.tracked(), await git.untracked()
             await asyncio.to_thread(self._make_folders, task_id)
@@ -120,6 +129,9 @@ class Worktrees:
             await asyncio.shield(self.discard(worktree))
             raise
         return worktree
+
+    def _is_begun(self, worktree: Worktree) -> bool:
+        return os.path.lexists(worktree.top) or self._base(worktree.id).exists()
 
     def _make_folders(self, task_id: str) -> None:
         make_folder(self.root, private=True)
@@ -196,9 +208,9 @@ class Worktrees:
         if conflicts:
             raise _conflict(worktree, conflicts)
         writes = {change.path: (now, outcome.file) for change, now, outcome in outcomes if not outcome.done}
-        if writes and self._before_write is not None:
-            await self._before_write([os.path.join(self.folder, path) for path in writes])
-        await asyncio.to_thread(write_changes, self.folder, writes)
+        whole = [os.path.join(self.folder, path) for path in writes]
+        async with nullcontext() if self._around is None or not writes else self._around(whole):
+            await asyncio.to_thread(write_changes, self.folder, writes)
         await asyncio.to_thread(self._rebase, worktree, changes)
         return list(writes)
 

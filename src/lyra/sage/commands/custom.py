@@ -17,16 +17,16 @@ __all__ = ["custom_commands", "custom_result", "problems_of"]
 
 
 def custom_commands(session: CommandSession) -> dict[str, CustomCommand]:
-    """The commands by name, as their files are now."""
+    """The commands by name, as their files are now; skills that a person may start are among them."""
     if session.equipment is None:
         return {}
-    session.equipment.commands.refresh()
-    return session.equipment.commands.entries()
+    session.equipment.extensions.refresh(at_once=True)
+    return session.equipment.extensions.slash_commands()
 
 
 def problems_of(session: CommandSession) -> tuple[str, ...]:
     """What is wrong with the files, with file and line."""
-    return session.equipment.commands.problems if session.equipment is not None else ()
+    return session.equipment.extensions.problems if session.equipment is not None else ()
 
 
 def custom_result(command: CustomCommand, rest: str) -> SlashResult:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from lyra.core.checking.check import did_you_mean
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.sage.commands import conversation, doctor, figures, project, servers, settings, tools
+from lyra.sage.commands import conversation, doctor, figures, project, servers, settings, tasks, tools
 from lyra.sage.commands.arguments import SlashArguments
 from lyra.sage.commands.custom import custom_commands, custom_result, problems_of
 from lyra.sage.commands.result import SlashResult, lines, table
@@ -118,7 +118,7 @@ _TABLE: Final = (
         "[add TEXT | search WORDS | forget N]",
         tools.memory,
     ),
-    SlashCommand("tasks", "Show sub-agents and background commands.", "[show ID | stop ID]", tools.tasks),
+    SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks),
     SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", project.init),
     SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands),
     SlashCommand("config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config),

@@ -8,8 +8,8 @@ A block is a mapping with a `type`:
     bars     rows, of, title              rows of (name, value, words); `of` is the value of a full bar
     diff     diff, title                  a unified diff
 
-A face shows the blocks, then does what else the result asks for: send `prompt` with `send_with` as further arguments of
-`session.send`, open another session (`open_session`), or leave (`exit`).
+A face shows the blocks, then does what else the result asks for: send `prompt` to the session, with `send_with` as
+further arguments of its method `send`; open another session (`open_session`); or leave (`exit`).
 """
 
 from __future__ import annotations

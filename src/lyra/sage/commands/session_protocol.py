@@ -12,7 +12,7 @@ from lyra.config import Config
 from lyra.core.budgets.money import Money
 from lyra.core.message import Message
 from lyra.kernel.kernel import Kernel
-from lyra.sage.extensions.custom_commands import CustomCommands
+from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord
@@ -36,10 +36,10 @@ class UndoneTurns(Protocol):
 
 
 class EquipmentView(Protocol):
-    """What the session has beside the built-in tools: here the commands from Markdown files."""
+    """What the session has beside the built-in tools: here its extensions, whose files have slash commands."""
 
     @property
-    def commands(self) -> CustomCommands: ...
+    def extensions(self) -> Extensions: ...
 
 
 class SpendingView(Protocol):
@@ -120,6 +120,8 @@ class CommandSession(Protocol):
     def keep(self, **settings: Any) -> None: ...
 
     def set_title(self, title: str) -> None: ...
+
+    def without_keys(self, text: str) -> str: ...
 
     async def set_model(self, name: str) -> None: ...
 

@@ -24,7 +24,7 @@ from lyra.tools.permissions.rules import Rule
 __all__ = ["OUTPUT_MODES", "config", "model", "output", "permissions", "plan"]
 
 OUTPUT_MODES: Final = {
-    "text": "tool calls as one line each, with the last lines of their output",
+    "text": "tool calls as one line each, with the last lines of those that failed",
     "compact": "tool calls as one line each",
     "verbose": "tool calls with all of their output",
 }

@@ -1,4 +1,4 @@
-"""Commands about what the agent has: tools, memory, tasks."""
+"""Commands about what the agent has: tools and memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from lyra.errors import ConfigError
 from lyra.sage.commands.arguments import SlashArguments
 from lyra.sage.commands.result import SlashResult, lines, table
 from lyra.sage.commands.session_protocol import CommandSession
-from lyra.sage.commands.words import age, dollars, tokens
+from lyra.sage.commands.words import age, short
 from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["memory", "tasks", "tools"]
+__all__ = ["memory", "tools"]
 
-_LENGTH_MAX: Final = 90  # characters of a description
 _RULES_SHOWN: Final = 3
 
 
@@ -42,7 +41,7 @@ def _tool(session: CommandSession, name: str, listed: dict[str, Tool]) -> SlashR
     tool = listed[name]
     inputs, required = tool.schema.get("properties", {}), tool.schema.get("required", ())
     rows = [
-        (visible(field), "required" if field in required else "", _short(str((about or {}).get("description", ""))))
+        (visible(field), "required" if field in required else "", short(str((about or {}).get("description", ""))))
         for field, about in inputs.items()
     ]
     rules = _rules(session.headless.setup.permissions, name)
@@ -58,12 +57,7 @@ def _rules(permissions: Permissions, tool: str) -> str:
 
 
 def _first_line(tool: Tool) -> str:
-    return _short(tool.description.strip().split("\n", 1)[0])
-
-
-def _short(text: str) -> str:
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= _LENGTH_MAX else f"{line[: _LENGTH_MAX - 1]}…"
+    return short(tool.description.strip().split("\n", 1)[0])
 
 
 # ---------------------------------------------------------------- memory
@@ -78,7 +72,7 @@ async def memory(session: CommandSession, arguments: SlashArguments) -> SlashRes
         raise arguments.mistake(f"what to {action} is missing")
     if action == "search":
         return _items(remembered.search(rest), "nothing that is remembered fits")
-    return _add(remembered, rest) if action == "add" else _forget(remembered, rest, arguments)
+    return _add(remembered, session.without_keys(rest)) if action == "add" else _forget(remembered, rest, arguments)
 
 
 def _add(remembered: Remembered, rest: str) -> SlashResult:
@@ -100,48 +94,3 @@ def _forget(remembered: Remembered, rest: str, arguments: SlashArguments) -> Sla
 def _items(items: Iterable[Any], empty: str) -> SlashResult:
     rows = [(item.id, item.kind, age(item.time), visible(item.text)) for item in items]
     return SlashResult.of(table(("", "kind", "age", "text"), rows)) if rows else SlashResult.of(empty)
-
-
-# ---------------------------------------------------------------- tasks
-async def tasks(session: CommandSession, arguments: SlashArguments) -> SlashResult:
-    words = arguments.at_most(2)
-    task_list = getattr(session, "tasks", None)
-    records = list(task_list.list()) if task_list is not None else []
-    if not words:
-        if not records:
-            return SlashResult.of("no sub-agent and no background command in this session")
-        rows = [_task_row(record) for record in records]
-        return SlashResult.of(table(("id", "state", "what", "age", "tools", "tokens", "cost", "about"), rows))
-    action = arguments.choice(words[0], ("show", "stop"))
-    if len(words) < 2:
-        raise arguments.mistake("the id of the task is missing")
-    record = _task(records, words[1])
-    if action == "stop":
-        assert task_list is not None
-        await task_list.stop(record.id)
-        return SlashResult.of(f"{record.id} is stopped")
-    return SlashResult.of(table(("", ""), _task_facts(record)), lines(visible(record.text).split("\n"), title="last"))
-
-
-def _task_row(record: Any) -> tuple[Any, ...]:
-    figures = (record.tools or "", tokens(record.tokens) if record.tokens else "", dollars(record.cost_usd))
-    return (record.id, record.state, record.name, age(record.began_at), *figures, _short(record.description))
-
-
-def _task(records: Iterable[Any], prefix: str) -> Any:
-    fitting = [record for record in records if record.id.startswith(prefix)]
-    exact = [record for record in fitting if record.id == prefix]
-    if len(exact or fitting) != 1:
-        which = "several tasks have" if fitting else "there is no task with"
-        raise ConfigError(f"{which} an id that begins with {prefix[:40]!r}", hint="/tasks lists them", key="id")
-    return (exact or fitting)[0]
-
-
-def _task_facts(record: Any) -> list[tuple[str, str]]:
-    facts = [("id", record.id), ("state", record.state), ("what", record.name), ("about", _short(record.description))]
-    facts += [("cost", dollars(record.cost_usd)), ("tokens", tokens(record.tokens))]
-    if record.worktree:
-        facts.append(("worktree", visible(record.worktree)))
-    if record.question is not None:
-        facts.append(("asks", visible(record.question.question)))
-    return facts

@@ -1,10 +1,15 @@
-"""Figures as people read them: ages, amounts of money, tokens, shares."""
+"""Figures and texts as people read them: ages, amounts of money, tokens, shares, first words."""
 
 from __future__ import annotations
 
-from lyra.core.clock import SystemClock
+from typing import Final
 
-__all__ = ["age", "dollars", "percent", "tokens"]
+from lyra.core.clock import SystemClock
+from lyra.core.secrets.visible import visible
+
+__all__ = ["age", "dollars", "percent", "short", "tokens"]
+
+_LENGTH_MAX: Final = 90
 
 
 def age(time: float) -> str:
@@ -30,3 +35,9 @@ def tokens(count: int) -> str:
 
 def percent(share: float) -> str:
     return f"{round(100 * share)} %"
+
+
+def short(text: str, length: int = _LENGTH_MAX) -> str:
+    """The beginning of a text on one line, escape sequences made visible."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= length else f"{line[: length - 1]}…"

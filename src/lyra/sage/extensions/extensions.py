@@ -16,7 +16,7 @@ Nothing is run here; hooks and MCP servers of plugins are handed to those who ru
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from lyra.config.trust import FolderTrust
@@ -47,7 +47,8 @@ PAUSE_S: Final = 1.0  # between two looks at the files
 
 
 class Extensions:
-    """`trusted` is as for `trust_for`; `reserved` are further slash commands that a file cannot take."""
+    """`commands`, `skills` and `agents` are those of all files. `trusted` is as for `trust_for`; `reserved` are further
+    slash commands that a file cannot take; `on_change` is called after a look that found a change."""
 
     def __init__(
         self,
@@ -56,9 +57,11 @@ class Extensions:
         trusted: FolderTrust | bool | None = None,
         env: Mapping[str, str] | None = None,
         reserved: Iterable[str] = (),
+        on_change: Callable[[], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.folder = folder
+        self._on_change = on_change
         self._clock = clock or loop_clock()
         self._env = os.environ if env is None else env
         self._plugin_store: PluginStore | None = None
@@ -69,9 +72,9 @@ class Extensions:
         self._own_places = extension_places(folder, trusted=trusted, env=self._env)
         self._look_at_plugins()
         places = self._places()
-        self._commands = CustomCommands(places, reserved=reserved, clock=self._clock)
+        self.commands = CustomCommands(places, reserved=reserved, clock=self._clock)
         self.skills = Skills(places, clock=self._clock)
-        self._agents = AgentFiles(places, clock=self._clock)
+        self.agents = AgentFiles(places, clock=self._clock)
         self._looked_s = self._clock.monotonic()
 
     # ------------------------------------------------------------ looking
@@ -82,9 +85,12 @@ class Extensions:
             return False
         self._looked_s = now_s
         changed = self._look_at_plugins()
-        kinds = (self._commands, self.skills, self._agents)
+        kinds = (self.commands, self.skills, self.agents)
         looks = [kind.set_places(self._places()) if changed else kind.refresh() for kind in kinds]
-        return changed or any(looks)
+        changed = changed or any(looks)
+        if changed and self._on_change is not None:
+            self._on_change()
+        return changed
 
     def _places(self) -> tuple[ExtensionPlace, ...]:
         return (*(plugin.place for plugin in self._plugins.values()), *self._own_places)
@@ -114,10 +120,10 @@ class Extensions:
     # ------------------------------------------------------------ what there is
     def slash_commands(self) -> dict[str, CustomCommand]:
         """The commands of files, and the skills that a person may start; of one name the command counts."""
-        return {**self.skills.commands(), **self._commands.entries()}
+        return {**self.skills.commands(), **self.commands.entries()}
 
     def sub_agents(self) -> dict[str, SubAgentDefinition]:
-        return self._agents.definitions()
+        return self.agents.definitions()
 
     def plugins(self) -> tuple[Plugin, ...]:
         """The plugins that count."""
@@ -146,7 +152,7 @@ class Extensions:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the files, as texts fit for a terminal."""
-        return (*self._plugin_problems, *self._commands.problems, *self.skills.problems, *self._agents.problems)
+        return (*self._plugin_problems, *self.commands.problems, *self.skills.problems, *self.agents.problems)
 
     def news(self) -> tuple[str, ...]:
         """The problems that this has not given before; one that was solved and comes again is given again."""

@@ -20,7 +20,7 @@ from lyra.sage.terminal.text.table import table_lines
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
 
-__all__ = ["ShownResult", "block_lines", "run_slash_command"]
+__all__ = ["ShownResult", "block_lines", "is_command", "run_slash_command"]
 
 _BAR_COLUMNS: Final = 30
 
@@ -61,6 +61,11 @@ class ShownResult:
                 lines.append([])
             lines += block_lines(block, width, facts)
         return lines
+
+
+def is_command(text: str) -> bool:
+    """Whether a line is a slash command; a path that begins with a slash, such as a dropped picture's, is not."""
+    return text.startswith("/") and "/" not in text[1:].partition(" ")[0]
 
 
 async def run_slash_command(session: Any, text: str) -> ShownResult:

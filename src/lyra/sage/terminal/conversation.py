@@ -16,7 +16,7 @@ from typing import Any, Final
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
-from lyra.sage.terminal.commands_view import run_slash_command
+from lyra.sage.terminal.commands_view import is_command, run_slash_command
 from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines, task_words
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Paper, Sheet
@@ -182,7 +182,7 @@ class Conversation:
             if text.startswith("!") and text[1:].strip():
                 self._echo(submission)
                 await self._run_shell(text[1:].strip())
-            elif text.startswith("/"):
+            elif is_command(text):
                 self._echo(submission)
                 await self._run_command(text)
             else:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from lyra.errors import LyraError
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.folds import Fold
+from lyra.sage.terminal.folds import FoldedText
 from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.safe_text import shown, shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indented, wrap_text
@@ -45,7 +45,7 @@ def task_words(notice: dict[str, Any]) -> str:
     return shown(f"{name} {about} ({notice.get('id', '')})")[:_TASK_CHARS_MAX]
 
 
-def expanded_lines(fold: Fold, width: int, facts: TerminalFacts) -> list[Line]:
+def expanded_lines(fold: FoldedText, width: int, facts: TerminalFacts) -> list[Line]:
     """A fold, whole."""
     title: Line = [("strong", f"{' ' * MARGIN}{fold.number}  {shown(fold.title)[: max(10, width - 8)]}")]
     if fold.title == "diff":

@@ -1,7 +1,7 @@
 """What a terminal can show, read once from the environment and the streams.
 
 `TerminalFacts.read` decides between the live screen and plain lines. Plain lines are for a stream that is no terminal,
-for `TERM=dumb`, and for screen readers (`ACCESSIBLE` is set, or the caller asks for it).
+for `TERM=dumb`, and for screen readers (`ACCESSIBLE` is set).
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ class TerminalFacts(NamedTuple):
     reflows: bool  # wraps what is on the screen anew when it gets narrower
 
     @classmethod
-    def read(
-        cls, stdin: TextIO, stdout: TextIO, env: Mapping[str, str] | None = None, *, plain: bool = False
-    ) -> TerminalFacts:
+    def read(cls, stdin: TextIO, stdout: TextIO, env: Mapping[str, str] | None = None) -> TerminalFacts:
         env = os.environ if env is None else env
         term = env.get("TERM", "dumb") or "dumb"
         is_terminal = _is_terminal(stdin) and _is_terminal(stdout)
-        plain = plain or not is_terminal or term == "dumb" or bool(env.get("ACCESSIBLE"))
+        plain = not is_terminal or term == "dumb" or bool(env.get("ACCESSIBLE"))
         colour = _is_terminal(stdout) and term != "dumb" and not env.get("NO_COLOR")
         return cls(plain, colour, _is_utf8(env), _reflows(term, env))
 

@@ -6,9 +6,10 @@ The prompt is drawn before anything slow happens: the branch, the highlighter an
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal import opening
@@ -23,20 +24,16 @@ from lyra.sage.terminal.prompt.file_names import FileNames
 from lyra.sage.terminal.prompt.history import PromptHistory, history_file
 from lyra.sage.terminal.screen import LiveScreen
 from lyra.sage.terminal.shown_session import ShownSession
-from lyra.sage.terminal.status import Status, percent_of, status_line
+from lyra.sage.terminal.status_bar import StatusBar
 from lyra.sage.terminal.text.markdown_view import load
-from lyra.sage.terminal.text.styled_lines import Line
-
-if TYPE_CHECKING:
-    from lyra.sage.extensions.hooks.status_line import StatusLine
 
 __all__ = ["run_terminal"]
 
 
-async def run_terminal(session: ShownSession, first_task: str | None, *, plain: bool = False) -> int:
+async def run_terminal(session: ShownSession, first_task: str | None) -> int:
     """Show a session until the user leaves it; gives the exit code."""
-    facts = TerminalFacts.read(sys.stdin, sys.stdout, plain=plain)
-    kept = PromptHistory(history_file())
+    facts = TerminalFacts.read(sys.stdin, sys.stdout)
+    kept = PromptHistory(history_file(), session.without_keys)
     if facts.plain:
         paper = PlainScreen(facts)
         conversation = _conversation(session, paper, first_task, kept)
@@ -64,7 +61,7 @@ async def _run_live(
     conversation = _conversation(session, screen, first_task, kept)
     files = FileNames(session.folder, conversation.clock)
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
-    bar = _StatusBar(session, screen, conversation)
+    bar = StatusBar(session, screen, conversation)
     conversation.refresh = bar.refresh
     conversation.restore = conversation.desk.restore = box.replace
     box.label = lambda: conversation.desk.label
@@ -78,17 +75,21 @@ async def _run_live(
         lambda: conversation.working,
         conversation.end,
     )
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that the terminal is left as it was
+        asyncio.get_running_loop().add_signal_handler(number, conversation.end)
     tasks = Tasks()
     tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
     try:
         await screen.run(conversation.run)
     finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
         await tasks.close()
         await bar.close()
     return conversation
 
 
-async def _after_first_frame(session: ShownSession, bar: _StatusBar, conversation: Conversation) -> None:
+async def _after_first_frame(session: ShownSession, bar: StatusBar, conversation: Conversation) -> None:
     """What may take longer than the prompt: the branch, the highlighter, the sandbox."""
     await asyncio.sleep(0.05)
     await asyncio.to_thread(_load_slow_parts)
@@ -108,72 +109,3 @@ def command_names(session: Any) -> Sequence[CommandName]:
     from lyra.sage.commands.registry import command_list
 
     return sorted(CommandName(name, summary) for name, summary in command_list(session))
-
-
-class _StatusBar:
-    """The status line, and when its values are read."""
-
-    def __init__(self, session: ShownSession, screen: LiveScreen, conversation: Conversation) -> None:
-        self._session = session
-        self._screen = screen
-        self._conversation = conversation
-        self._tasks = Tasks()
-        self._git: asyncio.Task[None] | None = None
-        self._own = _own_status(session)
-        self._own_text: asyncio.Task[None] | None = None
-        self._status = Status(folder=session.folder, model=session.model, mode=session.mode)
-
-    def line(self, width: int) -> Line:
-        return status_line(self._status, width, marks=self._screen.facts.marks)
-
-    def refresh(self) -> None:
-        """Something happened: read the values again. The context is measured and git is asked between two turns."""
-        session, before = self._session, self._status
-        usage = session.usage()
-        self._status = before._replace(
-            model=session.model,
-            mode=session.mode,
-            cost_usd=float(usage.get("cost_usd") or 0.0),
-            budget_usd=usage.get("budget_usd"),
-        )
-        if not self._conversation.working:
-            self._status = self._status._replace(context_percent=percent_of(session.context()))
-            if self._git is None or self._git.done():
-                self._git = self._tasks.start(self._read_git(), name="git state")
-        if self._own is not None and (self._own_text is None or self._own_text.done()):
-            self._own_text = self._tasks.start(self._read_own(self._own), name="status line")
-        self._screen.changed()
-
-    async def close(self) -> None:
-        await self._tasks.close()
-
-    async def _read_own(self, own: StatusLine) -> None:
-        """The text of the user's StatusLine hooks."""
-        session = self._session
-        tokens = session.context().get("tokens")
-        data = {
-            "session_id": session.id,
-            "model": session.model,
-            "mode": session.mode,
-            "cost_usd": self._status.cost_usd,
-            "context_tokens": tokens.get("total") if isinstance(tokens, dict) else tokens,
-        }
-        self._status = self._status._replace(own=await own.refresh(data))
-        self._screen.changed()
-
-    async def _read_git(self) -> None:
-        from lyra.sage.project.git_state import git_state
-
-        state = await git_state(self._session.folder)
-        changed = state.staged + state.changed + state.untracked + state.conflicted if state is not None else 0
-        self._status = self._status._replace(branch=state.branch if state is not None else "", changed_files=changed)
-        self._screen.changed()
-
-
-def _own_status(session: ShownSession) -> StatusLine | None:
-    """The status line that hooks of the user write; None where no hook does."""
-    if session.hooks is None or session.hooks.status_for("StatusLine", {}) is None:
-        return None
-    from lyra.sage.extensions.hooks.status_line import StatusLine
-
-    return StatusLine(session.hooks)

@@ -28,9 +28,10 @@ from prompt_toolkit.utils import get_cwidth
 
 from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts
 from lyra.sage.terminal.held_output import HeldOutput
+from lyra.sage.terminal.text.encoding import encoded
 from lyra.sage.terminal.text.safe_text import for_output
 from lyra.sage.terminal.text.styled_lines import Line, clip
-from lyra.sage.terminal.text.theme import inline_style, sgr
+from lyra.sage.terminal.text.theme import inline_style
 
 __all__ = ["LiveScreen"]
 
@@ -59,7 +60,8 @@ class LiveScreen:
         return min(COLUMNS_MAX, self.output.get_size().columns - 1)
 
     def show(self, lines: Sequence[Line]) -> None:
-        text = "".join(f"{self._encoded(line)}\r\n" for line in lines)
+        colour, unicode = self.facts.colour, self.facts.unicode
+        text = "".join(f"{encoded(line, colour=colour, unicode=unicode)}\r\n" for line in lines)
         if self._app is None or not self._app.is_running:
             self.output.write_raw(text)
             self.output.flush()
@@ -71,15 +73,6 @@ class LiveScreen:
 
     def changed(self) -> None:
         self._is_dirty.set()
-
-    def _encoded(self, line: Line) -> str:
-        """A line with its styles as escape sequences; the text itself has none."""
-        parts: list[str] = []
-        for style, text in line:
-            start = sgr(style, colour=self.facts.colour)
-            safe = for_output(text, unicode=self.facts.unicode)
-            parts.append(f"{start}{safe}\x1b[0m" if start else safe)
-        return "".join(parts)
 
     # ------------------------------------------------------------ the live block
     def style(self, name: str) -> str:
@@ -124,7 +117,7 @@ class LiveScreen:
         for number, line in enumerate(shown):
             if number:
                 fragments.append(("", "\n"))
-            for style, text in clip(line, size.columns - 1):
+            for style, text in clip(line, size.columns - 1, self.facts.marks.ellipsis):
                 fragments.append((self.style(style), for_output(text, unicode=self.facts.unicode)))
         return fragments
 

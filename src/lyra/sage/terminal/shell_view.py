@@ -7,9 +7,9 @@ from typing import Final
 from lyra.sage.terminal.echo import note_lines
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
-from lyra.sage.terminal.shell_command import ShellCommand, ShellOutcome
 from lyra.sage.terminal.text.safe_text import shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, wrap_text
+from lyra.sage.terminal.user_command import UserCommand, UserCommandOutcome
 
 __all__ = ["ShellView"]
 
@@ -22,13 +22,13 @@ class ShellView:
     """One command of the user."""
 
     def __init__(self, command: str, folder: str, sheet: Sheet, folds: Folds) -> None:
-        self._command = ShellCommand(command, folder)
+        self._command = UserCommand(command, folder)
         self._title = command
         self._sheet = sheet
         self._folds = folds
         self._last = ""
 
-    async def run(self) -> ShellOutcome:
+    async def run(self) -> UserCommandOutcome:
         outcome = await self._command.run(self._tell)
         width = self._sheet.width
         lines = shown_lines(outcome.output)

@@ -65,7 +65,7 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
         elif len(left) > 2:
             left.pop()
         else:
-            return clip(line, width)
+            return clip(line, width, marks.ellipsis)
 
 
 def _joined(parts: list[Line], gap: str) -> Line:

@@ -20,7 +20,7 @@ from lyra.sage.terminal.running_call import RunningCall
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
 from lyra.sage.terminal.text.markdown_stream import MarkdownStream
 from lyra.sage.terminal.text.markdown_view import markdown_lines
-from lyra.sage.terminal.text.safe_text import shown, shown_lines
+from lyra.sage.terminal.text.safe_text import shown, shown_lines, to_ascii
 from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, wrap, wrap_text
 from lyra.sage.terminal.tool_lines import describe, figures_of, output_text, seconds_text
 
@@ -55,6 +55,9 @@ class TurnView:
         self._began_s = clock.monotonic()
         self._calls: dict[str, RunningCall] = {}
         self._diffs_shown: set[str] = set()  # ids of calls whose diff stands above, with its question
+        self._denials_shown: set[str] = set()  # ids of calls that the person has denied
+        self._stands_back = False
+        self._held: list[tuple[str, list[Line]]] = []  # printed after the answer to a question
         self._tokens = 0
         self._cost_usd = 0.0
         self.status = ""
@@ -73,7 +76,7 @@ class TurnView:
 
     async def prepare(self, line: dict[str, Any]) -> None:
         """Lay out a long block that this line will complete, in a thread: the keyboard is not kept waiting."""
-        delta = str(line.get("delta", "")) if line.get("type") == "text_delta" else None
+        delta = self._in_charset(str(line.get("delta", ""))) if line.get("type") == "text_delta" else None
         if self._text.tail_chars < _LONG_BLOCK_CHARS or (delta is not None and "\n" not in delta):
             return
         text = copy.deepcopy(self._text)
@@ -93,6 +96,7 @@ class TurnView:
 
     def finish(self) -> None:
         """The turn is over: nothing stays live."""
+        self.stand_back(waiting=False)
         self._end_thinking()
         self._end_text()
         for call in self._calls.values():
@@ -100,12 +104,29 @@ class TurnView:
         self._calls.clear()
 
     def hold(self) -> None:
-        """A question comes: print all text before it, so that the question stands below what it is about."""
+        """Print all text so far, so that what comes next stands below it."""
         self._end_thinking()
         self._end_text()
 
+    def stand_back(self, *, waiting: bool) -> None:
+        """A question is open: what ends meanwhile is printed after its answer, so that the two stay together."""
+        self._stands_back = waiting
+        if not waiting:
+            held, self._held = self._held, []
+            for kind, lines in held:
+                self._sheet.print(kind, lines)
+
+    def _print(self, kind: str, lines: list[Line]) -> None:
+        if self._stands_back:
+            self._held.append((kind, lines))
+        else:
+            self._sheet.print(kind, lines)
+
     def diff_was_shown(self, call_id: str) -> None:
         self._diffs_shown.add(call_id)
+
+    def denial_was_shown(self, call_id: str) -> None:
+        self._denials_shown.add(call_id)
 
     def pause(self, call_id: str, *, waiting: bool) -> None:
         """A call waits for an answer, or goes on; its time does not run while it waits."""
@@ -116,7 +137,7 @@ class TurnView:
     # ------------------------------------------------------------ what comes
     def _text_delta(self, line: dict[str, Any]) -> None:
         self._end_thinking()
-        for block in self._text.feed(str(line.get("delta", ""))):
+        for block in self._text.feed(self._in_charset(str(line.get("delta", "")))):
             self._print_block(block)
 
     def _thinking_delta(self, line: dict[str, Any]) -> None:
@@ -147,9 +168,10 @@ class TurnView:
             name = str(line.get("name", ""))
             call = RunningCall(name, {}, describe(name, {}), self._clock.monotonic())
         output, is_error = output_text(line.get("output")), bool(line.get("is_error"))
-        if is_error:
-            self._print_failed(call, output, denied=line.get("error_code") == "permission_denied")
-        elif call_id not in self._diffs_shown:
+        is_denied = line.get("error_code") == "permission_denied"
+        if is_error and not (is_denied and call_id in self._denials_shown):
+            self._print_failed(call, output, denied=is_denied)
+        elif not is_error and call_id not in self._diffs_shown:
             self._print_ended(call, output)
         if output and not is_error and call.tool not in _LISTS and self._output != "verbose":
             self._folds.add(f"{call.words.verb} {call.words.about}", output)
@@ -176,11 +198,15 @@ class TurnView:
         for part in parts:
             rows += indented([[(style, text)] for text in wrap_text(shown(part), self._sheet.width - MARGIN)], MARGIN)
             style = "faint"
-        self._sheet.print("error", rows)
+        self._print("error", rows)
 
     def _result(self, line: dict[str, Any]) -> None:
         self.status = str(line.get("status", ""))
         self.finish()
+
+    def _in_charset(self, text: str) -> str:
+        """Text as the terminal can show it: laid out after that, its lines fit."""
+        return text if self._facts.unicode else to_ascii(text)
 
     # ------------------------------------------------------------ what is printed
     def _end_text(self) -> None:
@@ -195,14 +221,14 @@ class TurnView:
         self._thinking = []
         words = f"thought for {seconds_text(seconds)}" if seconds >= 1 else "thought"
         self._folds.add(words, text)
-        self._sheet.print("note", [[("faint", f"{' ' * MARGIN}{words}")]])
+        self._print("note", [[("faint", f"{' ' * MARGIN}{words}")]])
 
     def _print_block(self, block: str) -> None:
         width = self._sheet.width - MARGIN
         lines = self._laid_out.pop((block, width), None)
         if lines is None:
             lines = markdown_lines(block, width, colour=self._facts.colour)
-        self._sheet.print("text", indented(lines, MARGIN))
+        self._print("text", indented(lines, MARGIN))
 
     def _print_call(self, call: RunningCall, figures: str, *, style: str = "", below: list[Line] | None = None) -> None:
         parts: Line = [(style or "faint", figures)] if figures else []
@@ -210,8 +236,15 @@ class TurnView:
         if seconds >= 1:
             parts += [("faint", f"  {seconds_text(seconds):>7}" if figures else seconds_text(seconds))]
         verb_style = "failed" if style == "failed" else "verb"
-        lines = row(call.words.verb, [("", call.words.about)], parts, self._sheet.width, verb_style=verb_style)
-        self._sheet.print("tool", [*lines, *(below or [])])
+        lines = row(
+            call.words.verb,
+            [("", call.words.about)],
+            parts,
+            self._sheet.width,
+            verb_style=verb_style,
+            mark=self._facts.marks.ellipsis,
+        )
+        self._print("tool", [*lines, *(below or [])])
 
     def _print_ended(self, call: RunningCall, output: str) -> None:
         figures = figures_of(call.tool, call.arguments, output, is_error=False) or call.figures
@@ -282,7 +315,7 @@ class TurnView:
         figures += [("faint", f"{seconds_text(call.seconds(now_s)):>5}  "), ("spinner", self._spinner())]
         if call.waits:
             figures = [("waits", "waits for you")]
-        lines = row(call.words.verb, [("", call.words.about)], figures, width)
+        lines = row(call.words.verb, [("", call.words.about)], figures, width, mark=self._facts.marks.ellipsis)
         lines += [[("faint", f"{' ' * OBJECT_COLUMN}{text}")] for text in call.last_rows]
         return lines
 

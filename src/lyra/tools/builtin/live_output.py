@@ -39,7 +39,7 @@ async def _report_until_end(job: Job, listener: Callable[[str, float | None], No
     while job.running:
         await asyncio.wait({job.done}, timeout=_EVERY_S)
         total = job.output.total_bytes
-        if job.running and total != reported:
+        if total != reported and not job.done.done():
             reported = total
             tail = job.since(max(0, total - _BYTES), most_bytes=_BYTES)
             listener(tail.decode("utf-8", "replace"), None)

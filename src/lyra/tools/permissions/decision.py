@@ -46,6 +46,7 @@ ANSWERS: Final = ("allow", "always", "deny", "never")
 MANAGED: Final = "managed"
 _READERS: Final = ("Read", "Glob", "Grep")
 _GRANTS_KEPT: Final = 64
+_HELPERS_MAX: Final = 256  # workspaces of helpers that are remembered
 _TOOLS_KEPT: Final = 1_024  # tools whose rules are remembered
 
 _SHOWN: Final = r"(?!\.env\.(?:example|sample|template|dist)(?:/|$))"  # templates without secrets
@@ -89,6 +90,7 @@ class Permissions:
     __slots__ = (
         "_answers",
         "_forbidden_modes",
+        "_helpers",
         "_keep",
         "_named",
         "_narrowed",
@@ -136,6 +138,7 @@ class Permissions:
         self._rules = tuple(rules)
         self._rules_by_tool: dict[str, _ToolRules] = {}
         self._answers = list(answers)  # of earlier runs
+        self._helpers: tuple[str, ...] = ()  # workspaces of helpers: not protected because of where they lie
         self.attended = attended  # a person can answer questions
         self._keep = keep
 
@@ -258,8 +261,9 @@ class Permissions:
     def _protected_part(self, subject: Subject) -> str | None:
         if subject.value is None:
             return None
-        roots = (self.workspace, *self.extra_folders)
+        own = (self.workspace, *self.extra_folders)
         for path in dict.fromkeys(filter(None, (subject.value, subject.called))):
+            roots = (*own, *(folder for folder in self._helpers if path.startswith(f"{folder}/")))
             match = self._protected.search(path) if self._protected is not None else None
             if match is not None:
                 return match[1]
@@ -377,6 +381,7 @@ class Permissions:
         root = check_workspace(workspace) if workspace else self.workspace
         rules, answers = self._rules, tuple(self._answers)
         if root != self.workspace:
+            self._helpers = (*(folder for folder in self._helpers if folder != root), root)[-_HELPERS_MAX:]
             rules, answers = (tuple(self._moved(rule, root) for rule in kept) for kept in (rules, answers))
         limits = self._only
         if only is not None:
@@ -387,6 +392,7 @@ class Permissions:
             workspace=root,
             home=self.home,
             protected=self._named,
+            forbid_modes=self._forbidden_modes,
             extra_folders=self.extra_folders if root == self.workspace else (),
             attended=self.attended,
             keep=self._keep if root == self.workspace else None,

@@ -11,8 +11,9 @@ from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied
 from lyra.sage.extensions.plugins.permissions import PluginPermissions
-from lyra.sage.extensions.plugins.tools import plugin_tools
+from lyra.sage.extensions.plugins.tools import held_to, plugin_tools
 from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.wrapped import layered
 from tests.agents.support import run
 from tests.sage.extensions.support import put
 
@@ -68,6 +69,24 @@ def test_a_command_and_a_host_have_to_be_declared(tmp_path: Path) -> None:
     for text in (execute, fetch):
         with pytest.raises(CapabilityDenied):
             call(tool_of(tmp_path, text, commands=("git log",), hosts=("a.example",), files="write"), Grant(["*"]))
+
+
+def test_rights_during_a_call_are_those_of_both(tmp_path: Path) -> None:
+    """Also those that a tool uses without naming them for the call, as a command uses files."""
+    held_rights: list[Grant | None] = []
+
+    async def look() -> None:
+        held_rights.append(rights.get())
+
+    declared = PluginPermissions(commands=("git *",), files="read").grant("/work")
+    tool = layered(Tool("look", run=look), [held_to(declared)])
+    call(tool, Grant(["fs.read", "fs.write"]))
+    call(tool, None)
+    both, alone = held_rights
+    assert both is not None
+    assert both.allows("fs.read:/work/a")
+    assert not any(both.allows(right) for right in ("fs.write:/work/a", "fs.read:/other/a", "process.exec:git log"))
+    assert alone == declared
 
 
 def test_a_tool_that_takes_a_reserved_name_later_is_left_out(tmp_path: Path) -> None:

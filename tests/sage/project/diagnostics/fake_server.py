@@ -1,8 +1,9 @@
 """A language server for tests: reports every line with BAD in it. What it does is said by words on its command line.
 
 `pull` answers requests for diagnostics, else they are published; `twice` publishes an empty list first; `versions` says
-for which version; `log FILE` writes the methods that it gets; `mute` never publishes; `crash` ends at the first file;
-`slow` greets after a minute; `garbage` says what is no message; `asks` asks the client something first.
+for which version; `stale` first publishes something for the version before; `log FILE` writes the methods that it gets;
+`mute` never publishes; `crash` ends at the first file; `slow` greets after a minute; `garbage` says what is no message;
+`asks` asks the client something first; `odd` writes addresses in another way.
 """
 
 import json
@@ -68,6 +69,10 @@ def main():
                 continue
             version = {"version": document["version"]} if "versions" in words else {}
             uri = document["uri"].replace("file:///", "file://localhost/") if "odd" in words else document["uri"]
+            if "stale" in words and document["version"] > 1:
+                old = {"uri": uri, "diagnostics": [], "version": document["version"] - 1}
+                send({"method": "textDocument/publishDiagnostics", "params": old})
+                time.sleep(0.4)
             for text in ("", texts[document["uri"]]) if "twice" in words else (texts[document["uri"]],):
                 report = {"uri": uri, "diagnostics": problems(text), **version}
                 send({"method": "textDocument/publishDiagnostics", "params": report})

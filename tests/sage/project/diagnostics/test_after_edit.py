@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lyra.config import Config
-from lyra.core.tool import Tool, ending
+from lyra.core.rights.capability import Grant
+from lyra.core.tool import Tool, ending, rights
 from lyra.sage.project.diagnostics import after_edit as module
 from lyra.sage.project.diagnostics import language_server as server_module
 from lyra.sage.project.diagnostics.after_edit import EDIT_TOOLS, Diagnostics, diagnosed
@@ -28,6 +29,7 @@ awk '/BAD/ { print FILENAME ":" FNR ":1: E1 " $0; bad = 1 } END { exit bad }' "$
 """
 SERVER = Path(__file__).parent / "fake_server.py"
 PYTHON = "/usr/bin/python3"
+PATIENCE_S = 30.0  # for programs that answer, on a busy machine
 
 
 class Place:
@@ -47,7 +49,10 @@ class Place:
     def tools(self, sandbox: Sandbox | None = None, **settings: dict[str, Any]) -> dict[str, Tool]:
         """The tools with diagnostics; a pattern's `_` is a dot, and `any` is a star."""
         workspace = Workspace(str(self.folder))
-        patterns = {name.replace("any", "*").replace("_", "."): entry for name, entry in settings.items()}
+        patterns = {
+            name.replace("any", "*").replace("_", "."): {"timeout_s": PATIENCE_S, **entry}
+            for name, entry in settings.items()
+        }
         self.diagnostics = Diagnostics(patterns, workspace, sandbox=sandbox)
         return {tool.name: tool for tool in diagnosed(builtin_tools(workspace), self.diagnostics)}
 
@@ -179,17 +184,16 @@ async def test_an_edit_that_fails_is_the_tools_error(place):
 
 # ---------------------------------------------------------------- programs that do not do what they should
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "timeout_s", "words"),
     [
-        ("sleep 60", "sleep: it took longer than 0.5 s"),
-        ("no-such-program {file}", "no-such-program: it is not there inside the sandbox"),
-        ("sh -c 'yes | head -c 3000000'", "sh: it was stopped: output"),
+        ("sleep 60", 0.3, "sleep: it took longer than 0.3 s"),
+        ("no-such-program {file}", PATIENCE_S, "no-such-program: it is not there inside the sandbox"),
+        ("sh -c 'yes | head -c 3000000'", PATIENCE_S, "sh: it was stopped: output"),
     ],
 )
-async def test_a_program_that_fails_is_told_and_the_edit_stays(place, command, words):
-    place.file("a.py", "one\n")
-    output = await edit(place.tools(any_py={"commands": (command,), "timeout_s": 0.5}), "a.py", "one", "two")
-    assert output.startswith("edited a.py")
+async def test_a_program_that_fails_is_told_and_the_edit_stays(place, command, timeout_s, words):
+    output = await write(place.tools(any_py={"commands": (command,), "timeout_s": timeout_s}), "a.py", "two\n")
+    assert output.startswith("wrote a.py")
     assert words in output
     assert (place.folder / "a.py").read_text() == "two\n"
 
@@ -197,8 +201,8 @@ async def test_a_program_that_fails_is_told_and_the_edit_stays(place, command, w
 async def test_without_a_baseline_nothing_is_called_new(place):
     """A program that failed before the edit says nothing about what is new."""
     place.file("a.py", "BAD\n")
-    place.file("fails-once.sh", "[ -e once ] && exec sh lint.sh $1; touch once; sleep 60\n")
-    tools = place.tools(any_py={"commands": ("sh fails-once.sh {file}",), "timeout_s": 0.5})
+    place.file("fails-once.sh", "[ -e once ] && exec sh lint.sh $1; touch once; exit 127\n")
+    tools = place.tools(any_py={"commands": ("sh fails-once.sh {file}",)})
     output = await edit(tools, "a.py", "BAD", "BAD\nBAD")
     assert "Diagnostics: 2 of sh\na.py:1:1: E1 BAD (sh)" in output
     assert "new:" not in output
@@ -240,6 +244,18 @@ async def test_programs_have_no_network_and_see_only_the_workspace(place, tmp_pa
     output = await edit(place.tools(any_py={"commands": (look,)}), "a.py", "one", "two")
     assert "the secret" not in output
     assert "hush" not in output
+
+
+async def test_programs_have_no_network_even_where_the_agent_has(place):
+    place.file("a.py", "one\n")
+    root = place.folder
+    token = rights.set(Grant([f"fs.read:{root}/**", f"fs.write:{root}/**", "net.http:example.com"]))
+    try:
+        output = await edit(place.tools(any_py={"commands": ("sh -c 'env; exit 1'",)}), "a.py", "one", "two")
+    finally:
+        rights.reset(token)
+    assert "LYRA_SANDBOX=1" in output
+    assert "proxy" not in output.lower()
 
 
 async def test_readable_folders_are_shown_to_the_program(place, tmp_path):
@@ -347,7 +363,9 @@ def server(place, monkeypatch):
     return settings
 
 
-@pytest.mark.parametrize("words", [(), ("pull",), ("twice",), ("versions", "twice"), ("odd",), ("asks", "pull")])
+@pytest.mark.parametrize(
+    "words", [(), ("pull",), ("twice",), ("versions", "twice"), ("versions", "stale"), ("odd",), ("asks", "pull")]
+)
 async def test_a_language_server_reports_what_is_new(place, server, words):
     """It publishes by itself, in one step or two, with versions or without, or is asked."""
     place.file("a.py", "first BAD\nsecond\n")
@@ -374,17 +392,17 @@ async def test_one_server_serves_all_files(place, server):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "timeout_s", "told"),
     [
-        ("mute", "it has not answered within 0.5 s"),
-        ("slow", "it has not answered within 0.5 s"),
-        ("crash", "it has ended"),
-        ("garbage", "it does not speak the Language Server Protocol"),
+        ("mute", 0.5, "it has not answered within 0.5 s"),
+        ("slow", 0.5, "it has not answered within 0.5 s"),
+        ("crash", PATIENCE_S, "it has ended"),
+        ("garbage", PATIENCE_S, "it does not speak the Language Server Protocol"),
     ],
 )
-async def test_a_server_that_fails_is_told_and_the_edit_stays(place, server, words, told):
+async def test_a_server_that_fails_is_told_and_the_edit_stays(place, server, words, timeout_s, told):
     async with place:
-        tools = place.tools(any_py=server(words, timeout_s=0.5))
+        tools = place.tools(any_py=server(words, timeout_s=timeout_s))
         output = await write(tools, "a.py", "BAD\n")
     assert output.startswith("wrote a.py")
     assert f"python3: {told}" in output

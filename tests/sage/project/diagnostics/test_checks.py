@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from lyra.sage.project.diagnostics.checks import CHECK_S, CheckCommand, Checks
+from lyra.sage.project.diagnostics.checks import CHECK_S, CheckCommand, FileChecks
 
 
-def programs(checks: Checks, path: str) -> list[str]:
+def programs(checks: FileChecks, path: str) -> list[str]:
     return [command.words[0] for command in checks.for_file(path)]
 
 
 def test_patterns_choose_programs():
-    checks = Checks(
+    checks = FileChecks(
         {
             "*.py": {"commands": ("ruff {file}", "mypy {file}"), "language_server": "pylsp"},
             "web/**/*.ts": {"commands": ("tsc",)},
@@ -22,12 +22,12 @@ def test_patterns_choose_programs():
     assert programs(checks, "deep/src/a.py") == ["ruff", "mypy", "pylsp"]
     assert programs(checks, "web/x/y/a.ts") == programs(checks, "web/a.ts") == ["tsc"]
     assert programs(checks, "a.ts") == programs(checks, "a.pyc") == []
-    assert not Checks({})
+    assert not FileChecks({})
     assert checks
 
 
 def test_what_a_command_is_made_of():
-    (command, server) = Checks(
+    (command, server) = FileChecks(
         {"*": {"commands": ("lint 'a b' {file} --x={file}",), "language_server": "ls --stdio", "readable": ("/opt",)}}
     ).for_file("x")
     assert command.argv("my file.py") == ["lint", "a b", "my file.py", "--x=my file.py"]

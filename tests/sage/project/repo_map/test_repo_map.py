@@ -66,6 +66,15 @@ async def test_the_text_stays_within_its_budget(folder, repo_map, tokens):
     assert ("function_number" in text) == (tokens >= 400)
 
 
+async def test_names_without_blanks_count_for_more(folder, repo_map):
+    """An estimate on the high side counts long names twice."""
+    (folder / ("p" * 60)).mkdir()
+    for number in range(80):
+        (folder / f"{'p' * 60}/m{number}.py").write_text(f"{'A' * 55}{number} = 1\n")
+    text = await repo_map.text(tokens=1_000)
+    assert 500 < text_tokens(text) <= 1_000
+
+
 async def test_budgets_that_cannot_be():
     repo_map = RepoMap(Workspace("."))
     for tokens in (0, -1, MAP_TOKENS_MAX + 1):
@@ -186,10 +195,13 @@ def test_a_file_that_becomes_a_link_is_not_read(folder, tmp_path):
     """Between the listing and the reading a folder may be replaced."""
     (tmp_path / "outside.py").write_text("def outside_function(): ...\n")
     (folder / "link.py").symlink_to(tmp_path / "outside.py")
+    (folder / "server.pem").write_text("a key")
+    (folder / "inner.py").symlink_to("server.pem")
     from lyra.sandbox.paths import Beneath
 
     with Beneath(str(folder)) as root:
         assert worker._content(root, "link.py") == b""
+        assert worker._content(root, "inner.py") == b"", "a link of another name does not open a key"
         assert worker._content(root, "core") == b""
         assert worker._content(root, "app.py") != b""
 

@@ -26,7 +26,7 @@ from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.folder import DynamicTools
 from lyra.tools.yaml.reader import read_tools
 
-__all__ = ["plugin_tools", "read_plugin_tools"]
+__all__ = ["held_to", "plugin_tools", "read_plugin_tools"]
 
 _FILES_OF_KIND: Final = {"exec": "read", "file_read": "read", "file_write": "write"}
 
@@ -75,10 +75,10 @@ def _undeclared_files(declared: Mapping[str, Any], permissions: PluginPermission
 def plugin_tools(path: str, workspace: Workspace, permissions: PluginPermissions) -> ToolSource:
     """The tools of a file for a session in `workspace`, each held to the permissions."""
     source = DynamicTools(path, workspace=workspace, secrets=permissions.variables)
-    return part_of(source, lambda tool: not is_reserved(tool.name), [_held_to(permissions.grant(workspace.root))])
+    return part_of(source, lambda tool: not is_reserved(tool.name), [held_to(permissions.grant(workspace.root))])
 
 
-def _held_to(grant: Grant) -> Middleware:
+def held_to(grant: Grant) -> Middleware:
     """A layer in which a tool has no more rights than the grant."""
 
     async def held(call: ToolCall, next: Next) -> Any:  # noqa: A002 - the name that layers have

@@ -21,7 +21,7 @@ import msgspec
 
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import LyraError
-from lyra.sage.project.diagnostics.checks import CheckCommand, Checks
+from lyra.sage.project.diagnostics.checks import CheckCommand, FileChecks
 from lyra.sage.project.diagnostics.code_problem import CheckReport, described
 from lyra.sage.project.diagnostics.commands import run_check
 from lyra.sage.project.diagnostics.language_server import LanguageServers
@@ -65,7 +65,7 @@ class Diagnostics:
     ) -> None:
         from lyra.sandbox import Sandbox
 
-        self._checks = Checks(settings)
+        self._checks = FileChecks(settings)
         self._workspace = workspace
         self._sandbox = sandbox or Sandbox()
         self._servers = LanguageServers(self._sandbox)

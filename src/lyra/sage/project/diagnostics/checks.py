@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.tools.builtin.search_worker import glob_regex
 
-__all__ = ["CHECK_S", "CheckCommand", "Checks"]
+__all__ = ["CHECK_S", "CheckCommand", "FileChecks"]
 
 CHECK_S: Final = 5.0
 _FILE: Final = "{file}"
@@ -42,7 +42,7 @@ class _Check(NamedTuple):
     commands: tuple[CheckCommand, ...]
 
 
-class Checks:
+class FileChecks:
     """The settings of all patterns; a file may match several."""
 
     def __init__(self, settings: Mapping[str, Mapping[str, Any]]) -> None:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from lyra.sage.project.repo_map.cache import MEMBER_MARK, CachedOutline
 from lyra.sage.project.repo_map.symbol import MapSymbol
 
-__all__ = ["RankedFile", "rank"]
+__all__ = ["RankedFile", "is_test", "rank"]
 
 _RECENT_NS: Final = 24 * 3600 * 10**9  # of the newest file
 _RECENT_SHARE_MAX: Final = 0.1  # of the files; after a checkout all of them are new, which says nothing
@@ -41,6 +41,11 @@ _PATH: Final = re.compile(r"[\w./+-]*[\w+-]\.\w{1,8}|[\w.+-]+(?:/[\w.+-]+)+")
 _TEST_PART: Final = re.compile(r"(?:^|/)(?:tests?|spec|__tests__)/|(?:^|/)(?:test_|conftest)|[._]test\.|[._]spec\.")
 _COMPOUND_NAME: Final = re.compile(r"(?=.{7})(?:[a-z]+[A-Z]|[A-Z][a-z]+[A-Z]|[A-Za-z]+_[A-Za-z])\w*")
 _DUNDER: Final = re.compile(r"__\w+__")
+
+
+def is_test(path: str) -> bool:
+    """Whether a file looks like a test by its name."""
+    return _TEST_PART.search(path) is not None
 
 
 class RankedFile(NamedTuple):
@@ -161,7 +166,7 @@ def _scored(
             continue
         factor = asked.of_file(path) * (_RECENT if path in recent else 1.0)
         is_asked = factor > 1.0
-        if not asked.is_about_tests and _TEST_PART.search(path) is not None:
+        if not asked.is_about_tests and is_test(path):
             factor *= _TESTS
         owner = 0.0
         scores = []

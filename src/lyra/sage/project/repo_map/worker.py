@@ -20,7 +20,7 @@ from lyra.errors import LyraError
 from lyra.sage.project.repo_map.cache import CachedOutline, OutlineCache
 from lyra.sage.project.repo_map.listing import FileListing, ListedFile, list_files
 from lyra.sage.project.repo_map.outline import FILE_BYTES_MAX, language_of, outline_of
-from lyra.sage.project.repo_map.ranking import rank
+from lyra.sage.project.repo_map.ranking import is_test, rank
 from lyra.sandbox.paths import Beneath
 
 __all__ = ["main", "make_map"]
@@ -65,6 +65,7 @@ def _refresh(cache: OutlineCache, root: str, listing: FileListing, is_over: Any,
         elif language_of(file.path) and file.size_bytes <= FILE_BYTES_MAX:
             changed.append(file)
     read = 0
+    changed.sort(key=lambda file: (is_test(file.path), file.path))  # if time runs out, tests are missing
     with Beneath(root) as folder:
         for file in changed:
             if is_over():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +28,18 @@ def history_file() -> Path:
 
 
 class PromptHistory:
-    """The entries, oldest first."""
+    """The entries, oldest first. `without_keys` masks the keys that the session knows."""
 
-    __slots__ = ("_path", "entries")
+    __slots__ = ("_path", "_without_keys", "entries")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, without_keys: Callable[[str], str] = str) -> None:
         self._path = path
+        self._without_keys = without_keys
         self.entries = self._read()
 
     def add(self, text: str) -> None:
         """Keep one more; the same as the last is not kept twice."""
-        text = redact(text[:_ENTRY_CHARS_MAX])
+        text = redact(self._without_keys(text)[:_ENTRY_CHARS_MAX])
         if not text.strip() or (self.entries and self.entries[-1] == text):
             return
         self.entries.append(text)

@@ -15,9 +15,10 @@ from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal.echo import error_lines, note_lines
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
+from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines
 from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
-from lyra.sage.terminal.questions.question_view import about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.queue import Questions
+from lyra.sage.terminal.questions.question_view import key_lines, why_lines
+from lyra.sage.terminal.questions.queue import QuestionQueue
 from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.text.safe_text import shown
 from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line
@@ -39,7 +40,7 @@ class QuestionDesk:
     """The questions of a session, from their line to their answer."""
 
     def __init__(self, session: ShownSession, sheet: Sheet, folds: Folds, clock: Clock, tasks: Tasks) -> None:
-        self.queue = Questions(clock)
+        self.queue = QuestionQueue(clock)
         self.sandbox = ""  # the tier that holds commands
         self.restore: Callable[[str], None] = lambda _text: None  # puts a text into the prompt
         self._session = session
@@ -94,18 +95,17 @@ class QuestionDesk:
 
     def _show(self, question: TerminalQuestion) -> None:
         if self._view is not None:
+            self._view.stand_back(waiting=False)
             self._view.hold()
             if question.diff:
                 self._view.diff_was_shown(question.call_id)
-        lines = about_lines(
-            question,
-            self._sheet.width,
-            marks=self._sheet.paper.facts.marks,
-            folds=self._folds,
-            folder=self._session.folder,
-            sandbox=self.sandbox,
+        setting = AboutSetting(
+            self._sheet.width, self._sheet.paper.facts.marks, self._folds, self._session.folder, self.sandbox
         )
+        lines = about_lines(question, setting)
         self._sheet.print("tool" if question.is_permission else "question", lines)
+        if self._view is not None:
+            self._view.stand_back(waiting=True)
 
     def live_lines(self, width: int) -> list[Line]:
         """The keys of the current question."""
@@ -152,6 +152,8 @@ class QuestionDesk:
         self._sheet.print("tool", note_lines(words, self._sheet.width, style, indent=OBJECT_COLUMN))
         if self._view is not None:
             self._view.pause(question.call_id, waiting=False)
+            if decision.word == "deny":
+                self._view.denial_was_shown(question.call_id)
         self._tasks.start(self._send(question, decision), name="answer")
         self._next()
 
@@ -159,6 +161,8 @@ class QuestionDesk:
         following = self.queue.close()
         if following is not None:
             self._show(following)
+        elif self._view is not None:
+            self._view.stand_back(waiting=False)
         self._sheet.paper.changed()
 
     async def _send(self, question: TerminalQuestion, decision: Decision) -> None:

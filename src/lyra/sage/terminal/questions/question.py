@@ -45,14 +45,15 @@ class Decision(NamedTuple):
     arguments: dict[str, Any] | None = None
 
 
-def rule_in_words(rule: str, folder: str = "") -> str:
-    """What "always" would allow; a path in the folder is shown without the folder."""
+def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
+    """What "always" would allow; a path in the folder is shown without the folder, the whole command not again."""
+    rule = rule.replace("⏎\n", "\n")  # the rule comes with its line ends marked; `exact` marks them
     match = _RULE.fullmatch(rule.replace(f"({folder}/", "(", 1) if folder else rule)
     if match is None:
         return f"always, every {exact(rule)}"
     pattern = exact(match["pattern"])
     if match["tool"] == "Bash":
-        return f"always: {pattern}"
+        return "always, exactly this command" if match["pattern"] == command else f"always: {pattern}"
     if match["tool"] in ("Edit", "Write", "MultiEdit", "Read", "Glob", "Grep"):
         return f"always in {pattern}" if pattern.endswith("**") else f"always {pattern}"
     return f"always for {pattern}"
@@ -167,7 +168,8 @@ class TerminalQuestion:
             return [Choice("r", "do it again"), Choice("s", "it was done, go on"), Choice("f", "stop here")]
         if not self.is_permission:
             return []
-        always = [Choice("a", rule_in_words(self.always, self._folder))] if self.always else []
+        command = str(self.arguments.get("command", ""))
+        always = [Choice("a", rule_in_words(self.always, self._folder, command))] if self.always else []
         edit = [Choice("e", "edit it first")] if self.edited_field is not None else []
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 

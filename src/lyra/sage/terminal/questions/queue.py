@@ -12,13 +12,13 @@ from typing import Final
 from lyra.core.clock import Clock
 from lyra.sage.terminal.questions.question import TerminalQuestion
 
-__all__ = ["Questions"]
+__all__ = ["QuestionQueue"]
 
 _PAUSE_S: Final = 0.6  # without a key, before a question that came while the person typed takes keys
 _SEEN_S: Final = 0.15  # before a question takes keys that follows one that was answered by a key
 
 
-class Questions:
+class QuestionQueue:
     """The queue of questions, and when the first takes keys."""
 
     __slots__ = ("_clock", "_last_key_s", "_pause_s", "_shown_s", "_waiting")

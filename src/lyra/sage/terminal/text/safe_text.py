@@ -14,7 +14,7 @@ from typing import Final
 
 from lyra.core.secrets.visible import visible, without_invisible
 
-__all__ = ["exact", "exact_lines", "for_output", "shown", "shown_lines"]
+__all__ = ["exact", "exact_lines", "for_output", "shown", "shown_lines", "to_ascii"]
 
 _TAB_COLUMNS: Final = 4
 # CSI, OSC and other string sequences, and two-character escapes; also their 8-bit forms.
@@ -86,10 +86,11 @@ def for_output(text: str, *, unicode: bool) -> str:
     if text.isascii() and text.isprintable():
         return text
     text = _NOT_PRINTED.sub("?", text)
-    return text if unicode else _to_ascii(text)
+    return text if unicode else to_ascii(text)
 
 
-def _to_ascii(text: str) -> str:
+def to_ascii(text: str) -> str:
+    """The text in ASCII: common signs by their likeness, letters without their accents, others as a question mark."""
     text = text.translate(_ASCII)
     if text.isascii():
         return text

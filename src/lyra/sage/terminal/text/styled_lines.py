@@ -122,8 +122,10 @@ def wrap(line: Line, width: int, *, hanging: int = 0) -> list[Line]:
                 word = word.lstrip(" ")  # noqa: PLW2901 - a line does not begin with a blank
                 cells = get_cwidth(word)
             while cells > left:
-                head = _first_cells(word, max(1, left))
-                rows[-1].append((style, head))
+                head = _first_cells(word, left)
+                if not head and left >= width - hanging:
+                    head = word[0]  # wider than a whole line
+                rows[-1] += [(style, head)] if head else []
                 rows.append([("", " " * hanging)] if hanging else [])
                 left = width - hanging
                 word = word[len(head) :]  # noqa: PLW2901 - the rest of a long word
@@ -145,17 +147,17 @@ def _words(text: str) -> list[str]:
     return [*pieces, text[start:]] if text else []
 
 
-def row(verb: str, about: Line, figures: Line, width: int, *, verb_style: str = "verb") -> list[Line]:
+def row(verb: str, about: Line, figures: Line, width: int, *, verb_style: str = "verb", mark: str = "…") -> list[Line]:
     """A tool call: verb, object, figures at the right edge; on a narrow terminal the figures stand below."""
     head: Line = [("", " " * MARGIN), (verb_style, verb)]
     head.append(("", " " * max(1, OBJECT_COLUMN - MARGIN - get_cwidth(verb))))
     start, right = width_of(head), width_of(figures)
     if not figures or width < NARROW_COLUMNS:
-        lines = [[*head, *clip(about, max(4, width - start))]]
+        lines = [[*head, *clip(about, max(4, width - start), mark)]]
         if figures:
             first = (figures[0][0], figures[0][1].lstrip())  # it was padded for the right edge
-            lines.append([("", " " * OBJECT_COLUMN), *clip([first, *figures[1:]], max(4, width - OBJECT_COLUMN))])
+            lines.append([("", " " * OBJECT_COLUMN), *clip([first, *figures[1:]], max(4, width - OBJECT_COLUMN), mark)])
         return lines
-    middle = clip(about, max(8, width - start - right - _GAP))
+    middle = clip(about, max(8, width - start - right - _GAP), mark)
     blanks = max(_GAP, width - start - width_of(middle) - right)
     return [[*head, *middle, ("", " " * blanks), *figures]]

@@ -72,7 +72,7 @@ class Marks(NamedTuple):
 
 
 MARKS: Final = Marks("›", "…", "−", "±", "…", "·", "█", "─", "✓", "○", "▸", tuple("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"))
-ASCII_MARKS: Final = Marks(">", "...", "-", "+-", "...", "*", "#", "-", "x", "o", ">", ("|", "/", "-", "\\"))
+ASCII_MARKS: Final = Marks(">", "~", "-", "+-", "~", "*", "#", "-", "x", "o", ">", ("|", "/", "-", "\\"))
 
 
 @lru_cache(maxsize=512)

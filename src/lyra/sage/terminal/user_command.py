@@ -13,14 +13,14 @@ import signal
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["ShellCommand", "ShellOutcome"]
+__all__ = ["UserCommand", "UserCommandOutcome"]
 
 _KEPT_CHARS_MAX: Final = 20_000  # of the output, for the model
 _READ_BYTES: Final = 1 << 16
 _GRACE_S: Final = 1.0  # between the polite signal and the other
 
 
-class ShellOutcome(NamedTuple):
+class UserCommandOutcome(NamedTuple):
     command: str
     exit_code: int
     output: str
@@ -33,7 +33,7 @@ class ShellOutcome(NamedTuple):
         return f"I ran a command in my shell: {self.command}\nexit code {self.exit_code}\n{cut}{self.output}"
 
 
-class ShellCommand:
+class UserCommand:
     """A command that runs until it ends or is stopped."""
 
     def __init__(self, command: str, folder: str) -> None:
@@ -42,7 +42,7 @@ class ShellCommand:
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopped = False
 
-    async def run(self, tell: Callable[[str], None]) -> ShellOutcome:
+    async def run(self, tell: Callable[[str], None]) -> UserCommandOutcome:
         """Run it to its end; `tell` is called with pieces of its output."""
         shell = os.environ.get("SHELL") or "/bin/sh"
         process = self._process = await asyncio.create_subprocess_exec(
@@ -69,7 +69,7 @@ class ShellCommand:
             await self.stop()
         if len(kept) > _KEPT_CHARS_MAX:
             kept, is_cut = kept[-_KEPT_CHARS_MAX:], True
-        return ShellOutcome(self._command, code if code >= 0 else 128 - code, kept, is_cut)
+        return UserCommandOutcome(self._command, code if code >= 0 else 128 - code, kept, is_cut)
 
     async def stop(self) -> None:
         """End it and all that it started in its session."""

@@ -1,0 +1,211 @@
+"""`sage -p`: what is printed in each format, what goes in, and how a run ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests import warm
+from tests.cli.agent_runner import DONE, call
+from tests.cli.sage.conftest import Sage
+from tests.source import PYTHONPATH
+
+KEY = "sk-ant-" + "a1b2c3d4" * 5
+PRICE = {"input_usd_per_mtok": 10, "output_usd_per_mtok": 10}
+
+
+# ---------------------------------------------------------------- formats
+def test_the_answer_alone_is_printed(sage: Sage) -> None:
+    done = sage("-p", "hello there", "--model", "sim/echo")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello there\n", "")
+
+
+def test_words_without_a_terminal_are_a_task(sage: Sage) -> None:
+    """`-p` may be left out where no terminal is there; so may quotes."""
+    assert sage("--model", "sim/echo", "say", "hello").stdout == "say hello\n"
+
+
+def test_one_json_document(sage: Sage) -> None:
+    result = sage.ask("hello")
+    assert (result["type"], result["status"], result["text"], result["turns"]) == ("result", "success", "hello", 1)
+    assert result["session_id"] == sage.json("sessions", "list", "--json")[0]["id"]
+
+
+def test_everything_as_lines(sage: Sage) -> None:
+    """`--stream-json` is short for it; the output of tools is in the lines."""
+    sage.write("a.txt", "some text\n")
+    model = sage.script(call("Read", file_path="a.txt"), DONE)
+    lines = sage.lines("-p", "go", "--model", model, "--stream-json")
+    types = [line["type"] for line in lines]
+    assert list(dict.fromkeys(types)) == ["system", "usage", "tool_start", "tool_end", "text_delta", "result"]
+    assert "some text" in next(line for line in lines if line["type"] == "tool_end")["output"]
+    longer = sage.lines("-p", "go", "--model", "sim/echo", "--output-format", "stream-json")
+    assert longer[-1]["text"] == "go"
+
+
+def test_text_as_it_comes_or_not_at_all(sage: Sage) -> None:
+    """`--output-mode`: streaming and batch print the same in the end, silent nothing; answers between calls end a
+    line."""
+    sage.write("a.txt", "x\n")
+    reads = {**call("Read", file_path="a.txt"), "text": "I look."}
+    model = sage.script(reads, {"text": "All done."})
+    streamed = sage("-p", "go", "--model", model, "--output-mode", "streaming")
+    assert streamed.stdout == "I look.\nAll done.\n"
+    assert sage("-p", "go", "--model", model, "--output-mode", "batch").stdout == "All done.\n"
+    silent = sage("-p", "go", "--model", model, "--output-mode", "silent")
+    assert (silent.returncode, silent.stdout) == (0, "")
+    wrong = sage("-p", "go", "--model", model, "--output-mode", "silent", "--stream-json")
+    assert (wrong.returncode, "--output-mode is for text" in wrong.stderr) == (2, True)
+
+
+def test_tool_calls_are_told_on_stderr(sage: Sage) -> None:
+    """`-v`: one line each, with what came of it; stdout is as without it."""
+    sage.write("a.txt", "one\ntwo\n")
+    model = sage.script(call("Read", file_path="a.txt"), call("Bash", command="rm -rf x"), DONE)
+    done = sage("-p", "go", "--model", model, "-v")
+    assert done.stdout == "All done.\n"
+    assert done.stderr.splitlines()[0] == "  Read    a.txt  2 lines"
+    assert "  Bash    rm -rf x  failed: Bash was not run" in done.stderr
+    assert sage("-p", "go", "--model", model).stderr == ""
+    assert "  Read    a.txt" in sage("-p", "go", "--model", model, "--verbose", "--stream-json").stderr
+
+
+def test_a_schema_shapes_the_answer(sage: Sage) -> None:
+    schema = sage.write("schema.json", json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}}))
+    model = sage.script({"text": '{"n": 3}'})
+    assert sage.ask("count", "--model", model, "--json-schema", str(schema))["output"] == {"n": 3}
+
+
+# ---------------------------------------------------------------- what goes in
+def test_text_that_is_piped_in(sage: Sage) -> None:
+    """It is the task where none is named, and material beside one."""
+    assert sage("-p", "--model", "sim/echo", stdin="from the pipe").stdout == "from the pipe\n"
+    assert sage("-p", "look:", "--model", "sim/echo", stdin="material").stdout == "look:\n\nmaterial\n"
+    missing = sage("-p", "--model", "sim/echo")
+    assert (missing.returncode, "the task is empty" in missing.stderr) == (2, True)
+
+
+def test_another_folder(sage: Sage) -> None:
+    """`--working-dir`: files, settings and sessions are those of that folder."""
+    other = sage.folder.parent / "other"
+    other.mkdir()
+    (other / "lyra.toml").write_text('[sage]\nturn_budget_usd = "$0.000001"\n')
+    (other / "here.txt").write_text("found me\n")
+    model = sage.script(call("Read", file_path="here.txt"), {"text": "{result}"})
+    done = sage("--working-dir", str(other), "-p", "go", "--model", model)
+    assert "found me" in done.stdout
+    assert sage.json("sessions", "list", "--json")[0]["folder"] == str(other)
+    priced = sage.script(DONE, price=PRICE, name="priced.json")
+    assert sage("-p", "go", "--model", priced, "--working-dir", str(other)).returncode == 4, "its lyra.toml counts"
+    assert sage("-p", "go", "--model", priced).returncode == 0
+    wrong = sage("-p", "go", "--working-dir", "/nowhere")
+    assert (wrong.returncode, "No such file" in wrong.stderr) == (2, True)
+
+
+# ---------------------------------------------------------------- ends
+def test_no_key_names_the_variable(sage: Sage) -> None:
+    done = sage("-p", "hello", "--model", "anthropic/claude-sonnet-4-5")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ANTHROPIC_API_KEY" in done.stderr
+    assert sage("-p", "hello").returncode == 2, "no model is named"
+
+
+def test_a_limit_of_steps(sage: Sage) -> None:
+    """`--max-steps` is another name of `--max-turns`."""
+    model = sage.script(*(call("Glob", pattern=f"{name}*") for name in "abcd"))
+    for flag in ("--max-steps", "--max-turns"):
+        done = sage("-p", "go", "--model", model, flag, "2", "--output-format", "json")
+        assert (done.returncode, json.loads(done.stdout)["status"]) == (4, "max_turns")
+
+
+def test_the_money_of_a_run_a_turn_and_a_day(sage: Sage) -> None:
+    """Exit 4 and the name of the limit; a day's limit refuses the next turn before anything is asked."""
+    spends = {"text": "x", "usage": {"input_tokens": 40_000, "output_tokens": 10_000}}  # half a dollar
+    model = sage.script(spends, price=PRICE)
+    short = sage("-p", "go", "--model", model, "--max-budget-usd", "0.000001")
+    assert (short.returncode, "--max-budget-usd" in short.stderr) == (4, True)
+    assert sage("-p", "go", "--model", model, "--set", "sage.daily_budget_usd=0.40").returncode == 0
+    refused = sage("-p", "go", "--model", model, "--stream-json", "--set", "sage.daily_budget_usd=0.40")
+    assert refused.returncode == 4
+    assert "today's sessions have spent $0.50, and sage.daily_budget_usd is $0.40" in refused.stderr
+    assert json.loads(refused.stdout.splitlines()[-1])["status"] == "budget_exceeded"
+    assert len(sage.json("sessions", "list", "--json")) == 2, "a session without a turn is not kept"
+
+
+@pytest.mark.parametrize("variable", ["DAILY", "SESSION", "TURN"])
+def test_limits_from_variables(sage: Sage, variable: str) -> None:
+    """LYRA_SAGE_DAILY_BUDGET_USD, LYRA_SAGE_SESSION_BUDGET_USD and LYRA_SAGE_TURN_BUDGET_USD hold like the settings."""
+    model = sage.script(DONE, price=PRICE)
+    name = f"LYRA_SAGE_{variable}_BUDGET_USD"
+    done = sage("-p", "go", "--model", model, **{name: "0.000001"})
+    assert (done.returncode, f"sage.{variable.lower()}_budget_usd" in done.stderr) == (4, True)
+    assert sage("-p", "go", "--model", model, **{name: "5"}).returncode == 0
+
+
+def test_a_denied_call_does_not_end_the_run(sage: Sage) -> None:
+    model = sage.script(call("Write", file_path="made", content="x"), {"text": "{result}"})
+    done = sage("-p", "go", "--model", model)
+    assert done.returncode == 0
+    assert "no person is there to be asked" in done.stdout
+    assert not (sage.folder / "made").exists()
+
+
+@pytest.mark.parametrize("words", [("sesions",), ("doctr",)])
+def test_a_mistyped_command_is_no_task(sage: Sage, words: tuple[str, ...]) -> None:
+    done = sage(*words, "--model", "sim/echo") if len(words) > 1 else sage(*words)
+    assert done.returncode == 2
+    assert "did you mean" in done.stderr
+
+
+def test_a_mistyped_flag(sage: Sage) -> None:
+    done = sage("-p", "x", "--modle", "sim/echo")
+    assert (done.returncode, "--model" in done.stderr) == (2, True)
+
+
+# ---------------------------------------------------------------- what is imported
+@pytest.mark.slow
+def test_printing_imports_nothing_of_a_terminal(sage: Sage) -> None:
+    program = (
+        "import sys; from lyra.cli.main import sage\n"
+        "code = sage(['-p', 'hello', '--model', 'sim/echo'])\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(code, sorted(loaded & {'prompt_toolkit', 'rich', 'pygments'}), "
+        "any(name.startswith('lyra.sage.terminal') for name in sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=sage.folder,
+        env={**sage.env, "PYTHONPATH": PYTHONPATH},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["hello", "0 [] False"], done.stderr
+
+
+# ---------------------------------------------------------------- over HTTP
+@pytest.mark.slow
+def test_a_real_provider_over_http(sage: Sage) -> None:
+    """A server that speaks a provider's protocol: the text streams, and the key is shown nowhere."""
+    script = sage.folder.parent / "mock.json"
+    script.write_text(json.dumps({"sequence": [{"text": "Hello from the server."}]}))
+    command = [*warm.fresh("lyra.cli.main:main"), "mock", "serve", "--script", str(script), "--json"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=sage.env, cwd=sage.folder)
+    try:
+        assert server.stdout is not None
+        document = "".join(iter(server.stdout.readline, "}\n")) + "}"
+        env = {**json.loads(document)["env"], "ANTHROPIC_API_KEY": KEY}
+        lines = sage.lines("-p", "hi", "--model", "anthropic/claude-sonnet-4-5", "--stream-json", **env)
+    finally:
+        server.terminate()
+        server.wait(10)
+        server.stdout.close()
+    assert lines[-1]["text"] == "Hello from the server."
+    assert len([line for line in lines if line["type"] == "text_delta"]) > 1
+    stored = [path for path in (sage.home / ".local").rglob("*") if path.is_file()]
+    assert stored
+    assert all(KEY.encode() not in path.read_bytes() for path in stored)

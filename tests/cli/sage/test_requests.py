@@ -1,0 +1,194 @@
+"""`sage -p --input-format stream-json`: several turns in one session, driven by a program on stdin."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+
+from tests.cli.agent_runner import DONE, call
+from tests.cli.sage.conftest import Sage
+
+IN = ("--input-format", "stream-json")
+OUT = ("--output-format", "stream-json")
+
+
+def user(text: str) -> str:
+    return json.dumps({"type": "user", "text": text}) + "\n"
+
+
+def results(lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(line["status"], line["text"]) for line in lines if line["type"] == "result"]
+
+
+def test_several_messages_are_turns_of_one_session(sage: Sage) -> None:
+    """Each has its result; the words of the command line come first; empty lines are passed over."""
+    given = user("one") + "\n" + user("two")
+    lines = sage.lines("-p", *IN, *OUT, "--model", "sim/echo", "zero", stdin=given)
+    assert results(lines) == [("success", "zero"), ("success", "one"), ("success", "two")]
+    assert [line["type"] for line in lines].count("system") == 1
+    assert [line["turn"] for line in lines if line["type"] == "result"] == [1, 2, 3]
+    (record,) = sage.json("sessions", "list", "--json")
+    assert (record["id"], record["turns"]) == (lines[0]["session_id"], 3)
+    again = sage.lines("-c", *IN, *OUT, "--model", "sim/echo", stdin=user("four"))
+    assert (again[-1]["session_id"], again[-1]["turn"]) == (record["id"], 4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "[]",
+        '{"type": "user"}',
+        '{"type": "user", "text": ""}',
+        '{"type": "user", "text": "x", "evil": 1}',
+        '{"type": "delete"}',
+        '{"type": "answer", "id": "not-there", "decision": "allow"}',
+        "\\ud800",
+    ],
+)
+def test_a_line_that_is_no_request_is_told(sage: Sage, line: str) -> None:
+    """As an error line; the next one is read."""
+    lines = sage.lines("-p", *IN, *OUT, "--model", "sim/echo", stdin=f"{line}\n{user('one')}")
+    assert [entry["type"] for entry in lines].count("error") == 1
+    assert results(lines) == [("success", "one")]
+
+
+def test_no_message_at_all(sage: Sage) -> None:
+    done = sage("-p", *IN, *OUT, "--model", "sim/echo", stdin="")
+    assert (done.returncode, "no message came" in done.stderr) == (2, True)
+
+
+def test_the_exit_code_is_that_of_the_last_turn(sage: Sage) -> None:
+    refused = {"error": {"kind": "auth", "message": "no such key"}}
+    model = sage.script(refused, DONE, name="one.json")
+    failed = sage("-p", *IN, *OUT, "--model", sage.script(refused), stdin=user("one"))
+    assert failed.returncode != 0
+    assert json.loads(failed.stdout.splitlines()[-1])["status"] != "success"
+    assert sage("-p", *IN, *OUT, "--model", model, stdin=user("one") + user("two")).returncode == 0
+
+
+def test_a_budget_refuses_a_turn_and_not_the_session(sage: Sage) -> None:
+    """The refused message has an error and a result; the next one is tried all the same."""
+    price = {"input_usd_per_mtok": 10, "output_usd_per_mtok": 10}
+    spends = {"text": "x", "usage": {"input_tokens": 40_000, "output_tokens": 10_000}}
+    model = sage.script(spends, spends, price=price)
+    lines = [
+        json.loads(line)
+        for line in sage(
+            *("-p", *IN, *OUT, "--model", model, "--set", "sage.session_budget_usd=0.40"),
+            stdin=user("one") + user("two") + user("three"),
+        ).stdout.splitlines()
+    ]
+    assert results(lines) == [("success", "x"), ("budget_exceeded", ""), ("budget_exceeded", "")]
+
+
+def test_the_formats_have_to_fit(sage: Sage) -> None:
+    done = sage("-p", *IN, "--model", "sim/echo", stdin=user("one"))
+    assert (done.returncode, "add --output-format stream-json" in done.stderr) == (2, True)
+
+
+def test_a_question_without_a_reader_is_withdrawn(sage: Sage) -> None:
+    """After the end of the input nothing can answer: the model is told, and the turn goes on."""
+    model = sage.script(
+        call("Write", file_path="made", content="x"), call("AskUser", question="Which?"), {"text": "{result}"}
+    )
+    lines = sage.lines("-p", *IN, *OUT, "--model", model, stdin=user("go"))
+    assert [line["type"] for line in lines].count("interrupt") == 2
+    assert lines[-1]["status"] == "success"
+    assert not (sage.folder / "made").exists()
+
+
+# ---------------------------------------------------------------- while it runs
+class Talk:
+    """A process that is written to while it runs; one that hangs is killed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self._watch = threading.Timer(30, process.kill)
+        self._watch.start()
+
+    def write(self, **request: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
+    def until(self, kind: str) -> dict[str, Any]:
+        """Read up to the next line of this type."""
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            line: dict[str, Any] = json.loads(text)
+            self.lines.append(line)
+            if line["type"] == kind:
+                return line
+        raise AssertionError(f"no {kind}: {self.lines}")
+
+    def end(self) -> int:
+        self.process.communicate()
+        self._watch.cancel()
+        return self.process.returncode
+
+
+@pytest.mark.slow
+def test_questions_are_answered(sage: Sage) -> None:
+    """A call is allowed, or allowed with other arguments, or denied; a question in words gets its text."""
+    writes = [call("Write", file_path=f"{name}.txt", content="x") for name in "abc"]
+    model = sage.script(*writes, call("AskUser", question="Which colour?"), {"text": "{result}"})
+    talk = Talk(sage.start("-p", *IN, *OUT, "--model", model))
+    talk.write(type="user", text="go")
+    question = talk.until("interrupt")
+    assert (question["tool"], question["arguments"]["file_path"]) == ("Write", "a.txt")
+    talk.write(type="answer", id=question["id"], decision="allow")
+    question = talk.until("interrupt")
+    edited = {"file_path": "edited.txt", "content": "y"}
+    talk.write(type="answer", id=question["id"], decision="allow", arguments=edited)
+    talk.write(type="answer", id=talk.until("interrupt")["id"], decision="deny", text="not that one")
+    talk.write(type="answer", id=talk.until("interrupt")["id"], text="blue")
+    result = talk.until("result")
+    assert talk.end() == 0
+    assert "blue" in result["text"]
+    assert sorted(path.name for path in sage.folder.iterdir()) == ["a.txt", "edited.txt"]
+    assert (sage.folder / "edited.txt").read_text() == "y"
+
+
+@pytest.mark.slow
+def test_a_turn_is_interrupted_and_the_next_one_goes_on(sage: Sage) -> None:
+    """What was said before stays in the conversation; an interrupt without a turn does nothing."""
+    slow = {"text": "a long answer " * 200, "chunk_s": 0.02}
+    talk = Talk(sage.start("-p", *IN, *OUT, "--model", sage.script(slow, DONE)))
+    talk.write(type="interrupt")
+    talk.write(type="user", text="go")
+    for _ in range(4):
+        talk.until("text_delta")
+    talk.write(type="user", text="and then this")
+    talk.write(type="interrupt")
+    assert talk.until("result")["status"] == "interrupted"
+    assert talk.until("result")["text"] == "All done."
+    assert talk.end() == 0
+    (record,) = sage.json("sessions", "list", "--json")
+    shown = sage("sessions", "show", record["id"]).stdout
+    assert "a long answer" in shown
+    assert "stopped by the user" in shown
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_ends_the_run(sage: Sage) -> None:
+    """As any program whose pipe is closed: exit 141, and nothing about it on stderr."""
+    slow = {"text": "a long answer " * 2_000, "chunk_s": 0.001}
+    process = sage.start("-p", *IN, *OUT, "--model", sage.script(slow))
+    talk = Talk(process)
+    talk.write(type="user", text="go")
+    talk.until("text_delta")
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    process.stdin.close()
+    assert (process.wait(30), told) == (141, "")
+    talk._watch.cancel()

@@ -1,0 +1,75 @@
+"""A provider's key without a well-known form is kept nowhere: in no session, index, title, memory or history."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lyra.sage.commands.registry import run_command
+from lyra.sage.session.index import SessionIndex
+from lyra.sage.terminal.prompt.history import PromptHistory
+from tests.sage.open_session import Project, call, say
+
+KEY = "Zt9mQ4xWv7LrPa2KdN8sYh3BjUc6Ge5TfX1o"
+
+
+def kept(folder: Path) -> list[str]:
+    """The files below a folder that hold the key, copies of the project's files aside."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    return [path.name for path in paths if path.parent.name != "contents"]
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+
+
+async def test_a_key_in_a_prompt_is_not_kept(project: Project) -> None:
+    async with project.open() as session:
+        await say(session, f"use {KEY} for it")
+        session_id = session.id
+    assert kept(project.data) == []
+    with SessionIndex(project.data) as index:
+        assert index.get(session_id).first_prompt == "use *** for it"
+
+
+async def test_a_key_in_a_title_a_checkpoint_or_memory_is_not_kept(project: Project) -> None:
+    """The masked name of a checkpoint still leads back to it."""
+    async with project.open(title=f"with {KEY}") as session:
+        await say(session, "hello")
+        assert session.title == "with ***"
+        for line in (f"/title {KEY}", f"/memory add my key is {KEY}", f"/checkpoint {KEY}", f"/restore {KEY}"):
+            await run_command(session, line)
+    assert kept(project.data) == []
+    assert kept(project.home) == []
+
+
+async def test_a_key_in_the_diff_of_a_question_is_masked(project: Project) -> None:
+    project.write("a.txt", f"key = {KEY}\nx = 1\n")
+    replies = (
+        call("Read", file_path="a.txt"),
+        call("Edit", file_path="a.txt", old_string="x = 1", new_string="x = 2"),
+        {"text": "done"},
+    )
+    diffs = []
+    async with project.open(*replies, options={"attended": True}) as session:
+        async for line in session.send("edit"):
+            if line["type"] == "interrupt":
+                diffs.append(line["diff"])
+                await session.answer(line["id"], "allow")
+    assert "+x = 2" in diffs[0]
+    assert KEY not in diffs[0]
+    assert (project.folder / "a.txt").read_text() == f"key = {KEY}\nx = 2\n"
+
+
+async def test_the_history_of_prompts_asks_the_session_for_keys(project: Project, tmp_path: Path) -> None:
+    """Also while the session is closed to open another one."""
+    session = project.open()
+    async with session:
+        history = PromptHistory(tmp_path / "history", session.without_keys)
+        history.add(f"use {KEY}")
+    history.add(f"again {KEY}")
+    lines = (tmp_path / "history").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == ["use ***", "again ***"]
