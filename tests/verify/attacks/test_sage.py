@@ -18,7 +18,7 @@ from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
 from verify.attacks.sage.world import SageWorld
 
 QUICK_KEYS = ("in a prompt", "in the output of tools", "in titles and forks", "in what an editor is told")
-RULES = ("plan mode", "deny rules", "edited answers", "sub-agents", "what commands and skills declare")
+RULES = ("plan mode", "deny rules", "sub-agents", "what commands and skills declare")
 UNDONE = ("an undo where a folder is a link now", "a checkpoint where a folder is a link now")
 QUICK_PATHS = (*UNDONE, "copies of files outside", "exports over links", "imports of rules", "files of skills")
 
@@ -53,15 +53,18 @@ def test_no_command_runs_that_was_not_allowed() -> None:
 
 @pytest.mark.slow
 def test_without_the_rules_commands_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted hole: the modes and deny rules of the attempts are left out."""
+    """A planted hole: the modes and deny rules of the attempts are left out, and where no question is needed for the
+    attempt, none is asked."""
     usual = SageWorld.open
 
     def opened(world: SageWorld, *replies: Any, **options: Any) -> Any:
-        for name in ("mode", "deny"):
-            options.pop(name, None)
-        return usual(world, *replies, **{**options, "allow": ("Bash", "Write")})
+        kept = {name: value for name, value in options.items() if name not in ("mode", "deny")}
+        return usual(world, *replies, **{**kept, **allowed})
 
     monkeypatch.setattr(SageWorld, "open", opened)
+    allowed: dict[str, Any] = {}
+    assert injected_commands.run(["edited answers"]).effects == ["edited answers: edited was made"]
+    allowed["allow"] = ("Bash", "Write")
     assert attempts_of(injected_commands.run(RULES).effects) == set(RULES)
 
 

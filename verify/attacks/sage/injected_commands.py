@@ -245,18 +245,22 @@ async def _edited_answers(world: SageWorld) -> None:
     """The arguments that a person has edited still obey the rules: those of deny, and of paths outside."""
     mark = world.folder / "edited"
     commands = [f"touch {mark}", f"ls; touch {mark}"]
+    asked: list[str] = []
     for command in commands:
         await _made(
             world,
-            ["ls"],
-            lambda _line, command=command: ("allow", {"command": command}),
+            ["mkdir asked"],
+            lambda line, command=command: (asked.append(line["tool"]) or "allow", {"command": command}),
             deny=("Bash(touch *)",),
             attended=True,
         )
     for path in (str(world.outside / "x"), "../outside/x", "denied.txt"):
         write = call("Write", file_path="a.txt", content="x")
         async with world.open(write, {"text": "done"}, attended=True, deny=("Write(denied.txt)",)) as session:
-            await say(session, "go", lambda _line, path=path: ("allow", {"file_path": path, "content": "x"}))
+            edited = {"file_path": path, "content": "x"}
+            await say(session, "go", lambda line, edited=edited: (asked.append(line["tool"]) or "allow", edited))
+    if asked != [*("Bash",) * len(commands), *("Write",) * 3]:
+        world.mark(f"not-asked-{len(asked)}").touch()
     if mark.exists() or (world.folder / "denied.txt").exists():
         world.mark("edited").touch()
 
