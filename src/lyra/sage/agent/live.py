@@ -156,7 +156,7 @@ class LiveSession:
         self._record = SessionRecord(
             id=folder.name,
             folder=self.folder,
-            title=self.start.title or (f"{parent.label} (fork)" if parent is not None else ""),
+            title=preview(self.start.title) or (f"{parent.label} (fork)" if parent is not None else ""),
             created_at=now,
             updated_at=now,
             parent=parent.id if parent is not None else "",
