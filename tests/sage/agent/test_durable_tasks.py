@@ -412,7 +412,8 @@ async def test_output_does_not_wait_for_one_that_asks(tmp_path: Path) -> None:
     tools = builtin_tools(str(tmp_path / "work"))
     async with opened(tmp_path, model, tools=tools, permissions={"mode": "default"}) as session:
         session_of.append(session)
-        assert "waits for an answer of the user" in await session.say("lead: go")
+        async with asyncio.timeout(10):
+            assert "waits for an answer of the user" in await session.say("lead: go")
 
 
 async def test_a_turn_that_was_given_up_keeps_the_answers_it_had(tmp_path: Path) -> None:

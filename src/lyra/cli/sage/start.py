@@ -183,5 +183,5 @@ async def _conversed(
     from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
-        lines = stdin_lines(sys.stdin.buffer)
+        lines = stdin_lines(sys.stdin.fileno())
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)
