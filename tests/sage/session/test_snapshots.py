@@ -748,7 +748,8 @@ def test_the_end_of_a_turn_closes_what_was_cancelled(snapshots, work):
 
 
 def test_a_command_that_was_cut_off(tmp_path, work):
-    """Its process was killed: what it has changed belongs to its turn, not to the next, and can be undone."""
+    """Its process was killed: what has changed since may be its doing or the user's. It belongs to its turn, not to the
+    next, and is undone only after the difference was shown."""
     (work / "a").write_text("0")
     killed = Snapshots(tmp_path / "session", [str(work)])
     killed.begin_turn(1)
@@ -765,7 +766,11 @@ def test_a_command_that_was_cut_off(tmp_path, work):
         assert {change.name for change in snapshots.turn_changes(1)} == {"a", "new"}
         snapshots.restore(2)
         assert (work / "a").read_text() == "1"
-        snapshots.restore(1)
+        with pytest.raises(Conflict) as refused:
+            snapshots.restore(1)
+        assert "new" in refused.value.fields["diff"]
+        assert (work / "new").exists()
+        snapshots.restore(1, force=True)
         assert tree(work) == {"a": ("file", 0o644, b"0")}
 
 

@@ -85,7 +85,7 @@ def check(work: Path, session: Path, log: Path) -> None:
             if turn < snapshots._history.first_turn_kept:
                 break
             if turn in begun:
-                assert snapshots.restore(turn).problems == ()
+                assert snapshots.restore(turn, force=True).problems == ()  # what the cut-off call did is in doubt
             assert encoded(tree(work)) == trees[turn], turn
         snapshots.begin_turn(1)
         assert not list(work.rglob(".lyra-restoring-*"))

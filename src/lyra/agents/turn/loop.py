@@ -26,6 +26,7 @@ from lyra.agents.turn.memory import remembered_prompt
 from lyra.agents.turn.model_call import ask_model
 from lyra.agents.turn.model_effect import cut_by_budget
 from lyra.agents.turn.notices import add_notices
+from lyra.agents.turn.repeat_guard import RepeatGuard
 from lyra.agents.turn.tool_calls import run_tools
 from lyra.agents.turn.turn import Turn
 from lyra.core.message import Message
@@ -48,6 +49,7 @@ STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
     "max_iterations": "the model went on calling tools until its turns were used up",
     "repetition": "the model asked for the same tool calls again and again",
+    "repeated_text": "the model said the same again and again beside its tool calls",
     "empty": "the model said nothing, several times",
     "max_tokens": "it was cut off at its longest before there was anything to use",
     "content_filter": "the provider withheld the answer",
@@ -58,6 +60,7 @@ STATUSES: Final[dict[str, str]] = {
 _HINTS: Final[dict[str, str]] = {
     "max_iterations": "raise max_iterations, or give it a task that needs fewer tools",
     "repetition": "look at what that tool answers: the model does not get on with it",
+    "repeated_text": "look at what its tools answer, or try another model",
     "empty": "look at the system prompt, or try another model",
     "max_tokens": "raise max_tokens, lower thinking_tokens, or leave more of the budget for the answer",
     "content_filter": "say it differently, or try another model",
@@ -73,7 +76,6 @@ _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
 _CUT: Final = ("max_tokens", CUT_BY_BUDGET)  # stop reasons that an answer says as its status
-_REPEATS_MAX: Final = 3  # the same calls in a row
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 _CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
 
@@ -375,8 +377,8 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
     execution = session.execution
     assert execution is not None
     execution.move(AgentState.THINKING)
-    repeated = empty = misfits = 0
-    last_calls: Any = None
+    empty = misfits = 0
+    repeats = RepeatGuard()
     for iteration in range(agent.max_iterations):
         if iteration:
             session.tools.renew(turn.process)
@@ -389,11 +391,9 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
             raise _cut(turn, completion.text, before)
         calls = completion.tool_calls
         if calls:
-            asked = [(call.name, call.arguments) for call in calls]
-            repeated = repeated + 1 if asked == last_calls else 1
-            last_calls = asked
-            if repeated >= _REPEATS_MAX:
-                raise _failed("repetition", agent, tool=calls[0].name)
+            status = repeats.status_of(calls, completion.message.text)
+            if status:
+                raise _failed(status, agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
             session.append(await run_tools(turn, calls))
             _check_not_ended(turn)

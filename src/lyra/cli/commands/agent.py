@@ -41,6 +41,7 @@ __all__ = [
     "model_of_session",
     "options_of",
     "run_printed",
+    "session_options",
     "task_of",
     "warn",
     "with_servers",
@@ -59,7 +60,16 @@ _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
 def agent_options(function: Any) -> Any:
     """The options of a run that `lyra agent` and `sage` share."""
-    for option in reversed(_OPTIONS):
+    return session_options(_with_options(function, _PRINTED))
+
+
+def session_options(function: Any) -> Any:
+    """Those of a session that prints nothing by itself."""
+    return _with_options(function, _OPTIONS)
+
+
+def _with_options(function: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
+    for option in reversed(options):
         function = option(function)
     return function
 
@@ -88,12 +98,14 @@ _OPTIONS: Final = (
     click.option(
         "--add-dir", "also", metavar="DIR", multiple=True, help="A further folder to work in. May be repeated."
     ),
-    click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True),
-    click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit."),
     click.option("--audit", default="", metavar="FILE|FOLDER", help="Write an audit log of decisions; see lyra audit."),
     click.option(
         "--audit-level", type=click.Choice(_LEVELS), help="Detail of the audit log; default: the configuration."
     ),
+)
+_PRINTED: Final = (
+    click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True),
+    click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit."),
 )
 
 
@@ -230,6 +242,8 @@ async def _run(invocation: Invocation, asked: Coroutine[Any, Any, HeadlessOutcom
                 note("interrupted")
             return 128 + came[0]
     if outcome.error is not None:
+        if printer.is_text and outcome.result.get("text"):
+            note(printable(outcome.result["text"]))  # how far it came
         return report(outcome.error, debug=invocation.debug)
     if printer.is_text:
         printer.answer(outcome.result["text"])
@@ -372,7 +386,7 @@ def options_of(given: dict[str, Any]) -> HeadlessOptions:
 
     store = given.get("store", "memory")
     check_folder(store, "--store")
-    system, schema = given["system_file"], given["schema_file"]
+    system, schema = given["system_file"], given.get("schema_file")
     return HeadlessOptions(
         model=given["model"],
         also=given["also"],

@@ -8,16 +8,16 @@ from typing import Any
 import click
 
 from lyra.cli.app import CliCommand, Invocation
-from lyra.cli.commands.agent import agent_options, options_of
+from lyra.cli.commands.agent import options_of, session_options
 from lyra.errors import ConfigError
 
 __all__ = ["acp"]
 
 
 @click.command(cls=CliCommand, uses_trust=True)
-@agent_options
+@session_options
 @click.pass_context
-def acp(ctx: click.Context, /, *, form: str, **given: Any) -> None:  # noqa: ARG001 - the protocol has a form of its own
+def acp(ctx: click.Context, /, **given: Any) -> None:
     """Work in an editor: speak the Agent Client Protocol on stdin and stdout."""
     invocation = ctx.ensure_object(Invocation)
     try:

@@ -93,8 +93,22 @@ def remove(session: tuple[str, ...]) -> None:
     with SessionIndex() as index:
         records = [index.get(prefix) for prefix in session]
         for record in records:
+            _remove_worktrees(record)
             index.remove(record.id)
             note(f"removed {record.id}  {printable(record.label)}")
+
+
+def _remove_worktrees(record: SessionRecord) -> None:
+    """Remove the git worktrees and branches of the session's sub-agents, which are in the user's repository."""
+    import asyncio
+    from pathlib import Path
+
+    from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
+    from lyra.sage.session.record import sessions_folder
+
+    root = worktrees_folder(sessions_folder() / record.id)
+    if Path(root).exists() and Path(record.folder).is_dir():
+        asyncio.run(Worktrees(record.folder, root).clean_up(()))
 
 
 def _read(prefix: str) -> Any:

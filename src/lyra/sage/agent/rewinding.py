@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lyra.core.message import Message
 from lyra.errors import ConfigError
-from lyra.sage.session.snapshots import Checkpoint
+from lyra.sage.session.snapshots import Checkpoint, Restored
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
@@ -44,8 +44,7 @@ async def undo(session: LiveSession, turn: int | None, *, force: bool) -> Undone
     if restored.redo:
         _mark(session, restored.redo, here)
     await move(session, "undo", before, undone=undone)
-    problems = [*restored.problems, *_still_running(session, undone)]
-    return Undone(undone, [path for path in restored.paths if path in shown], problems)
+    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
 
 
 async def checkpoint(session: LiveSession, name: str) -> Checkpoint:
@@ -72,8 +71,7 @@ async def restore(session: LiveSession, name: str, *, force: bool) -> Undone:
         undone = sorted(standing - wanted)
         messages = facts.messages_at(target, list(session.messages))
         await move(session, "restore", messages, undone=undone, redone=sorted(wanted - standing))
-    problems = [*restored.problems, *_still_running(session, undone)]
-    return Undone(undone, [path for path in restored.paths if path in shown], problems)
+    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
 
 
 def _names_of_files(session: LiveSession) -> set[str]:
@@ -81,13 +79,15 @@ def _names_of_files(session: LiveSession) -> set[str]:
     return {change.path for change in session.changes() if change.is_of_a_file}
 
 
-def _still_running(session: LiveSession, undone: list[int]) -> list[str]:
-    """What a command in the background writes is not known to be the agent's, so it is not undone."""
+def _problems(session: LiveSession, restored: Restored, undone: list[int]) -> list[str]:
+    """Sentences about what was not brought back. What a command in the background writes is not known to be the
+    agent's, so it is not undone."""
+    told = [*restored.problems, *session.snapshots.notes()]
     began = min((session.facts.turn(number).began_at for number in undone), default=None)
     if began is None:
-        return []
+        return told
     commands = [task for task in session.tasks.list() if task.kind == "command" and (task.began_at or 0.0) >= began]
-    return [f"what the background command {task.id} has written is not undone" for task in commands]
+    return [*told, *(f"what the background command {task.id} has written is not undone" for task in commands)]
 
 
 async def move(

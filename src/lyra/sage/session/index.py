@@ -25,7 +25,7 @@ from lyra.config.private_file import alone
 from lyra.core.checking.check import did_you_mean
 from lyra.core.own_files import STORE_SUFFIXES, add_own_path, make_folder
 from lyra.core.secrets.redact import redact
-from lyra.errors import Conflict, NoSuchSession, StoreError
+from lyra.errors import ConfigError, Conflict, NoSuchSession, StoreError
 from lyra.sage.session.index_rows import (
     SCHEMA,
     TEXT_FILE,
@@ -81,9 +81,17 @@ class SessionIndex:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._identity = (0, 0)
-        make_folder(self.root, private=True)
-        add_own_path(self.path, is_store=True, opened=True)
-        self._perform(lambda _connection: None)
+        try:
+            make_folder(self.root, private=True)
+            add_own_path(self.path, is_store=True, opened=True)
+            self._perform(lambda _connection: None)
+        except OSError as error:
+            raise ConfigError(
+                f"sessions cannot be kept in {self.root}: {error.strerror or error}",
+                hint="set XDG_DATA_HOME to a folder that you can write to",
+                place=str(self.root),
+                key="XDG_DATA_HOME",
+            ) from None
 
     def __enter__(self) -> Self:
         return self

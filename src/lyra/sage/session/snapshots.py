@@ -310,13 +310,14 @@ class Snapshots:
         return "agent" if self._open else "other"
 
     def _settle_doubt(self) -> None:
-        """After a kill in the middle of a tool call, what has changed since is put down to that call."""
+        """After a kill in the middle of a tool call, what has changed since may be that call's or another hand's: it
+        is in doubt, so an undo wants to bring it back and asks first."""
         if not self._is_in_doubt:
             return
         self._is_in_doubt = False
         self._files.remove_leftovers()
         begun = list(self._open.values())
-        by = "restore" if all(line.by == "restore" for line in begun) else "agent"
+        by = "restore" if all(line.by == "restore" for line in begun) else "doubt"
         lines = [] if all(line.path for line in begun) else self._files.scan(by)
         for line in begun:
             if line.path:

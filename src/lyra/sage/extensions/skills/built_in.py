@@ -71,7 +71,7 @@ Ask for the missing test where behaviour changed without one. A larger change th
 too."""
 
 _GIT_COMMIT: Final = """\
-# Making a commit
+# Preparing a commit
 
 1. Look at `git status`, `git diff` and `git diff --staged`, and at the last ten messages: follow their form.
 2. One change a commit. Leave out files that do not belong to it, generated files, secrets and large data. Stage by
@@ -79,10 +79,8 @@ _GIT_COMMIT: Final = """\
 3. Run the checks that the project runs before a commit.
 4. The subject: what the change does, in the imperative, at most 72 characters, no full stop. A blank line. Then
    why, and what a reader of the history has to know; wrapped at 72. Name the issue where the project does.
-5. Commit. Do not push, amend, rebase or change configuration unless you were asked to. If a hook fails, mend the
-   cause and commit anew; never skip the hook.
-
-Show the final `git log -1 --stat` in the answer."""
+5. Commands cannot write git's own files: the user commits. End with the exact lines for it, such as
+   `!git add src/a.py && git commit`, and the message. No push, amend or rebase unless the user asked for it."""
 
 _SECURITY: Final = """\
 # Looking for weaknesses
@@ -108,6 +106,6 @@ BUILT_IN_SKILLS: Final = (
     SkillText("testing", "How to write and run tests that show something", "tests are written or changed", _TESTING),
     SkillText("debugging", "How to find the cause of a fault", "something fails and the cause is unknown", _DEBUGGING),
     SkillText("review", "How to review a change", "code is to be judged before it is merged", _REVIEW),
-    SkillText("git-commit", "How to make a commit", "changes are to be committed with git", _GIT_COMMIT),
+    SkillText("git-commit", "How to prepare a commit", "changes are to be committed with git", _GIT_COMMIT),
     SkillText("security", "How to look for weaknesses in code", "safety against attackers matters", _SECURITY),
 )

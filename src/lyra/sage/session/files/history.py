@@ -7,7 +7,7 @@ files and reads none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lyra.sage.session.files.journal import Changed, Dropped, JournalLine, Marked, TurnBegun
 from lyra.sage.session.files.state import FileState, read_name
@@ -15,6 +15,9 @@ from lyra.sage.session.files.state import FileState, read_name
 __all__ = ["ChangeHistory", "PathHistory", "StatePair"]
 
 StatePair = tuple[FileState, FileState]
+
+
+_UNSURE: Final = ("other", "doubt")  # hands whose changes are not overwritten without being asked
 
 
 class PathHistory:
@@ -51,9 +54,9 @@ class PathHistory:
         pairs: list[StatePair] = []
         was_other = False
         for change in self.changes[0 if with_others else self._own_start :]:
-            if change.by == "other":
+            if change.by in _UNSURE:
                 pairs.append((pairs.pop()[0] if was_other else change.before, change.after))
-            was_other = change.by == "other"
+            was_other = change.by in _UNSURE
         return [(before, after) for before, after in pairs if before != after]
 
     def agents_change(self) -> list[StatePair]:
