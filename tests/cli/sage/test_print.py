@@ -209,3 +209,10 @@ def test_a_real_provider_over_http(sage: Sage) -> None:
     stored = [path for path in (sage.home / ".local").rglob("*") if path.is_file()]
     assert stored
     assert all(KEY.encode() not in path.read_bytes() for path in stored)
+
+
+def test_rules_of_an_untrusted_folder_are_told_to_be_passed_over(sage: Sage) -> None:
+    """The model is not given them, and stderr says so; with `--trust-folder` nothing is passed over."""
+    sage.write("AGENTS.md", "Amounts are whole cents.\n")
+    assert "passed over: AGENTS.md (rules)" in sage("-p", "hi", "--model", "sim/echo").stderr
+    assert sage("-p", "hi", "--model", "sim/echo", "--trust-folder").stderr == ""

@@ -131,11 +131,13 @@ def run_printed(
     printer: LinePrinter,
     given: dict[str, Any],
     run: Callable[[HeadlessOptions], Coroutine[Any, Any, HeadlessOutcome]],
+    *,
+    rules: bool = False,
 ) -> int:
-    """Run and print in one format; the exit code."""
+    """Run and print in one format; the exit code. `rules`: the run gives its model the rules of the folder."""
     try:
         options = options_of(given)
-        ask_for_trust(invocation, os.curdir)
+        ask_for_trust(invocation, os.curdir, rules=rules)
         return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
         from lyra.agents.headless.headless import result_line, status_of

@@ -120,14 +120,22 @@ def start(
     if requested:
         ctx.exit(
             run_printed(
-                invocation, printer, given, lambda options: _conversed(invocation, options, beginning, words, tell)
+                invocation,
+                printer,
+                given,
+                lambda options: _conversed(invocation, options, beginning, words, tell),
+                rules=True,
             )
         )
     prompt = words or (None if sys.stdin is None or sys.stdin.isatty() else "-")
     text, piped = task_of(prompt, _MISSING)
     ctx.exit(
         run_printed(
-            invocation, printer, given, lambda options: _asked(invocation, options, beginning, text, piped, tell)
+            invocation,
+            printer,
+            given,
+            lambda options: _asked(invocation, options, beginning, text, piped, tell),
+            rules=True,
         )
     )
 
