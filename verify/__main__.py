@@ -94,6 +94,7 @@ def _security(options: argparse.Namespace) -> int:
         terminal_text,
     )
     from verify.attacks.injection import attacks, benign, run
+    from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
     swapped = swaps.run(options.n, options.seed)
@@ -135,6 +136,10 @@ def _security(options: argparse.Namespace) -> int:
         ("on command rules", command_rules),
         ("of an MCP server", mcp_text),
         ("to act on the terminal by text", terminal_text),
+        ("to run commands through Sage", injected_commands),
+        ("to leave the project through Sage", paths),
+        ("to have Sage keep or show a key", exposed_keys),
+        ("to act on the screens of Sage", screens),
     ):
         tried = suite.run()
         _show(tried.effects, again)

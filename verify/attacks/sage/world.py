@@ -30,9 +30,9 @@ _KEPT: Final = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LYRA_TESTS_HOME", "VIRT
 _COMMAND_S: Final = 60.0
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
     """A reply of the model with one tool call."""
-    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+    return {"tool_calls": [{"name": tool, "arguments": arguments}]}
 
 
 class SageWorld:

@@ -38,6 +38,7 @@ __all__ = [
     "agent_options",
     "check_resume",
     "ending_signals",
+    "model_of_session",
     "options_of",
     "run_printed",
     "task_of",
@@ -107,6 +108,7 @@ def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | No
     """Run one agent with the built-in tools in this folder."""
     invocation, printer = ctx.ensure_object(Invocation), LinePrinter(form)
     resume = check_resume(resume, continues=continues, store=given["store"])
+    given["model"] = model_of_session(resume, given["model"])
     task, piped = task_of(given["prompt"], 'say what to do: lyra agent -p "TASK"')
     ctx.exit(
         run_printed(
@@ -126,6 +128,20 @@ def check_resume(resume: str | None, *, continues: bool, store: str = "memory") 
     return "" if continues else resume
 
 
+def model_of_session(resume: str | None, model: str) -> str:
+    """The model that was asked for, else the one that the session to go on with had; empty where there is none."""
+    if model or resume is None:
+        return model
+    from lyra.sage.session.index import SessionIndex
+
+    with SessionIndex() as index:
+        try:
+            record = index.get(resume) if resume else index.latest(os.path.realpath(os.curdir))
+        except LyraError:  # said when the session is opened
+            return ""
+    return record.model if record is not None else ""
+
+
 def run_printed(
     invocation: Invocation,
     printer: LinePrinter,
@@ -134,7 +150,7 @@ def run_printed(
     *,
     rules: bool = False,
 ) -> int:
-    """Run and print in one format; the exit code. `rules`: the run gives its model the rules of the folder."""
+    """Run and print in one format; the exit code. `rules`: the run gives a model the rules of the folder."""
     try:
         options = options_of(given)
         ask_for_trust(invocation, os.curdir, rules=rules)

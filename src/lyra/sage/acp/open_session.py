@@ -64,7 +64,7 @@ class OpenSession:
         commands = [
             schema.AvailableCommand(
                 name=name,
-                description=about or name,
+                description=shown_text(about) or name,
                 input=schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint="arguments")),
             )
             for name, about in command_list(self.live)
@@ -97,7 +97,7 @@ class OpenSession:
                     last = line
                     await self._line(line)
         except LyraError as error:
-            raise RequestError.internal_error({"reason": error.message}) from None
+            raise RequestError.internal_error({"reason": shown_text(error.message)}) from None
         await self._tell_figures()
         return self._response(last)
 
@@ -107,7 +107,7 @@ class OpenSession:
         if reason is None:
             failure = self.live.headless.failure
             message = failure.message if failure is not None else f"the turn ended with {status}"
-            raise RequestError.internal_error({"reason": message, "status": status})
+            raise RequestError.internal_error({"reason": shown_text(message), "status": status})
         if result.get("cut_off"):
             reason = "max_tokens"
         return schema.PromptResponse(stop_reason=reason)
@@ -121,7 +121,7 @@ class OpenSession:
             result = await run_command(self.live, text)
         except LyraError as error:
             message = f"{error.message}\n{error.hint}" if error.hint else error.message
-            raise RequestError.invalid_params({"reason": message}) from None
+            raise RequestError.invalid_params({"reason": shown_text(message)}) from None
         told = plain_text(result.blocks)
         if result.open_session:
             told = f"{told}\nOpen the session {result.open_session} from the list of the editor.".strip()
@@ -179,7 +179,7 @@ class OpenSession:
         tool, arguments = line["tool"], line["arguments"]
         names = {word: name for word, (name, _) in _DECISIONS.items()}
         if line.get("always"):
-            names["always"] = f"Always allow {line['always']}"
+            names["always"] = f"Always allow {shown_text(line['always'])}"
         else:
             del names["always"], names["never"]
         call = schema.ToolCallUpdate(
@@ -207,7 +207,7 @@ class OpenSession:
             content=about,
         )
         await self._tell(helpers.start_tool_call(call.tool_call_id, call.title or "", kind="think", status="pending"))
-        chosen = await self._chosen(call, {word: word for word in words})
+        chosen = await self._chosen(call, {word: shown_text(word) for word in words})
         await self._tell(helpers.update_tool_call(call.tool_call_id, status="completed" if chosen else "failed"))
         if chosen and line["kind"] == "clarification":
             await self._answer(line["id"], "", text=chosen)

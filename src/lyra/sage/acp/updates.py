@@ -38,11 +38,18 @@ _KINDS: Final[dict[str, schema.ToolKind]] = {
 _SUBJECTS: Final = ("file_path", "notebook_path", "command", "pattern", "url", "description", "path", "query", "name")
 _PATHS: Final = ("file_path", "notebook_path", "path")
 _TITLE_CHARS_MAX: Final = 200
+# An editor may itself be a program in a terminal, which obeys control characters of 7 and of 8 bits.
+_CONTROLS: Final = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: "␡",
+    **{code: f"⟨U+{code:04X}⟩" for code in range(0x80, 0xA0)},
+}
 _OUTPUT_CHARS_MAX: Final = 20_000  # of a result that the editor is shown
 
 
 def shown_text(text: str) -> str:
-    return without_invisible(text, keep_controls=True).replace("\x1b", "␛")
+    """A text for a screen: of control characters only line ends and tabs stay, the others are shown as signs."""
+    return without_invisible(text, keep_controls=True).replace("\r\n", "\n").translate(_CONTROLS)
 
 
 def kind_of(tool: str) -> schema.ToolKind:
@@ -51,7 +58,7 @@ def kind_of(tool: str) -> schema.ToolKind:
 
 def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
     subject = next((arguments[name] for name in _SUBJECTS if isinstance(arguments.get(name), str)), "")
-    title = f"{tool} {' '.join(shown_text(subject).split())}".strip()
+    title = f"{shown_text(tool)} {' '.join(shown_text(subject).split())}".strip()
     return title if len(title) <= _TITLE_CHARS_MAX else f"{title[: _TITLE_CHARS_MAX - 1]}…"
 
 

@@ -42,8 +42,8 @@ from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.agent.rewinding import Undone, checkpoint, move, restore, undo
 from lyra.sage.agent.session_start import STORE_FILE, SessionStart, read_session
 from lyra.sage.agent.spending import SessionSpending
-from lyra.sage.agent.sub_agents import TOOL_NAMES
-from lyra.sage.agent.tasks import TaskList
+from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
+from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
@@ -156,7 +156,7 @@ class LiveSession:
         self._record = SessionRecord(
             id=folder.name,
             folder=self.folder,
-            title=self.start.title or (f"{parent.label} (fork)" if parent is not None else ""),
+            title=preview(self.start.title) or (f"{parent.label} (fork)" if parent is not None else ""),
             created_at=now,
             updated_at=now,
             parent=parent.id if parent is not None else "",
@@ -473,7 +473,7 @@ class LiveSession:
         hooks = self.headless.hooks
         if hooks is not None:
             await hooks.end("clear")
-        await move(self, "clear", [], [])
+        await move(self, "clear", [])
         if hooks is not None:
             await hooks.start("clear", model=self.model)
 

@@ -8,18 +8,18 @@ journal, so a crash leaves both or neither. What the conversation loses is kept 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lyra.core.message import Message
 from lyra.errors import ConfigError
-from lyra.sage.session.snapshots import Checkpoint, Restored
+from lyra.sage.session.snapshots import Checkpoint
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
 
 __all__ = ["Undone", "checkpoint", "move", "restore", "undo"]
 
-_CHECKPOINTS = "checkpoints"  # the setting: name → the last turn before it
+_CHECKPOINTS = "checkpoints"  # the setting: name → the position in the conversation
 
 
 class Undone(NamedTuple):
@@ -31,37 +31,73 @@ class Undone(NamedTuple):
 
 
 async def undo(session: LiveSession, turn: int | None, *, force: bool) -> Undone:
-    standing = session.facts.standing
-    if not standing:
+    facts = session.facts
+    if not facts.standing:
         raise ConfigError("there is no turn to undo", key="turn")
-    number = standing[-1].number if turn is None else session.facts.turn(turn).number
+    number = facts.standing[-1].number if turn is None else facts.turn(turn).number
+    undone = [done.number for done in facts.standing if done.number >= number]
+    if not undone:
+        raise ConfigError(f"turn {number} is undone already", hint="/restore brings it back", key="turn")
+    shown, here = _names_of_files(session), facts.position(len(session.messages))
+    before = facts.messages_before(undone[0], list(session.messages))
     restored = await asyncio.to_thread(session.snapshots.restore, number, force=force)
-    return await _take_back(session, "undo", number, restored)
+    if restored.redo:
+        _mark(session, restored.redo, here)
+    await move(session, "undo", before, undone=undone)
+    problems = [*restored.problems, *_still_running(session, undone)]
+    return Undone(undone, [path for path in restored.paths if path in shown], problems)
 
 
 async def checkpoint(session: LiveSession, name: str) -> Checkpoint:
     marked = await asyncio.to_thread(session.snapshots.checkpoint, name)
-    known = session.facts.settings.get(_CHECKPOINTS, {})
-    session.keep(**{_CHECKPOINTS: {**known, name: session.facts.last_number}})
+    _mark(session, name, session.facts.position(len(session.messages)))
     return marked
 
 
+def _mark(session: LiveSession, name: str, position: dict[str, Any]) -> None:
+    session.keep(**{_CHECKPOINTS: {**session.facts.settings.get(_CHECKPOINTS, {}), name: position}})
+
+
 async def restore(session: LiveSession, name: str, *, force: bool) -> Undone:
+    """Go to a checkpoint, forwards or back: an undo leaves one behind, so that it can be undone."""
+    facts, shown = session.facts, _names_of_files(session)
+    here = facts.position(len(session.messages))
     restored = await asyncio.to_thread(session.snapshots.restore_checkpoint, name, force=force)
-    last = int(session.facts.settings.get(_CHECKPOINTS, {}).get(name, session.facts.last_number))
-    return await _take_back(session, "restore", last + 1, restored)
+    if restored.redo:
+        _mark(session, restored.redo, here)
+    target = facts.settings.get(_CHECKPOINTS, {}).get(name)
+    undone: list[int] = []
+    if target is not None:
+        standing, wanted = set(here["turns"]), set(target["turns"])
+        undone = sorted(standing - wanted)
+        messages = facts.messages_at(target, list(session.messages))
+        await move(session, "restore", messages, undone=undone, redone=sorted(wanted - standing))
+    problems = [*restored.problems, *_still_running(session, undone)]
+    return Undone(undone, [path for path in restored.paths if path in shown], problems)
 
 
-async def _take_back(session: LiveSession, reason: str, first: int, restored: Restored) -> Undone:
-    """Take the turns from this number on out of the conversation."""
-    undone = [turn.number for turn in session.facts.standing if turn.number >= first]
-    if undone:
-        before = session.facts.messages_before(undone[0], list(session.messages))
-        await move(session, reason, before, undone)
-    return Undone(undone, list(restored.paths), list(restored.problems))
+def _names_of_files(session: LiveSession) -> set[str]:
+    """The paths of files that the agent has changed; folders alone, such as those of a sandbox, are not shown."""
+    return {change.path for change in session.changes() if change.is_of_a_file}
 
 
-async def move(session: LiveSession, reason: str, messages: list[Message], undone: list[int]) -> None:
+def _still_running(session: LiveSession, undone: list[int]) -> list[str]:
+    """What a command in the background writes is not known to be the agent's, so it is not undone."""
+    began = min((session.facts.turn(number).began_at for number in undone), default=None)
+    if began is None:
+        return []
+    commands = [task for task in session.tasks.list() if task.kind == "command" and (task.began_at or 0.0) >= began]
+    return [f"what the background command {task.id} has written is not undone" for task in commands]
+
+
+async def move(
+    session: LiveSession,
+    reason: str,
+    messages: list[Message],
+    *,
+    undone: list[int] | None = None,
+    redone: list[int] | None = None,
+) -> None:
     """Go on with another conversation; what it does not have of the old one is kept in the facts."""
     now = list(session.messages)
     common = min(len(now), len(messages))
@@ -71,7 +107,8 @@ async def move(session: LiveSession, reason: str, messages: list[Message], undon
         "turn": session.facts.last_number,
         "keep": keep,
         "dropped": [message.to_data() for message in now[keep:]],
-        "undone": undone,
+        "undone": undone or [],
+        "redone": redone or [],
     }
     session.fact("session.moved", data)  # in one batch with the order, which is sent before anything is awaited
     await session.process.revise(keep, messages[keep:])

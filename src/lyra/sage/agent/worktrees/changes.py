@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from lyra.core.secrets.visible import visible
-from lyra.sage.agent.worktree_files import FileAt
+from lyra.sage.agent.worktrees.files import FileAt
 from lyra.sage.session.files.change import visible_lines
 
 __all__ = ["WorktreeChange", "merge_of"]

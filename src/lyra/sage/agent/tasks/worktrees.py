@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lyra.errors import ConfigError
-from lyra.sage.agent.task_runs import TaskRuns
-from lyra.sage.agent.worktree_changes import WorktreeChange
-from lyra.sage.agent.worktrees import Worktree, Worktrees
+from lyra.sage.agent.tasks.runs import TaskRuns
+from lyra.sage.agent.worktrees.changes import WorktreeChange
+from lyra.sage.agent.worktrees.worktrees import Worktree, Worktrees
 
 if TYPE_CHECKING:
     from lyra.core.rights.capability import Capability

@@ -1,6 +1,6 @@
 """TaskRecord: one sub-agent or background command of a session, as it is shown. Plain data, made anew for each look.
 
-What a session remembers of them is `task_state`; `tasks` makes records of it.
+What a session remembers of them is `state`; `task_list` makes records of it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 A worktree has the files of the session's folder as they are when it is made, changes that are not committed among
 them; what git ignores is not copied. Nothing is checked out, so no filter or hook of the repository runs. Taking over
 is all or nothing: one file that cannot be taken is a Conflict, and nothing is written. A file that was changed in the
-project since, and not committed, is never overwritten. Next: `worktree_git`, `worktree_files`, `worktree_changes`.
+project since, and not committed, is never overwritten. Next: `git`, `files`, `changes`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from lyra.core.data_folder import data_folder
 from lyra.core.own_files import make_folder
 from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError, Conflict, LyraError
-from lyra.sage.agent.taking_over import write_changes
-from lyra.sage.agent.worktree_changes import Merge, WorktreeChange, merge_of
-from lyra.sage.agent.worktree_files import FileAt, Manifest, copy_files, entry_of, read_file, stamp_of
+from lyra.sage.agent.worktrees.changes import Merge, WorktreeChange, merge_of
+from lyra.sage.agent.worktrees.files import FileAt, Manifest, copy_files, entry_of, read_file, stamp_of
+from lyra.sage.agent.worktrees.taking_over import write_changes
 
 if TYPE_CHECKING:
-    from lyra.sage.agent.worktree_git import RepositoryGit
+    from lyra.sage.agent.worktrees.git import RepositoryGit
     from lyra.sandbox import Sandbox
 
 __all__ = ["Worktree", "Worktrees", "worktrees_folder"]
@@ -93,7 +93,7 @@ class Worktrees:
         return [Capability(verb, f"{self.root}/trees/**") for verb in ("fs.read", "fs.write")]
 
     def _git(self) -> RepositoryGit:
-        from lyra.sage.agent.worktree_git import RepositoryGit  # most sessions have no worktree
+        from lyra.sage.agent.worktrees.git import RepositoryGit  # most sessions have no worktree
 
         return RepositoryGit(self.folder, self._sandbox)
 

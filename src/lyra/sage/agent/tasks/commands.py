@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lyra.agents.session.shared import runtime_of
 from lyra.core.own_files import make_folder
-from lyra.sage.agent.task_state import StoredTask, TaskState
+from lyra.sage.agent.tasks.state import StoredTask, TaskState
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

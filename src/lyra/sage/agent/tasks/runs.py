@@ -21,8 +21,8 @@ from lyra.agents.session.feeds import EventFeed, FeedSink
 from lyra.agents.session.shared import runtime_of, scopes
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, LyraError, ModelError, Overloaded, RateLimited
-from lyra.sage.agent.sub_agents import TaskSpec, grant_of
-from lyra.sage.agent.task_state import COUNTED, StoredTask, TaskState
+from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
+from lyra.sage.agent.tasks.sub_agents import TaskSpec, grant_of
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration

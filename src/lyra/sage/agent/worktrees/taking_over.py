@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from lyra.errors import Conflict, LyraError
-from lyra.sage.agent.worktree_files import FileAt
+from lyra.sage.agent.worktrees.files import FileAt
 from lyra.sandbox.paths import Beneath
 from lyra.sandbox.protection.obeyed import obeyed_part
 from lyra.tools.builtin.workspace import Workspace

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from lyra.agents.session.notices import Notice
-from lyra.sage.agent.task_runs import TaskRuns
-from lyra.sage.agent.task_state import StoredRequest, StoredTask
+from lyra.sage.agent.tasks.runs import TaskRuns
+from lyra.sage.agent.tasks.state import StoredRequest, StoredTask
 
 __all__ = ["TaskNotices"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.sage.agent.task_commands import TaskCommands
-from lyra.sage.agent.task_record import TaskQuestion, TaskRecord
-from lyra.sage.agent.task_runs import TaskRuns
-from lyra.sage.agent.task_state import StoredTask
-from lyra.sage.agent.task_usage import cost_usd, usage_of
+from lyra.sage.agent.tasks.commands import TaskCommands
+from lyra.sage.agent.tasks.record import TaskQuestion, TaskRecord
+from lyra.sage.agent.tasks.runs import TaskRuns
+from lyra.sage.agent.tasks.state import StoredTask
+from lyra.sage.agent.tasks.usage import cost_usd, usage_of
 
 __all__ = ["TaskRecords"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lyra.agents.session.shared import runtime_of
-from lyra.sage.agent.task_state import COUNTED, StoredTask
+from lyra.sage.agent.tasks.state import COUNTED, StoredTask
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import Metrics

@@ -5,7 +5,7 @@
     …                                                                    # the agent has task_tools(tasks)
     tasks.open(process, agent)                                           # sub-agents of earlier lives go on
 
-What happens to them is decided in `task_runs`, what is remembered in `task_state`; `worktrees` has the copies of the
+What happens to them is decided in `runs`, what is remembered in `state`; `worktrees` has the copies of the
 project that some of them work in. A TaskList belongs to one kernel: a session that is opened again makes another one.
 """
 
@@ -24,16 +24,16 @@ from lyra.agents.session.shared import runtime_of
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.errors import BudgetExceeded, ConfigError, Conflict, NoSuchProcess
-from lyra.sage.agent.sub_agents import GENERAL, TaskSpec, ToolsIn, sub_agent, worktree_tools
-from lyra.sage.agent.task_commands import TaskCommands
-from lyra.sage.agent.task_notices import TaskNotices
-from lyra.sage.agent.task_record import TaskRecord
-from lyra.sage.agent.task_records import TaskRecords
-from lyra.sage.agent.task_runs import Outcome, TaskRuns
-from lyra.sage.agent.task_state import COUNTED, StoredTask, TaskState
-from lyra.sage.agent.task_usage import cost_usd, counts_of, usage_of, usage_words
-from lyra.sage.agent.task_worktrees import TaskWorktrees
-from lyra.sage.agent.worktrees import Worktrees
+from lyra.sage.agent.tasks.commands import TaskCommands
+from lyra.sage.agent.tasks.notices import TaskNotices
+from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.tasks.records import TaskRecords
+from lyra.sage.agent.tasks.runs import Outcome, TaskRuns
+from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
+from lyra.sage.agent.tasks.sub_agents import GENERAL, TaskSpec, ToolsIn, sub_agent, worktree_tools
+from lyra.sage.agent.tasks.usage import cost_usd, counts_of, usage_of, usage_words
+from lyra.sage.agent.tasks.worktrees import TaskWorktrees
+from lyra.sage.agent.worktrees.worktrees import Worktrees
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
