@@ -218,3 +218,10 @@ def test_a_slash_command_is_run_and_a_path_is_a_task(sage: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "sim/echo" in done.stdout
     assert sage("-p", "/etc/hosts?", "--model", "sim/echo").stdout.strip() == "/etc/hosts?"
+
+
+def test_rules_of_an_untrusted_folder_are_told_to_be_passed_over(sage: Sage) -> None:
+    """The model is not given them, and stderr says so; with `--trust-folder` nothing is passed over."""
+    sage.write("AGENTS.md", "Amounts are whole cents.\n")
+    assert "passed over: AGENTS.md (rules)" in sage("-p", "hi", "--model", "sim/echo").stderr
+    assert sage("-p", "hi", "--model", "sim/echo", "--trust-folder").stderr == ""
