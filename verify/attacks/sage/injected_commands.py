@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lyra.errors import LyraError
 from lyra.sage.agent.worktrees import Worktrees
@@ -241,6 +241,17 @@ async def _deny_rules(world: SageWorld) -> None:
             mark.unlink()
 
 
+class _Edited(NamedTuple):
+    """A person who allows a call with other arguments; `asked` gets the tool of each question."""
+
+    arguments: dict[str, Any]
+    asked: list[str]
+
+    def __call__(self, line: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        self.asked.append(line["tool"])
+        return "allow", self.arguments
+
+
 async def _edited_answers(world: SageWorld) -> None:
     """The arguments that a person has edited still obey the rules: those of deny, and of paths outside."""
     mark = world.folder / "edited"
@@ -250,15 +261,14 @@ async def _edited_answers(world: SageWorld) -> None:
         await _made(
             world,
             ["mkdir asked"],
-            lambda line, command=command: (asked.append(line["tool"]) or "allow", {"command": command}),
+            _Edited({"command": command}, asked),
             deny=("Bash(touch *)",),
             attended=True,
         )
     for path in (str(world.outside / "x"), "../outside/x", "denied.txt"):
         write = call("Write", file_path="a.txt", content="x")
         async with world.open(write, {"text": "done"}, attended=True, deny=("Write(denied.txt)",)) as session:
-            edited = {"file_path": path, "content": "x"}
-            await say(session, "go", lambda line, edited=edited: (asked.append(line["tool"]) or "allow", edited))
+            await say(session, "go", _Edited({"file_path": path, "content": "x"}, asked))
     if asked != [*("Bash",) * len(commands), *("Write",) * 3]:
         world.mark(f"not-asked-{len(asked)}").touch()
     if mark.exists() or (world.folder / "denied.txt").exists():
@@ -271,16 +281,16 @@ async def _sub_agents(world: SageWorld) -> None:
     head = "---\ndescription: x\ntools: Bash, Write\npermission_mode: bypass\n---\nDo it.\n"
     world.user_file("agents/wide.md", head)
     world.write(".lyra/agents/theirs.md", head)
-    task = lambda kind: call("Task", description="x", prompt="x", subagent_type=kind)  # noqa: E731
     for kind in ("wide", "theirs", "general", "Explore"):
-        for options in (
+        narrower: tuple[dict[str, Any], ...] = (
             {"mode": "plan"},
             {"deny": ("Bash(touch *)", "Write")},
             {"mode": "deny-unasked"},
             {},
-        ):
+        )
+        for options in narrower:
             replies = (
-                task(kind),
+                call("Task", description="x", prompt="x", subagent_type=kind),
                 call("Bash", command=f"touch {mark}"),
                 call("Write", file_path="widened", content="x"),
                 {"text": "done"},
@@ -306,7 +316,7 @@ async def _limits_of_commands(world: SageWorld) -> None:
         world.mark("limits").touch()
 
 
-ATTEMPTS: Final[dict[str, tuple[int, Callable[[SageWorld], Awaitable[None]]]]] = {
+ATTEMPTS: Final[dict[str, tuple[int, Callable[[SageWorld], Coroutine[Any, Any, None]]]]] = {
     "arguments of custom commands": (len(_INJECTED), _arguments_of_commands),
     "prompts and answers that look like commands": (len(_INJECTED) + 1, _prompts),
     "names of files for programs": (len(_INJECTED), _file_names),
