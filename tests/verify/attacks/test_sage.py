@@ -100,7 +100,7 @@ def test_without_the_check_of_links_rules_import_anything(monkeypatch: pytest.Mo
     """A planted hole: an import is opened by its name."""
 
     class Everywhere(Beneath):
-        def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = True) -> int:  # noqa: ARG002
+        def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = True) -> int:
             return os.open(os.path.join(self.root, path), flags)
 
     monkeypatch.setattr(rule_files, "Beneath", Everywhere)

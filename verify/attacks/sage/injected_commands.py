@@ -12,14 +12,14 @@ import json
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lyra.errors import LyraError
 from lyra.sage.agent.worktrees import Worktrees
 from lyra.sage.commands.registry import run_command
 from lyra.sage.project.git_diff import git_diff
 from lyra.sage.project.git_state import git_state
-from verify.attacks.sage.world import SageWorld, call, sage_world, say
+from verify.attacks.sage.world import Answers, SageWorld, call, sage_world, say
 from verify.attacks.scripted_agent import Attempts
 
 __all__ = ["ATTEMPTS", "run"]
@@ -241,15 +241,14 @@ async def _deny_rules(world: SageWorld) -> None:
             mark.unlink()
 
 
-class _Edited(NamedTuple):
+def _edited(arguments: dict[str, Any], asked: list[str]) -> Answers:
     """A person who allows a call with other arguments; `asked` gets the tool of each question."""
 
-    arguments: dict[str, Any]
-    asked: list[str]
+    def answer(line: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        asked.append(line["tool"])
+        return "allow", arguments
 
-    def __call__(self, line: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        self.asked.append(line["tool"])
-        return "allow", self.arguments
+    return answer
 
 
 async def _edited_answers(world: SageWorld) -> None:
@@ -261,14 +260,14 @@ async def _edited_answers(world: SageWorld) -> None:
         await _made(
             world,
             ["mkdir asked"],
-            _Edited({"command": command}, asked),
+            _edited({"command": command}, asked),
             deny=("Bash(touch *)",),
             attended=True,
         )
     for path in (str(world.outside / "x"), "../outside/x", "denied.txt"):
         write = call("Write", file_path="a.txt", content="x")
         async with world.open(write, {"text": "done"}, attended=True, deny=("Write(denied.txt)",)) as session:
-            await say(session, "go", _Edited({"file_path": path, "content": "x"}, asked))
+            await say(session, "go", _edited({"file_path": path, "content": "x"}, asked))
     if asked != [*("Bash",) * len(commands), *("Write",) * 3]:
         world.mark(f"not-asked-{len(asked)}").touch()
     if mark.exists() or (world.folder / "denied.txt").exists():
