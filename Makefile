@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node lua nodes
+.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node lua nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,9 @@ security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, win r
 	$(BIN)/python -m pytest tests/sandbox
 	$(BIN)/python -m verify security $(COUNT)
 
+tasks: $(VENV)/.installed-check bubblewrap ripgrep node ## Have Sage solve the tasks of verify/tasks, by a script or with a real model (MODEL=…)
+	$(BIN)/python -m verify sage-tasks $(if $(MODEL),--model $(MODEL)) $(ARGS)
+
 otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisors and ours (N=…, SEED=…)
 	$(BIN)/python -m verify otp $(COUNT)
 
@@ -128,9 +131,10 @@ mutants: $(USES)/main.json ## Change one small thing in the source at a time, an
 bench: $(VENV)/.installed-bench lua ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.installed-check ## Write the reference pages and the picture of the architecture anew from the code
+docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
 	$(BIN)/python -m lyra.cli.reference docs/reference
 	$(BIN)/python -m verify structure --svg
+	$(BIN)/python -m verify screenshots
 	$(BIN)/python -m verify surface
 
 coverage: $(VENV)/.installed-check ## Run the tests and show which branches they miss

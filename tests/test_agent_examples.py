@@ -35,6 +35,14 @@ EXPECTED: dict[str, list[str]] = {
         "^clerk is alive: True$",
     ],
     "team.py": ["^In 1889.$", "^Of iron.$", "^Too short.$", "^Of iron.$", "^turn lead ok", "^    turn historian ok"],
+    "sage_sdk.py": [
+        "^price_list is done$",
+        r"^\+    return max\(0, sum\(prices\) - discount\)$",
+        "^Bash was denied$",
+        "^The total is never below zero now.$",
+        r"^changed: \['cart.py'\]$",
+        "^undone: True$",
+    ],
     "structured_output.py": ["^Oat bread takes 60 minutes$", "^- 250 g oats$"],
     "human_approval.py": [r"^Send 'See you at nine.' to ann@example.com\?$", "^I tried: sent"],
 }

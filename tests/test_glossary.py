@@ -58,7 +58,9 @@ def tree() -> SourceTree:
 def definitions(tree: SourceTree) -> list[Definition]:
     """The classes and functions of all modules. What stands in a text as a definition does counts as one."""
     modules = tree.modules.values()
-    return [Definition(*match, module.name) for module in modules for match in _DEFINITION.findall(module.text)]
+    return [
+        Definition(match[0], match[1], module.name) for module in modules for match in _DEFINITION.findall(module.text)
+    ]
 
 
 def test_each_word_has_one_row() -> None:

@@ -2,8 +2,9 @@
 
 Each command prints its progress on stderr and its figures on stdout. The last line says what ran, how many times, from
 which seed, and how many failures there were (`sim: 10000 seeds from 1, 0 failures`). Each failure is printed before
-that line, with the command that repeats it. The exit code is 1 if there was a failure. `structure` measures the source
-tree and `surface` lists what has no test instead; they never fail.
+that line, with the command that repeats it. The exit code is 1 if there was a failure. `sage-tasks` has tasks in place
+of seeds. `structure` measures the source tree, `screenshots` takes pictures of sage, and `surface` lists what has no
+test instead; they never fail.
 """
 
 from __future__ import annotations
@@ -300,6 +301,31 @@ def _vega_parallel(options: argparse.Namespace) -> int:
     return _verdict(f"vega-parallel: {options.n} programs from seed {options.seed}", failed)
 
 
+def _sage_tasks(options: argparse.Namespace) -> int:
+    from verify.tasks.harness import run_tasks
+    from verify.tasks.task import load_tasks
+
+    tasks = load_tasks()
+    unknown = set(options.only) - {task.name for task in tasks}
+    if unknown:
+        print(f"sage-tasks: there is no task {', '.join(sorted(unknown))}; there are", *(task.name for task in tasks))
+        return 1
+    chosen = [task for task in tasks if not options.only or task.name in options.only]
+    outcomes = run_tasks(chosen, jobs=options.jobs, model=options.model, budget_usd=f"{options.budget:g}")
+    failed, cost_usd = 0, 0.0
+    again = f"python -m verify sage-tasks{f' --model {options.model}' if options.model else ''} --only"
+    for done, outcome in enumerate(outcomes, start=1):
+        failed += bool(outcome.problems)
+        cost_usd += outcome.cost_usd
+        _show([f"{outcome.name}: {problem}" for problem in outcome.problems], f"{again} {outcome.name}")
+        if options.model and not outcome.problems:
+            print(f"{outcome.name}: solved, {outcome.turns} turns, ${outcome.cost_usd:.4f}", flush=True)
+        _progress(done, len(chosen))
+    if options.model:
+        print(f"sage-tasks: {len(chosen) - failed} of {len(chosen)} solved by {options.model}, ${cost_usd:.4f}")
+    return _verdict(f"sage-tasks: {len(chosen)} tasks", failed)
+
+
 def _structure(options: argparse.Namespace) -> int:
     from verify.structure import figures, picture
 
@@ -307,6 +333,13 @@ def _structure(options: argparse.Namespace) -> int:
         print(picture.write())
     else:
         print(*figures.report(figures.measure(), details=options.details), sep="\n")
+    return 0
+
+
+def _screenshots(_options: argparse.Namespace) -> int:
+    from verify.screenshots import scenes
+
+    print(*scenes.write(), sep="\n")
     return 0
 
 
@@ -449,11 +482,21 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")
         if name == "sim":
             command.add_argument("--verbose", action="store_true", help="print what happens in each world")
+    what = "solve tasks in small repositories with `sage -p`: by a script, or with a model"
+    tasks = commands.add_parser("sage-tasks", help=what, description=f"{what.capitalize()}.")
+    tasks.set_defaults(run=_sage_tasks)
+    tasks.add_argument("--model", metavar="PROVIDER/MODEL", default="", help="a real model; it costs money")
+    tasks.add_argument("--only", metavar="NAME", action="append", default=[], help="this task; may be repeated")
+    tasks.add_argument("--budget", metavar="USD", type=float, default=0.5, help="dollars for each task (0.50)")
+    tasks.add_argument("--jobs", type=int, default=2, help="how many at once (2)")
     what = "measure the source tree: files, circles, layers, names"
     structure = commands.add_parser("structure", help=what, description=f"{what.capitalize()}.")
     structure.set_defaults(run=_structure)
     structure.add_argument("--details", action="store_true", help="list what each figure counts")
     structure.add_argument("--svg", action="store_true", help="draw docs/images/architecture.svg anew")
+    what = "write docs/images/sage-*.svg anew: sessions of sage in a terminal"
+    screenshots = commands.add_parser("screenshots", help=what, description=f"{what.capitalize()}.")
+    screenshots.set_defaults(run=_screenshots)
     what = "write docs/reference/surface.md, and list what has no test"
     surface = commands.add_parser("surface", help=what, description=f"{what.capitalize()}.")
     surface.set_defaults(run=_surface)

@@ -22,8 +22,9 @@ PATH: Final = Path(__file__).parents[2] / "docs" / "images" / "architecture.svg"
 
 # What each part is, in a few words.
 SUBJECTS: Final = {
-    "cli": "the commands lyra, vega and vesper",
+    "cli": "the commands lyra, sage, vega and vesper",
     "testing": "for tests of users: clock, loop, mock server",
+    "sage": "the code agent",
     "vega": "the language",
     "vesper": "verified nodes",
     "mcp": "tools of other programs",

@@ -1,16 +1,18 @@
-"""Reads lines from stdin in a thread, so that waiting for the next one blocks neither the event loop nor its end.
+"""Reads lines from a file descriptor in a thread, so that waiting blocks neither the event loop nor the end of the run.
 
-The thread is a daemon: it may wait in `read` when the interpreter ends. A line that is longer than `LINE_BYTES_MAX` is
-an error. At most `_PENDING_MAX` lines wait to be taken; then the thread stops reading.
+The thread is a daemon: it may wait in `os.read` when the interpreter ends. It never touches `sys.stdin`, whose lock the
+interpreter takes at its end. A line that is longer than `LINE_BYTES_MAX` is an error. At most `_PENDING_MAX` lines wait
+to be taken; then the thread stops reading.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import BinaryIO, Final
+from typing import Final
 
 from lyra.errors import ConfigError
 
@@ -18,35 +20,52 @@ __all__ = ["LINE_BYTES_MAX", "stdin_lines"]
 
 LINE_BYTES_MAX: Final = 10 * 1024 * 1024
 _PENDING_MAX: Final = 100
+_READ_BYTES: Final = 65_536
 
 
-async def stdin_lines(source: BinaryIO) -> AsyncIterator[bytes]:
+async def stdin_lines(fd: int = 0) -> AsyncIterator[bytes]:
     """Every line, without its end, as it comes."""
-    lines: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
+    lines: asyncio.Queue[bytes | ConfigError | None] = asyncio.Queue()
     room = threading.Semaphore(_PENDING_MAX)
     loop = asyncio.get_running_loop()
 
     def read() -> None:
         with suppress(RuntimeError):  # The loop is closed: the command is over.
-            while True:
-                room.acquire()
-                try:
-                    line = source.readline(LINE_BYTES_MAX + 1)
-                except (OSError, ValueError) as error:
-                    loop.call_soon_threadsafe(lines.put_nowait, error)
-                    return
-                loop.call_soon_threadsafe(lines.put_nowait, line or None)
-                if not line:
-                    return
+            try:
+                for line in _lines_of(fd):
+                    room.acquire()
+                    loop.call_soon_threadsafe(lines.put_nowait, line)
+                loop.call_soon_threadsafe(lines.put_nowait, None)
+            except ConfigError as error:
+                loop.call_soon_threadsafe(lines.put_nowait, error)
 
     threading.Thread(target=read, name="lyra-stdin", daemon=True).start()
     while True:
         line = await lines.get()
-        room.release()
         if line is None:
             return
-        if isinstance(line, Exception):
-            raise ConfigError(f"stdin cannot be read: {line}", key="stdin")
-        if len(line) > LINE_BYTES_MAX:
+        if isinstance(line, ConfigError):
+            raise line
+        room.release()
+        yield line
+
+
+def _lines_of(fd: int) -> Iterator[bytes]:
+    """The lines of a descriptor; the last one may have no end."""
+    buffer = bytearray()
+    while True:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except OSError as error:
+            raise ConfigError(f"stdin cannot be read: {error.strerror}", key="stdin") from None
+        buffer += data
+        *complete, rest = buffer.split(b"\n")
+        for line in complete:
+            yield bytes(line).rstrip(b"\r")
+        buffer = bytearray(rest)
+        if len(buffer) > LINE_BYTES_MAX:
             raise ConfigError(f"a line on stdin is longer than {LINE_BYTES_MAX} bytes", key="stdin")
-        yield line.rstrip(b"\r\n")
+        if not data:
+            if buffer:
+                yield bytes(buffer)
+            return

@@ -143,6 +143,14 @@ class Job:
         if not self._ended:
             self._kill_all()
 
+    async def end(self) -> Result:
+        """Kill it and wait until everything is gone, also where the caller is cancelled again meanwhile."""
+        self.kill()
+        while not self._done.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([self._done])
+        return self._done.result()
+
     # ------------------------------------------------------------ starting
     def _start(self, stdin: bytes | None, *, apart: bool) -> subprocess.Popen[bytes]:
         plan = self._plan

@@ -83,8 +83,7 @@ class Sandbox:
         try:
             return await job.wait()
         except asyncio.CancelledError:
-            job.kill()
-            await job.wait()
+            await job.end()
             raise
 
     async def start(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -209,3 +210,11 @@ def test_a_real_provider_over_http(sage: Sage) -> None:
     stored = [path for path in (sage.home / ".local").rglob("*") if path.is_file()]
     assert stored
     assert all(KEY.encode() not in path.read_bytes() for path in stored)
+
+
+def test_a_slash_command_is_run_and_a_path_is_a_task(sage: Any) -> None:
+    """`sage -p /status` prints what the command gives; words that only begin with a slash go to the model."""
+    done = sage("-p", "/status", "--model", "sim/echo")
+    assert done.returncode == 0, done.stderr
+    assert "sim/echo" in done.stdout
+    assert sage("-p", "/etc/hosts?", "--model", "sim/echo").stdout.strip() == "/etc/hosts?"

@@ -173,3 +173,22 @@ def test_a_turn_is_interrupted_and_the_next_one_goes_on(sage: Sage) -> None:
     shown = sage("sessions", "show", record["id"]).stdout
     assert "a long answer" in shown
     assert "stopped by the user" in shown
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_ends_the_run(sage: Sage) -> None:
+    """As any program whose pipe is closed: exit 141, and nothing about it on stderr."""
+    slow = {"text": "a long answer " * 2_000, "chunk_s": 0.001}
+    process = sage.start("-p", *IN, *OUT, "--model", sage.script(slow))
+    talk = Talk(process)
+    talk.write(type="user", text="go")
+    talk.until("text_delta")
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    process.stdin.close()
+    assert (process.wait(30), told) == (141, "")
+    talk._watch.cancel()

@@ -412,7 +412,7 @@ def test_what_rules_deny_is_shut_for_programs_too(tmp_path, monkeypatch):
 
     async def main():
         monkeypatch.setattr("lyra.mcp.client.servers.load_settings", lambda *_: [settings])
-        options = {"approvals": Approvals(None), "supervision": QUICK}
+        options: dict[str, Any] = {"approvals": Approvals(None), "supervision": QUICK}
         async with McpServers.load(config, str(tmp_path), **options) as servers:
             await servers.start()
             use = Using(servers)

@@ -17,8 +17,8 @@ from lyra.kernel.seams import Seams
 from lyra.models.pricing import Price
 from lyra.models.request import Request
 from lyra.models.sim import SimProvider
-from lyra.sage.agent.task_tools import task_tools
-from lyra.sage.agent.tasks import TaskList
+from lyra.sage.agent.tasks.task_list import TaskList
+from lyra.sage.agent.tasks.tools import task_tools
 from lyra.sage.extensions.builtin_agents import BUILT_IN, SubAgentDefinition
 from tests.kernel.conftest import crash
 

@@ -23,7 +23,7 @@ def own(project: Project, name: str, text: str) -> Path:
 
 def told(session: Any) -> str:
     """The last message of the user, as the model was sent it."""
-    return [message.text for message in session.messages if message.role == "user"][-1]
+    return str([message.text for message in session.messages if message.role == "user"][-1])
 
 
 async def test_a_skill_that_fits_is_suggested(project: Project) -> None:

@@ -183,6 +183,32 @@ async def test_a_checkpoint_is_gone_back_to(place: Place) -> None:
         assert session.messages == ()
 
 
+async def test_an_undo_can_be_undone(place: Place) -> None:
+    """Files and conversation come back together, also across two undos and to a checkpoint of the user's own."""
+    write = [call("Write", file_path=f"{name}.txt", content=name) for name in ("a", "b")]
+    replies = (write[0], {"text": "1"}, write[1], {"text": "2"}, {"text": "3"})
+    async with place.open(*replies, options={"mode": "accept-edits"}) as session:
+        await say(session, "one")
+        await say(session, "two")
+        whole = texts(session)
+        await session.checkpoint("mine")
+        await session.undo(1)
+        assert texts(session) == []
+        marks = [mark.name for mark in session.snapshots.checkpoints() if mark.automatic]
+        await session.restore(marks[-1])
+        assert texts(session) == whole
+        assert [turn.number for turn in session.turns] == [1, 2]
+        assert (place.folder / "b.txt").read_text() == "b"
+        await session.undo(2)
+        await say(session, "three")
+        await session.restore("mine")
+        assert texts(session) == whole
+        assert [turn.number for turn in session.turns] == [1, 2]
+    async with place.open(resume="") as session:
+        assert texts(session) == whole
+        assert (place.folder / "b.txt").read_text() == "b"
+
+
 async def test_undo_reaches_behind_a_summary(place: Place) -> None:
     """After a compaction the model gets a summary; undo to before it brings the messages back themselves."""
     async with place.open() as session:

@@ -127,7 +127,7 @@ async def test_what_a_person_asks_a_sub_agent_is_paid_from_the_budget_of_this_ru
 async def test_a_budget_that_is_used_up_refuses_them(tmp_path: Path, left: str) -> None:
     """The error of the setting is that of the sub-agent."""
     from lyra.core.budgets.budget import Budget
-    from lyra.sage.agent.tasks import TaskList
+    from lyra.sage.agent.tasks.task_list import TaskList
 
     def budget() -> Budget:
         if left == "$0.00":

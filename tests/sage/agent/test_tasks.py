@@ -10,7 +10,7 @@ import pytest
 
 from lyra import tool
 from lyra.errors import ConfigError, Conflict, NoSuchProcess
-from lyra.sage.agent.sub_agents import GENERAL
+from lyra.sage.agent.tasks.sub_agents import GENERAL
 from lyra.sage.extensions.builtin_agents import BUILT_IN, SubAgentDefinition
 from lyra.tools.builtin import builtin_tools
 from tests.sage.agent.task_support import Model, calls, opened, result, task
@@ -272,7 +272,7 @@ async def test_a_task_is_watched_live(tmp_path: Path) -> None:
 async def test_a_kernel_without_the_facts_is_refused(tmp_path: Path) -> None:
     """Otherwise a session that is opened again would know of no task."""
     from lyra import Agent, Kernel
-    from lyra.sage.agent.tasks import TaskList
+    from lyra.sage.agent.tasks.task_list import TaskList
 
     tasks = TaskList(definitions=dict, folder=tmp_path)
     agent = Agent("sage", model="sim/echo")
@@ -284,7 +284,7 @@ async def test_a_kernel_without_the_facts_is_refused(tmp_path: Path) -> None:
 
 async def test_old_sub_agents_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list has a length: the oldest that has told its answer ends, and cannot be asked more."""
-    monkeypatch.setattr("lyra.sage.agent.task_runs.KEPT_MAX", 2)
+    monkeypatch.setattr("lyra.sage.agent.tasks.runs.KEPT_MAX", 2)
     script = [calls(task("one", description=f"work {number}")) for number in range(3)]
     model = Model(lead=[*script, {"text": "ok"}], one=[{"text": "fine"}])
     async with opened(tmp_path, model) as session:
@@ -296,7 +296,7 @@ async def test_old_sub_agents_are_forgotten(tmp_path: Path, monkeypatch: pytest.
 def test_permissions_do_not_depend_on_the_caller_being_there(tmp_path: Path) -> None:
     """A sub-agent that goes on after a restart is held by rules, whichever process comes back first."""
     from lyra import Agent
-    from lyra.sage.agent.sub_agents import TaskSpec, sub_agent, worktree_tools
+    from lyra.sage.agent.tasks.sub_agents import TaskSpec, sub_agent, worktree_tools
 
     tools = builtin_tools(str(tmp_path))
     caller = Agent("sage", model="sim/echo", tools=tools, permissions={"mode": "default"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lyra.errors import ConfigError, Conflict
-from lyra.sage.agent.worktrees import Worktree, Worktrees, worktrees_folder
+from lyra.sage.agent.worktrees.worktrees import Worktree, Worktrees, worktrees_folder
 
 
 def git(folder: Path, *words: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -44,7 +45,7 @@ def conversation(answer: str = "Done: `x < y`.", output: object = "ok\n", prompt
     ]
 
 
-def tokens(text: str) -> list:
+def tokens(text: str) -> list[Any]:
     flat = []
     for token in MarkdownIt("commonmark", {"html": True}).parse(text):
         flat += [token, *(token.children or [])]

@@ -8,6 +8,7 @@ import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.sage.session.trees import tree
 
 
 @pytest.fixture
-def work(tmp_path) -> Path:
+def work(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
     return folder
@@ -30,7 +31,7 @@ def snapshots(tmp_path, work):
         yield opened
 
 
-def edit(snapshots: Snapshots, path: Path, text: str) -> list:
+def edit(snapshots: Snapshots, path: Path, text: str) -> list[Any]:
     """As a tool does it that names its file."""
     token = snapshots.before(str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +39,7 @@ def edit(snapshots: Snapshots, path: Path, text: str) -> list:
     return snapshots.after(token)
 
 
-def command(snapshots: Snapshots, act) -> list:
+def command(snapshots: Snapshots, act) -> list[Any]:
     """As a command does it, which may change any file."""
     token = snapshots.before_command()
     act()

@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.sage.session.trees import change_at_random, tree
 CALLS = ("write", "pwrite", "rename", "mkdir", "unlink", "rmdir", "symlink", "open", "fchmod", "chmod")
 
 
-def encoded(paths: dict) -> str:
+def encoded(paths: dict[str, Any]) -> str:
     return repr(sorted(paths.items()))
 
 

@@ -7,10 +7,11 @@ import random
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 NAMES = ("a", "b.txt", "c d", "é", "line\nend", "bad\udcff", "sub", "deep")
 SKIPPED = (".git", "node_modules")
-Tree = dict[str, tuple]
+Tree = dict[str, tuple[Any, ...]]
 
 
 def tree(folder: Path | str) -> Tree:

@@ -28,6 +28,7 @@ def test_a_running_command_reports_its_last_output(tmp_path: Path) -> None:
     async def run() -> str:
         progress.set(listen)
         command = "echo first; until [ -e go ]; do sleep 0.05; done; echo last"
+        assert bash.run is not None
         return str(await bash.run(command=command))
 
     output = asyncio.run(run())

@@ -56,7 +56,7 @@ def few(*goals: str) -> list[Attack]:
 def test_without_admission_attacks_succeed(monkeypatch):
     """A planted bug: no policy decides on calls any more. Files, secrets and requests show it."""
 
-    async def admit(turn, tool, call):
+    async def admit(turn, tool, call, _hook):
         return Admitted(call, None, None, turn.process.grant)
 
     monkeypatch.setattr(admission, "admit", admit)

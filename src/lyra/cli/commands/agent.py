@@ -38,6 +38,7 @@ __all__ = [
     "agent_options",
     "check_resume",
     "ending_signals",
+    "model_of_session",
     "options_of",
     "run_printed",
     "task_of",
@@ -107,6 +108,7 @@ def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | No
     """Run one agent with the built-in tools in this folder."""
     invocation, printer = ctx.ensure_object(Invocation), LinePrinter(form)
     resume = check_resume(resume, continues=continues, store=given["store"])
+    given["model"] = model_of_session(resume, given["model"])
     task, piped = task_of(given["prompt"], 'say what to do: lyra agent -p "TASK"')
     ctx.exit(
         run_printed(
@@ -126,16 +128,32 @@ def check_resume(resume: str | None, *, continues: bool, store: str = "memory") 
     return "" if continues else resume
 
 
+def model_of_session(resume: str | None, model: str) -> str:
+    """The model that was asked for, else the one that the session to go on with had; empty where there is none."""
+    if model or resume is None:
+        return model
+    from lyra.sage.session.index import SessionIndex
+
+    with SessionIndex() as index:
+        try:
+            record = index.get(resume) if resume else index.latest(os.path.realpath(os.curdir))
+        except LyraError:  # said when the session is opened
+            return ""
+    return record.model if record is not None else ""
+
+
 def run_printed(
     invocation: Invocation,
     printer: LinePrinter,
     given: dict[str, Any],
     run: Callable[[HeadlessOptions], Coroutine[Any, Any, HeadlessOutcome]],
+    *,
+    rules: bool = False,
 ) -> int:
-    """Run and print in one format; the exit code."""
+    """Run and print in one format; the exit code. `rules`: the run gives a model the rules of the folder."""
     try:
         options = options_of(given)
-        ask_for_trust(invocation, os.curdir)
+        ask_for_trust(invocation, os.curdir, rules=rules)
         return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
         from lyra.agents.headless.headless import result_line, status_of

@@ -26,7 +26,7 @@ def run_interactive(
 ) -> int:
     """Open a session in this terminal until the user leaves it; the exit code. `verbose` is `/output verbose`."""
     options = msgspec.structs.replace(options_of(given), attended=True)
-    ask_for_trust(invocation, os.curdir)
+    ask_for_trust(invocation, os.curdir, rules=True)
     model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
     if model is None:
         return _NOT_SET_UP

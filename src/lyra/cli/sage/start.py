@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,6 +19,7 @@ from lyra.cli.commands.agent import (
     LinePrinter,
     agent_options,
     check_resume,
+    model_of_session,
     run_printed,
     task_of,
     warn,
@@ -107,6 +109,7 @@ def start(
     _check_formats(given_form, form, mode_of_text)
     from lyra.sage.agent.live import SessionStart
 
+    given["model"] = model_of_session(resume, given["model"])
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
     words = " ".join(task)
     requested = given_form == _STREAM
@@ -118,18 +121,17 @@ def start(
     printer = _printer(form, mode_of_text, several=requested)
     tell = _told(printer, verbose=verbose)
     if requested:
-        ctx.exit(
-            run_printed(
-                invocation, printer, given, lambda options: _conversed(invocation, options, beginning, words, tell)
-            )
-        )
-    prompt = words or (None if sys.stdin is None or sys.stdin.isatty() else "-")
-    text, piped = task_of(prompt, _MISSING)
-    ctx.exit(
-        run_printed(
-            invocation, printer, given, lambda options: _asked(invocation, options, beginning, text, piped, tell)
-        )
-    )
+
+        def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
+            return _conversed(invocation, options, beginning, words, tell)
+    else:
+        prompt = words or (None if sys.stdin is None or sys.stdin.isatty() else "-")
+        text, piped = task_of(prompt, _MISSING)
+
+        def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
+            return _asked(invocation, options, beginning, text, piped, tell)
+
+    ctx.exit(run_printed(invocation, printer, given, run, rules=True))
 
 
 def _check_formats(given_form: str, form: str, mode_of_text: str | None) -> None:
@@ -183,5 +185,5 @@ async def _conversed(
     from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
-        lines = stdin_lines(sys.stdin.buffer)
+        lines = stdin_lines(sys.stdin.fileno())
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)

@@ -25,9 +25,9 @@ from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.sage.agent.kept_files import keeping_files
 from lyra.sage.agent.session_prompt import SessionPrompt
-from lyra.sage.agent.task_tools import task_tools
-from lyra.sage.agent.tasks import TaskList
-from lyra.sage.agent.worktrees import Worktrees, worktrees_folder
+from lyra.sage.agent.tasks.task_list import TaskList
+from lyra.sage.agent.tasks.tools import task_tools
+from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
 from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.extensions.hooks.hooks import Hooks
 from lyra.sage.extensions.memory import SharedMemories, sage_memory

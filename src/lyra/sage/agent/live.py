@@ -18,7 +18,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -27,7 +27,6 @@ from lyra.agents.declaration.hooks import AgentHooks
 from lyra.agents.headless.headless import Headless, HeadlessOptions, end_reason
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.stored import read_agent
 from lyra.agents.turn.unfinished import repaired
 from lyra.config import Config
 from lyra.core.clock import SystemClock
@@ -40,53 +39,21 @@ from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.agent.equipment import AGENT, Equipment
 from lyra.sage.agent.figures import context_figures, usage_figures
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
+from lyra.sage.agent.rewinding import Undone, checkpoint, move, restore, undo
+from lyra.sage.agent.session_start import STORE_FILE, SessionStart, read_session
 from lyra.sage.agent.spending import SessionSpending
-from lyra.sage.agent.sub_agents import TOOL_NAMES
-from lyra.sage.agent.tasks import TaskList
+from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
+from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview, sessions_folder
 from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
 from lyra.sage.session.usage_log import UsageLog
-from lyra.store import open_store
 
 __all__ = ["AGENT", "LiveSession", "SessionStart", "Undone", "read_session"]
 
-STORE_FILE: Final = "session.db"
 _STOPPED: Final = "the user stopped this call before it was done"
 _CUT_OFF: Final = "[stopped by the user]"
-
-
-class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session begins: anew, as the newest one of the folder, as one with this id, or as a copy of it."""
-
-    resume: str | None = None  # an id or the beginning of one; "" is the newest session of the folder
-    fork: bool = False
-    before_turn: int | None = None  # of a fork: the conversation before this turn
-    title: str = ""
-    root: str = ""  # the folder of all sessions; empty: in the user's data folder
-
-
-class Undone(NamedTuple):
-    """The turns that were taken back, the files that were restored, and sentences about those that could not be."""
-
-    turns: list[int]
-    files: list[str]
-    problems: list[str]
-
-
-def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:
-    """The conversation and the facts of a session, read from its store without running it."""
-    facts = SessionFacts()
-    store = open_store(str(folder / STORE_FILE))
-    try:
-        stored = read_agent(store, AGENT, [facts])
-    finally:
-        store.close()
-    messages = list(stored.messages)
-    if stored.unfinished is not None:
-        messages += [stored.unfinished.question, *stored.unfinished.messages]
-    return messages, facts
 
 
 class LiveSession:
@@ -222,7 +189,7 @@ class LiveSession:
         self.tasks.open(self.process, headless.agent)
         if headless.unfinished is not None:
             await self._repair()
-        self._save(model=str(headless.agent.model), state="idle")
+        self.save(model=str(headless.agent.model), state="idle")
 
     async def _close(self) -> None:
         if self._headless is not None:
@@ -263,7 +230,7 @@ class LiveSession:
         await self.process.revise(start, [unfinished.question, *unfinished.messages])
         turn = self.facts.turns[-1] if self.facts.turns else None
         if turn is not None and turn.status == "running":
-            self._fact("session.turn_ended", {"number": turn.number, "status": "interrupted"})
+            self.fact("session.turn_ended", {"number": turn.number, "status": "interrupted"})
 
     async def _copy_conversation(self, earlier: SessionRecord) -> None:
         messages, facts = read_session(self.root / earlier.id)
@@ -271,8 +238,8 @@ class LiveSession:
             messages = facts.messages_before(self.start.before_turn, messages)
         whole = repaired(messages, {}, "the session was copied before this call was done")
         await self.process.revise(0, whole)
-        self._fact("session.set", {"forked_from": earlier.id})
-        self._save(first_prompt=earlier.first_prompt, last_prompt=earlier.last_prompt)
+        self.fact("session.set", {"forked_from": earlier.id})
+        self.save(first_prompt=earlier.first_prompt, last_prompt=earlier.last_prompt)
 
     # ------------------------------------------------------------------ what it is
 
@@ -389,8 +356,8 @@ class LiveSession:
         number = self.spending.turn = self.facts.last_number + 1
         partial = self._partial = PartialTurn(number, start, self.process.metrics.copy())
         await asyncio.to_thread(self.snapshots.begin_turn, number)
-        self._fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": self.model})
-        self._save(prompt=prompt, state="active")
+        self.fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": self.model})
+        self.save(prompt=prompt, state="active")
         last: dict[str, Any] = {}
         try:
             async with contextlib.aclosing(
@@ -431,7 +398,7 @@ class LiveSession:
         spent = partial.spent(self.process.metrics)
         await asyncio.to_thread(self.snapshots.end_turn)
         files = [change.name for change in self.changes(partial.number)]
-        self._fact(
+        self.fact(
             "session.turn_ended",
             {"number": partial.number, "status": status, "answer": preview(text), "files": files, **spent},
         )
@@ -439,7 +406,7 @@ class LiveSession:
         if status == "success" and self.mode == "plan":
             self.keep(plan=text)
         state = "idle" if status == "success" else "interrupted" if status == "interrupted" else "failed"
-        self._save(state=state, cost_usd=self.process.metrics.cost_usd)
+        self.save(state=state, cost_usd=self.process.metrics.cost_usd)
         counted = partial.usage(self.process.metrics)
         return {**result, **counted, "text": text, "session_id": self.id, "turn": partial.number}
 
@@ -488,35 +455,17 @@ class LiveSession:
         Conflict where another hand has changed one of the files since, with the `diff`; `force` overwrites it.
         """
         self._require_idle()
-        standing = self.facts.standing
-        if not standing:
-            raise ConfigError("there is no turn to undo", key="turn")
-        number = standing[-1].number if turn is None else self.facts.turn(turn).number
-        undone = [done.number for done in standing if done.number >= number]
-        before = self.facts.messages_before(number, list(self.process.messages))
-        restored = await asyncio.to_thread(self.snapshots.restore, number, force=force)
-        await self._move("undo", before, undone)
-        return Undone(undone, list(restored.paths), list(restored.problems))
+        return await undo(self, turn, force=force)
 
     async def checkpoint(self, name: str) -> Checkpoint:
         """Name the present state of files and conversation."""
         self._require_idle()
-        name = self.without_keys(name)
-        marked = await asyncio.to_thread(self.snapshots.checkpoint, name)
-        self.keep(checkpoints={**self.facts.settings.get("checkpoints", {}), name: self.facts.last_number})
-        return marked
+        return await checkpoint(self, self.without_keys(name))
 
     async def restore(self, name: str, *, force: bool = False) -> Undone:
         """Go back to a checkpoint: the files as they were, and the conversation up to there."""
         self._require_idle()
-        name = self.without_keys(name)
-        restored = await asyncio.to_thread(self.snapshots.restore_checkpoint, name, force=force)
-        last = int(self.facts.settings.get("checkpoints", {}).get(name, self.facts.last_number))
-        undone = [turn.number for turn in self.facts.standing if turn.number > last]
-        if undone:
-            before = self.facts.messages_before(undone[0], list(self.process.messages))
-            await self._move("restore", before, undone)
-        return Undone(undone, list(restored.paths), list(restored.problems))
+        return await restore(self, self.without_keys(name), force=force)
 
     async def clear(self) -> None:
         """Begin a new conversation in the same session; the turns so far can still be undone."""
@@ -524,26 +473,9 @@ class LiveSession:
         hooks = self.headless.hooks
         if hooks is not None:
             await hooks.end("clear")
-        await self._move("clear", [], [])
+        await move(self, "clear", [])
         if hooks is not None:
             await hooks.start("clear", model=self.model)
-
-    async def _move(self, reason: str, messages: list[Message], undone: list[int]) -> None:
-        """Go on with another conversation; what it does not have of the old one is kept in the facts."""
-        now = list(self.process.messages)
-        keep = next(
-            (i for i, (a, b) in enumerate(zip(now, messages, strict=False)) if a != b), min(len(now), len(messages))
-        )
-        await self.process.revise(keep, messages[keep:])
-        data = {
-            "reason": reason,
-            "turn": self.facts.last_number,
-            "keep": keep,
-            "dropped": [message.to_data() for message in now[keep:]],
-            "undone": undone,
-        }
-        self._fact("session.moved", data)
-        self._save()
 
     async def compact(self, focus: str = "") -> tuple[int, int]:
         """Replace all but the last turn by a summary in what the model is sent; tokens before and after."""
@@ -586,22 +518,24 @@ class LiveSession:
         self.process.regrant(self.headless.setup.grant)
 
     def set_title(self, title: str) -> None:
-        self._save(title=preview(self.without_keys(title)))
+        self.save(title=preview(self.without_keys(title)))
 
     # ------------------------------------------------------------------ writing down
 
     def keep(self, **settings: Any) -> None:
         """Remember settings of the session in its facts: `facts.settings` has them, also after it is opened again."""
-        self._fact("session.set", settings)
+        self.fact("session.set", settings)
 
     def without_keys(self, text: str) -> str:
         """A text that is kept or shown, with the keys of model providers masked."""
         return self._mask(text)
 
-    def _fact(self, kind: str, data: dict[str, Any]) -> None:
+    def fact(self, kind: str, data: dict[str, Any]) -> None:
+        """Write a fact of the session into its journal."""
         self.kernel.fact(self.facts, AGENT, kind, runtime_of(self.kernel).clean_data(data))
 
-    def _save(self, *, prompt: str | None = None, **changes: Any) -> None:
+    def save(self, *, prompt: str | None = None, **changes: Any) -> None:
+        """Write the record of the session anew, with changes."""
         now = self._clock.now()
         record = self.record
         if prompt is not None:

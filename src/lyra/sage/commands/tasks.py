@@ -26,7 +26,7 @@ class _WorktreesView(Protocol):
 
 
 class _TasksView(Protocol):
-    """A session's tasks, as the command needs them: `lyra.sage.agent.tasks` has the real ones."""
+    """A session's tasks, as the command needs them: `lyra.sage.agent.tasks.task_list` has the real ones."""
 
     @property
     def worktrees(self) -> _WorktreesView: ...

@@ -49,15 +49,18 @@ async def converse(
         turns = _RequestedTurns(session, say)
         if first:
             turns.add(first)
-        async with asyncio.TaskGroup() as group:
-            reading = group.create_task(turns.read(lines))
-            try:
-                await turns.run()
-            except asyncio.CancelledError:
-                await last_words(session, say)
-                raise
-            finally:
-                reading.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(turns.read(lines))
+                try:
+                    await turns.run()
+                except asyncio.CancelledError:
+                    await last_words(session, say)
+                    raise
+                finally:
+                    reading.cancel()
+        except BaseExceptionGroup as failures:  # such as a reader that has closed the pipe
+            raise failures.exceptions[0] from None
         return turns.outcome
 
 
@@ -80,19 +83,26 @@ class _RequestedTurns:
 
     # ------------------------------------------------------------ the input
     async def read(self, lines: AsyncIterator[bytes]) -> None:
-        async for line in lines:
-            if not line.strip():
-                continue
-            try:
-                await self._take(read_request(line))
-            except LyraError as error:  # also an answer to a question that is over
-                await self._say(error_line(error))
-            while len(self._waiting) >= _WAITING_MAX:
-                await self._until_changed()
+        """Take requests until the end of the input, or until it cannot be read any further."""
+        try:
+            async for line in lines:
+                await self._read_line(line)
+        except ConfigError as error:
+            await self._say(error_line(error))
         self._input_is_over = True
         for question in sorted(self._open):
             self._session.headless.withdraw(question)
         self._changed.set()
+
+    async def _read_line(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            await self._take(read_request(line))
+        except LyraError as error:  # also an answer to a question that is over
+            await self._say(error_line(error))
+        while len(self._waiting) >= _WAITING_MAX:
+            await self._until_changed()
 
     async def _take(self, request: PrintRequest) -> None:
         if isinstance(request, InterruptRequest):

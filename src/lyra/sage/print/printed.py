@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting
 from lyra.config import Config
 from lyra.sage.agent.live import LiveSession, SessionStart
+
+if TYPE_CHECKING:
+    from lyra.sage.commands.result import SlashResult
 
 __all__ = ["ask_session", "last_words"]
 
@@ -33,7 +36,13 @@ async def ask_session(
             warn(session.headless)
         line: dict[str, Any] = await session.opening()
         await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
-        lines = session.send(task, beside=beside)
+        slash = await _slash_result(session, task) if task.startswith("/") else None
+        if slash is not None and slash.prompt is None:
+            line = {**session.headless.result("success", _told(slash)), "session_id": session.id}
+            await say(line)
+            return HeadlessOutcome(line)
+        prompt, more = (task, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)
+        lines = session.send(prompt, **{"beside": beside, **more})
         try:
             async with contextlib.aclosing(lines):
                 async for line in lines:
@@ -42,6 +51,22 @@ async def ask_session(
             await last_words(session, say)
             raise
         return HeadlessOutcome(line, session.headless.failure)
+
+
+async def _slash_result(session: LiveSession, task: str) -> SlashResult | None:
+    """What a slash command gives; None where the words are no command, such as a path."""
+    from lyra.sage.commands.registry import ALIASES, COMMANDS, command_list, run_command
+
+    name = task[1:].split(maxsplit=1)[0] if task[1:].strip() else ""
+    if name not in COMMANDS and name not in ALIASES and name not in dict(command_list(session)):
+        return None
+    return await run_command(session, task)
+
+
+def _told(slash: SlashResult) -> str:
+    from lyra.sage.commands.result import plain_text
+
+    return plain_text(slash.blocks)
 
 
 async def last_words(session: LiveSession, say: Callable[[dict[str, Any]], Awaitable[None]]) -> None:

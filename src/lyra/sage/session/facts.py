@@ -69,9 +69,9 @@ class SessionFacts:
             for name, value in data.items():
                 setattr(turn, name, value)
         elif kind == "session.moved":
-            undone = set(data.pop("undone", ()))
+            undone, redone = set(data.pop("undone", ())), set(data.pop("redone", ()))
             for turn in self.turns:
-                turn.undone |= turn.number in undone
+                turn.undone = (turn.undone or turn.number in undone) and turn.number not in redone
             self.moves.append(msgspec.convert(data, SessionMove))
         else:
             self.settings.update(data)
@@ -105,12 +105,23 @@ class SessionFacts:
             raise ConfigError(f"there is no turn {number}", hint=f"the session has {known}", key="turn")
         return self.turns[number - 1]
 
+    def position(self, length: int) -> dict[str, Any]:
+        """Where the conversation is now, with so many messages: `messages_at` finds back to it."""
+        return {"moves": len(self.moves), "length": length, "turns": [turn.number for turn in self.standing]}
+
+    def messages_at(self, position: dict[str, Any], messages: list[Message]) -> list[Message]:
+        """The conversation at an earlier position, given the one of now."""
+        return self._before_moves(position["moves"], messages)[: position["length"]]
+
+    def _before_moves(self, count: int, messages: list[Message]) -> list[Message]:
+        """The conversation before all moves but the first `count`; what came after the last of those is behind it."""
+        before = list(messages)
+        for move in reversed(self.moves[count:]):
+            before = [*before[: move.keep], *(Message.from_data(message) for message in move.dropped)]
+        return before
+
     def messages_before(self, number: int, messages: list[Message]) -> list[Message]:
         """The conversation before a turn, given the one of now."""
         turn = self.turn(number)
-        before = list(messages)
-        for move in reversed(self.moves):
-            if move.turn < number:  # it had happened before the turn began
-                break
-            before = [*before[: move.keep], *(Message.from_data(message) for message in move.dropped)]
-        return before[: turn.start]
+        earlier = sum(move.turn < number for move in self.moves)  # moves before the turn began
+        return self._before_moves(earlier, messages)[: turn.start]

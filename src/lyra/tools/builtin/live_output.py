@@ -29,8 +29,7 @@ async def wait_reporting(job: Job) -> Result:
             await _report_until_end(job, listener)
         return await job.wait()
     except asyncio.CancelledError:
-        job.kill()
-        await job.wait()
+        await job.end()
         raise
 
 

@@ -109,9 +109,9 @@ def test_an_id_is_installed_once(store: PluginStore, tmp_path: Path) -> None:
     store.install(sources(tmp_path))
     with pytest.raises(ConfigError, match="installed already"):
         store.install(sources(tmp_path, version="2.0"))
-    assert store.get("acme").plugin.manifest.version == "1.0"  # type: ignore[union-attr]
+    assert store.get("acme").plugin.manifest.version == "1.0"
     store.install(sources(tmp_path, version="2.0"), replace=True)
-    assert store.get("acme").plugin.manifest.version == "2.0"  # type: ignore[union-attr]
+    assert store.get("acme").plugin.manifest.version == "2.0"
 
 
 def test_more_than_was_agreed_to_does_not_count(store: PluginStore, tmp_path: Path) -> None:

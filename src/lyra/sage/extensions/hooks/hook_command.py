@@ -91,8 +91,7 @@ class HookCommand:
         try:
             return await job.wait()
         except asyncio.CancelledError:
-            job.kill()
-            await job.wait()
+            await job.end()
             raise
 
     def _argv(self) -> list[str]:

@@ -1,0 +1,42 @@
+"""How a session begins: anew, resumed or as a copy; and its conversation, read from its store without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from lyra.agents.turn.stored import read_agent
+from lyra.core.message import Message
+from lyra.sage.agent.equipment import AGENT
+from lyra.sage.session.facts import SessionFacts
+from lyra.store import open_store
+
+__all__ = ["STORE_FILE", "SessionStart", "read_session"]
+
+STORE_FILE: Final = "session.db"
+
+
+class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session begins: anew, as the newest one of the folder, as one with this id, or as a copy of it."""
+
+    resume: str | None = None  # an id or the beginning of one; "" is the newest session of the folder
+    fork: bool = False
+    before_turn: int | None = None  # of a fork: the conversation before this turn
+    title: str = ""
+    root: str = ""  # the folder of all sessions; empty: in the user's data folder
+
+
+def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:
+    """The conversation and the facts of a session, read from its store without running it."""
+    facts = SessionFacts()
+    store = open_store(str(folder / STORE_FILE))
+    try:
+        stored = read_agent(store, AGENT, [facts])
+    finally:
+        store.close()
+    messages = list(stored.messages)
+    if stored.unfinished is not None:
+        messages += [stored.unfinished.question, *stored.unfinished.messages]
+    return messages, facts

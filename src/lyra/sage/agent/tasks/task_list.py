@@ -1,0 +1,312 @@
+"""TaskList: the sub-agents and background commands of an open session: listed, watched, answered, resumed, stopped.
+
+    tasks = TaskList(definitions=…, folder=…)                            # before the kernel
+    kernel = Kernel(…, seams=Seams(states=(tasks.state,)))
+    …                                                                    # the agent has task_tools(tasks)
+    tasks.open(process, agent)                                           # sub-agents of earlier lives go on
+
+What happens to them is decided in `runs`, what is remembered in `state`; `worktrees` has the copies of the
+project that some of them work in. A TaskList belongs to one kernel: a session that is opened again makes another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.agents.headless.headless import event_line, result_line
+from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, ToolEnded, UsageTold
+from lyra.agents.session.shared import runtime_of
+from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.money import Money
+from lyra.errors import BudgetExceeded, ConfigError, Conflict, NoSuchProcess
+from lyra.sage.agent.tasks.commands import TaskCommands
+from lyra.sage.agent.tasks.notices import TaskNotices
+from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.tasks.records import TaskRecords
+from lyra.sage.agent.tasks.runs import Outcome, TaskRuns
+from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
+from lyra.sage.agent.tasks.sub_agents import GENERAL, TaskSpec, ToolsIn, sub_agent, worktree_tools
+from lyra.sage.agent.tasks.usage import cost_usd, counts_of, usage_of, usage_words
+from lyra.sage.agent.tasks.worktrees import TaskWorktrees
+from lyra.sage.agent.worktrees.worktrees import Worktrees
+
+if TYPE_CHECKING:
+    from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.agent_process import AgentProcess
+    from lyra.core.event import Event
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
+    from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+
+__all__ = ["TaskList"]
+
+_GO_ON: Final = "Go on where you were stopped."
+_STOP_S: Final = 10.0  # for a sub-agent to end its turn
+
+Notify = Callable[[dict[str, Any]], object]
+
+
+class TaskList:
+    def __init__(
+        self,
+        *,
+        definitions: Callable[[], Mapping[str, SubAgentDefinition]],
+        folder: Path,
+        pid: str = "sage",
+        worktrees: Worktrees | None = None,
+        tools_in: ToolsIn = worktree_tools,
+        notify: Notify | None = None,
+        budget: Callable[[], Budget | None] = lambda: None,
+    ) -> None:
+        """`folder` is the session's own, for the output of commands; `pid` that of its agent's process. Without
+        `worktrees` no sub-agent has one. `notify` is called with each `task.notice`, as plain data. `budget` gives what
+        sub-agents may spend that no turn waits for: those that go on after a restart, or that a person asks."""
+        self._definitions = definitions
+        self._pid = pid
+        self._tools_in = tools_in
+        self._notify = notify
+        self.state = TaskState()
+        self._budget = budget
+        self.runs = TaskRuns(
+            self.state, self._build, ended=self._on_end, happened=self._on_event, budgets=self._budgets
+        )
+        self.worktrees = TaskWorktrees(self.runs, worktrees)
+        self.commands = TaskCommands(self.state, folder / "commands", pid)
+        self.records = TaskRecords(self.runs, self.commands)
+        self._agent: AgentDeclaration | None = None
+        self._agents: dict[bytes, AgentDeclaration] = {}
+        self._kernel: Kernel | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._reports: dict[str, Callable[[str, float | None], None]] = {}  # by request: a caller that shows progress
+
+    # ------------------------------------------------------------------ opening and closing
+
+    @property
+    def definitions(self) -> dict[str, SubAgentDefinition]:
+        return {GENERAL.name: GENERAL, **self._definitions()}
+
+    def open(self, process: AgentProcess[Any], agent: AgentDeclaration) -> None:
+        """Begin: sub-agents that an earlier life of the session left in the middle of their work go on."""
+        kernel: Kernel = process.kernel
+        if kernel.states.get(self.state.NAME) is not self.state:
+            raise ConfigError("the kernel does not keep the facts of these tasks", hint="Seams(states=(tasks.state,))")
+        self._kernel, self._agent = kernel, agent
+        runtime = runtime_of(kernel)
+        runtime.notices[self._pid] = TaskNotices(self._pid, self.runs, self.records.question_id)
+        self.commands.open(kernel)
+        self._unsubscribe = kernel.on_event(self._on_question, kinds=("interrupt.created",))
+        self.runs.open(kernel)
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_result(None)
+
+    def close(self) -> None:
+        self.runs.close()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+
+    async def until_open(self) -> None:
+        """Wait for `open`: a process that is replayed may be quicker than the session."""
+        if self._kernel is None:
+            self._opened = self._opened or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._opened)
+
+    @property
+    def kernel(self) -> Kernel:
+        assert self._kernel is not None, "the session is not open"
+        return self._kernel
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        try:
+            budget = self._budget()
+        except BudgetExceeded as error:  # used up: its next call is refused, and says so
+            return (Budget(usd=Money(0), name=str(error.fields.get("setting", ""))),)
+        return () if budget is None else (budget,)
+
+    def _build(self, spec: TaskSpec) -> AgentDeclaration:
+        assert self._agent is not None
+        kind = _kind_of(spec)
+        if kind not in self._agents:
+            self._agents[kind] = sub_agent(spec, self._agent, self._tools_in)
+        return self._agents[kind]
+
+    # ------------------------------------------------------------------ looking
+
+    def list(self) -> list[TaskRecord]:
+        """All of them, oldest first."""
+        return [self.records.of(task) for task in self.state.tasks.values()]
+
+    def get(self, task_id: str) -> TaskRecord:
+        return self.records.of(self.task(task_id))
+
+    def task(self, task_id: str) -> StoredTask:
+        task = self.state.tasks.get(task_id)
+        if task is None:
+            known = ", ".join(self.state.tasks) or "none"
+            raise NoSuchProcess(f"there is no task {task_id[:80]!r}", hint=f"there are {known}", pid=task_id[:80])
+        return task
+
+    def costs(self) -> dict[str, dict[str, Any]]:
+        """By pid: tokens, calls and dollars of the session's own agent without helpers, and of each sub-agent."""
+        own = runtime_of(self.kernel).sessions.get(self._pid)
+        usages = {self._pid: counts_of(own.metrics)} if own is not None else {}
+        usages |= {task.id: usage_of(task, self.kernel) for task in self.state.tasks.values() if task.kind == "agent"}
+        return {pid: {**usage, "cost_usd": cost_usd(usage)} for pid, usage in usages.items()}
+
+    async def watch(self, task_id: str) -> AsyncGenerator[dict[str, Any], None]:
+        """What a sub-agent does from now on, one mapping a line as of a turn; the last is the `result` of its turn."""
+        task = self.task(task_id)
+        began_s = self.kernel.clock.monotonic()
+        if task.kind == "agent" and task.open_request() and self.records.of(task).state != "failed":
+            reader = self.runs.feed(task_id).read()
+            try:
+                async for event in reader:
+                    line = event_line(event, progress=True)
+                    if line is not None:
+                        yield line
+                    if isinstance(event, AnswerDone):
+                        break
+            finally:
+                reader.close()
+        record = self.records.of(self.task(task_id))
+        session = runtime_of(self.kernel).sessions.get(task_id)
+        yield result_line(
+            "success" if record.state == "done" else record.state,
+            record.text,
+            session_id=task_id,
+            metrics=session.metrics if session is not None else None,
+            duration_s=self.kernel.clock.monotonic() - began_s,
+        )
+
+    # ------------------------------------------------------------------ acting
+
+    async def send(self, task_id: str, message: str) -> None:
+        """Put another message to a sub-agent; its answer comes as a notice."""
+        task = self.task(task_id)
+        process = self.idle_process(task)
+        request_id = self.new_id("ask")
+        self.runs.ask(process, request_id, message, background=True)
+        await self.kernel.durable()
+
+    async def resume(self, task_id: str, message: str = "") -> None:
+        """Have a sub-agent go on that a failure, a rate limit or a person has stopped."""
+        await self.send(task_id, message or _GO_ON)
+
+    def idle_process(self, task: StoredTask) -> Process:
+        """The process of a sub-agent that can be asked; an error says why it cannot."""
+        if task.kind != "agent":
+            raise ConfigError(f"{task.id} is a command, and cannot be asked anything")
+        process = self.runs.process_of(task)
+        if process is None or process.exit is not None:
+            raise NoSuchProcess(f"the sub-agent {task.id} has ended for good", hint="start another", pid=task.id)
+        if task.open_request():
+            raise Conflict(f"the sub-agent {task.id} is still working", hint="wait for it, or stop it first")
+        return process
+
+    async def answer(
+        self, task_id: str, decision: str = "", *, text: str = "", arguments: dict[str, Any] | None = None
+    ) -> None:
+        """Answer the question that a sub-agent waits on: allow, always, deny, never; text; or retry, skip, fail about
+        an act of which it is not known whether it happened."""
+        question = self.records.question(self.task(task_id))
+        if question is None:
+            raise ConfigError(f"the sub-agent {task_id} asks nothing")
+        answer: dict[str, Any] = {"decision": decision, "text": text}
+        if decision in ("allow", "always", "deny", "never"):
+            answer["approved"] = decision in ("allow", "always")
+        if arguments is not None:
+            answer["data"] = {"arguments": arguments}
+        await self.kernel.resolve_interrupt(question.id, answer)
+
+    def stop_now(self, task_id: str) -> bool:
+        """End what it does: the turn of a sub-agent, which can be resumed, or a command. False where it did nothing."""
+        task = self.task(task_id)
+        return self.commands.stop(task) if task.kind == "command" else self.runs.stop(task)
+
+    async def stop(self, task_id: str) -> bool:
+        """The same, and wait until it has ended."""
+        request_id, was_working = self.task(task_id).open_request(), self.stop_now(task_id)
+        if was_working and request_id:
+            await self.runs.until_change(request_id, _STOP_S)
+        await self.kernel.durable()
+        return was_working
+
+    def new_id(self, kind: str) -> str:
+        """An id that no process and no task of this store has."""
+        while True:
+            new_id = f"{kind.lower()}-{self.kernel.entropy.text(5)}"
+            if new_id not in self.kernel.processes and new_id not in self.state.tasks:
+                return new_id
+
+    # ------------------------------------------------------------------ for the tools
+
+    async def outcome(self, task_id: str, request_id: str, caller: Process) -> Outcome:
+        """Wait until a request is over; gives how."""
+        request = self.task(task_id).requests[request_id]
+        if not request.over:
+            try:
+                await self.runs.until_ended(request_id)
+            finally:
+                self._reports.pop(request_id, None)
+        return self.read(task_id, request_id, caller)
+
+    def read(self, task_id: str, request_id: str, caller: Process) -> Outcome:
+        """How a request ended, for its caller: text from outside that the sub-agent has read may be in it."""
+        task = self.task(task_id)
+        request = task.requests[request_id]
+        self.kernel.taint.pass_on(task_id, caller.pid, "what came of")
+        usage = {name: task.usage.get(name, 0) - task.counted.get(name, 0) for name in COUNTED}
+        return {"status": request.status, "text": request.text, "usage": usage}
+
+    def tell(self, task_id: str, request_id: str, caller: Process) -> None:
+        """The caller has the outcome of a request: there is nothing more to tell about it."""
+        request = self.task(task_id).requests.get(request_id)
+        if request is not None and "end" not in request.told:
+            self.kernel.fact(self.state, caller.pid, "task.told", {"told": [[task_id, request_id, "end"]]})
+
+    def show_progress(self, request_id: str, report: Callable[[str, float | None], None] | None) -> None:
+        if report is not None:
+            self._reports[request_id] = report
+
+    # ------------------------------------------------------------------ what happens
+
+    def _on_event(self, task: StoredTask, request_id: str, event: AgentEvent) -> None:
+        """Show a caller that waits how far its sub-agent is, and what it asks."""
+        if isinstance(event, Interrupted) and self.runs.is_awaited(request_id):
+            session = runtime_of(self.kernel).sessions.get(task.caller)
+            if session is not None and session.sink is not None:
+                about = {**event.about, "task": task.id}
+                session.sink.put(Interrupted(event.id, event.kind, event.question, event.message, about))
+        report = self._reports.get(request_id)
+        if report is not None and isinstance(event, (ToolEnded, UsageTold)):
+            report(usage_words(usage_of(task, self.kernel)), None)
+
+    def _on_question(self, event: Event) -> None:
+        task = self.state.tasks.get(event.pid)
+        if task is not None:
+            self.runs.wake_onlookers(task.open_request())
+            if not self.runs.is_awaited(task.open_request()):
+                self.kernel.loop.call_soon(self._tell, task)  # a listener must not act on the kernel
+
+    def _on_end(self, task: StoredTask, request_id: str) -> None:  # noqa: ARG002 (the task's record says it)
+        self._tell(task)
+
+    def _tell(self, task: StoredTask) -> None:
+        """Tell the user that a task in the background is over, or asks."""
+        record = self.records.of(task)
+        data = {"id": task.id, "name": task.name, "description": task.description, "state": record.state}
+        if record.question is not None:
+            data["question"] = record.question.id
+        self.kernel.publish(task.id, "task.notice", data)
+        if self._notify is not None:
+            self._notify({"type": "task.notice", **record.to_data()})
+
+
+def _kind_of(spec: TaskSpec) -> bytes:
+    """What sub-agents of one kind have in common: they share rate limits and circuit breakers."""
+    return msgspec.msgpack.encode(spec if spec.worktree else msgspec.structs.replace(spec, id="", description=""))

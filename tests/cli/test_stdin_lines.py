@@ -1,0 +1,70 @@
+"""Lines of stdin, read in a thread: as they come, bounded, and errors of the file are told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from lyra.cli import stdin_lines
+from lyra.errors import ConfigError
+
+
+async def _all(fd: int) -> list[bytes]:
+    async with asyncio.timeout(20):
+        return [line async for line in stdin_lines.stdin_lines(fd)]
+
+
+def _piped(data: bytes) -> list[bytes]:
+    read, write = os.pipe()
+
+    def feed() -> None:
+        with os.fdopen(write, "wb") as sink:
+            sink.write(data)
+
+    threading.Thread(target=feed, daemon=True).start()
+    try:
+        return asyncio.run(_all(read))
+    finally:
+        os.close(read)
+
+
+def test_lines_come_without_their_ends(tmp_path: Path) -> None:
+    """More of them than may wait, long ones, and a last one without an end; from a pipe and from a file."""
+    lines = [b"line %d" % number for number in range(300)] + [b"x" * 200_000, b"", b"last"]
+    assert _piped(b"\r\n".join(lines)) == lines
+    assert _piped(b"") == []
+    assert _piped(b"one\n") == [b"one"]
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\ntwo")
+    with file.open("rb") as opened:
+        assert asyncio.run(_all(opened.fileno())) == [b"one", b"two"]
+
+
+def test_a_line_comes_before_the_next_is_written() -> None:
+    read, write = os.pipe()
+
+    async def first() -> bytes:
+        os.write(write, b"one\ntw")
+        async with asyncio.timeout(10):
+            line = await anext(aiter(stdin_lines.stdin_lines(read)))
+        os.close(write)
+        return line
+
+    assert asyncio.run(first()) == b"one"
+    os.close(read)
+
+
+def test_a_line_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that never ends: what is read of it stays small."""
+    monkeypatch.setattr(stdin_lines, "LINE_BYTES_MAX", 10)
+    with pytest.raises(ConfigError, match="longer than 10 bytes"):
+        _piped(b"x" * 100)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as opened, pytest.raises(ConfigError, match="stdin cannot be read"):
+        asyncio.run(_all(opened.fileno()))

@@ -1,0 +1,1 @@
+"""Tests of `verify.tasks`: start with `test_tasks`."""
