@@ -14,6 +14,7 @@ from lyra.sage.acp import open_session, updates
 from lyra.sage.agent import worktree_git
 from lyra.sage.project import rule_files
 from lyra.sage.session.files import restoring
+from lyra.sandbox.paths import Beneath
 from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
 from verify.attacks.sage.world import SageWorld
 
@@ -98,8 +99,8 @@ def test_without_the_check_of_links_an_undo_writes_outside(monkeypatch: pytest.M
 def test_without_the_check_of_links_rules_import_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: an import is opened by its name."""
 
-    class Everywhere(rule_files.Beneath):
-        def open(self, path: Any, flags: int, *_more: Any, **_options: Any) -> int:
+    class Everywhere(Beneath):
+        def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = True) -> int:
             return os.open(os.path.join(self.root, path), flags)
 
     monkeypatch.setattr(rule_files, "Beneath", Everywhere)

@@ -14,7 +14,7 @@ import base64
 import json
 import sqlite3
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -244,6 +244,7 @@ async def _hooks(world: SageWorld) -> str:
 async def _printed(world: SageWorld) -> str:
     world.write("k.txt", KEY)
     shown = ""
+    words: tuple[str, ...]
     for words in (("--output-format", "json"), ("--stream-json",), ("--output-mode", "streaming"), ("--verbose",)):
         model = world.script(call("Read", file_path="k.txt"), {"text": f"it is {KEY}"})
         shown += await _sage(world, "-p", f"read it {KEY}", "--model", model, *words)
@@ -294,7 +295,7 @@ def _text_of(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-ATTEMPTS: Final[dict[str, Callable[[SageWorld], Awaitable[str]]]] = {
+ATTEMPTS: Final[dict[str, Callable[[SageWorld], Coroutine[Any, Any, str]]]] = {
     "in a prompt": _prompt,
     "in text beside a prompt": _beside,
     "in the output of tools": _tool_output,

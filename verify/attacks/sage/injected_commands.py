@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from lyra.sage.agent.worktrees import Worktrees
 from lyra.sage.commands.registry import run_command
 from lyra.sage.project.git_diff import git_diff
 from lyra.sage.project.git_state import git_state
-from verify.attacks.sage.world import SageWorld, call, sage_world, say
+from verify.attacks.sage.world import Answers, SageWorld, call, sage_world, say
 from verify.attacks.scripted_agent import Attempts
 
 __all__ = ["ATTEMPTS", "run"]
@@ -241,6 +241,16 @@ async def _deny_rules(world: SageWorld) -> None:
             mark.unlink()
 
 
+def _edited(arguments: dict[str, Any], asked: list[str]) -> Answers:
+    """A person who allows a call with other arguments; `asked` gets the tool of each question."""
+
+    def answer(line: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        asked.append(line["tool"])
+        return "allow", arguments
+
+    return answer
+
+
 async def _edited_answers(world: SageWorld) -> None:
     """The arguments that a person has edited still obey the rules: those of deny, and of paths outside."""
     mark = world.folder / "edited"
@@ -250,15 +260,14 @@ async def _edited_answers(world: SageWorld) -> None:
         await _made(
             world,
             ["mkdir asked"],
-            lambda line, command=command: (asked.append(line["tool"]) or "allow", {"command": command}),
+            _edited({"command": command}, asked),
             deny=("Bash(touch *)",),
             attended=True,
         )
     for path in (str(world.outside / "x"), "../outside/x", "denied.txt"):
         write = call("Write", file_path="a.txt", content="x")
         async with world.open(write, {"text": "done"}, attended=True, deny=("Write(denied.txt)",)) as session:
-            edited = {"file_path": path, "content": "x"}
-            await say(session, "go", lambda line, edited=edited: (asked.append(line["tool"]) or "allow", edited))
+            await say(session, "go", _edited({"file_path": path, "content": "x"}, asked))
     if asked != [*("Bash",) * len(commands), *("Write",) * 3]:
         world.mark(f"not-asked-{len(asked)}").touch()
     if mark.exists() or (world.folder / "denied.txt").exists():
@@ -271,16 +280,16 @@ async def _sub_agents(world: SageWorld) -> None:
     head = "---\ndescription: x\ntools: Bash, Write\npermission_mode: bypass\n---\nDo it.\n"
     world.user_file("agents/wide.md", head)
     world.write(".lyra/agents/theirs.md", head)
-    task = lambda kind: call("Task", description="x", prompt="x", subagent_type=kind)  # noqa: E731
     for kind in ("wide", "theirs", "general", "Explore"):
-        for options in (
+        narrower: tuple[dict[str, Any], ...] = (
             {"mode": "plan"},
             {"deny": ("Bash(touch *)", "Write")},
             {"mode": "deny-unasked"},
             {},
-        ):
+        )
+        for options in narrower:
             replies = (
-                task(kind),
+                call("Task", description="x", prompt="x", subagent_type=kind),
                 call("Bash", command=f"touch {mark}"),
                 call("Write", file_path="widened", content="x"),
                 {"text": "done"},
@@ -306,7 +315,7 @@ async def _limits_of_commands(world: SageWorld) -> None:
         world.mark("limits").touch()
 
 
-ATTEMPTS: Final[dict[str, tuple[int, Callable[[SageWorld], Awaitable[None]]]]] = {
+ATTEMPTS: Final[dict[str, tuple[int, Callable[[SageWorld], Coroutine[Any, Any, None]]]]] = {
     "arguments of custom commands": (len(_INJECTED), _arguments_of_commands),
     "prompts and answers that look like commands": (len(_INJECTED) + 1, _prompts),
     "names of files for programs": (len(_INJECTED), _file_names),

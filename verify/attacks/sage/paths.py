@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -83,7 +83,7 @@ def _hard_link(world: SageWorld) -> None:
     os.link(world.outside / "plain.md", world.folder / "dir" / "secret.md")
 
 
-def _undo_of(swap: Callable[[SageWorld], None], how: str) -> Callable[[SageWorld], Awaitable[str]]:
+def _undo_of(swap: Callable[[SageWorld], None], how: str) -> Callable[[SageWorld], Coroutine[Any, Any, str]]:
     async def attempt(world: SageWorld) -> str:
         return await _undo(world, swap, how)
 
@@ -268,7 +268,7 @@ async def _editor(world: SageWorld) -> str:
     return shown + editor.told
 
 
-ATTEMPTS: Final[dict[str, tuple[int, Callable[[SageWorld], Awaitable[str]]]]] = {
+ATTEMPTS: Final[dict[str, tuple[int, Callable[[SageWorld], Coroutine[Any, Any, str]]]]] = {
     "an undo where a folder is a link now": (2, _undo_of(_swap_folder, "undo")),
     "an undo where a file is a link now": (2, _undo_of(_swap_file, "undo")),
     "an undo where a file is another name of one outside": (2, _undo_of(_hard_link, "undo")),

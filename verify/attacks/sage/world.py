@@ -22,7 +22,7 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.config import Config
 from lyra.sage.agent.live import LiveSession, SessionStart
 
-__all__ = ["SageWorld", "call", "sage_world", "say"]
+__all__ = ["Answers", "SageWorld", "call", "sage_world", "say"]
 
 _SAGE: Final = "import sys; from lyra.cli.main import sage; sys.exit(sage())"
 _QUICK: Final = "/dev/shm"  # noqa: S108 - a folder of its own is made in it

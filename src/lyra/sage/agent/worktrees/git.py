@@ -123,9 +123,14 @@ class RepositoryGit:
             raise ConfigError("there is no git in " + _PATH, hint="install git")
         places = {} if tree else {"GIT_DIR": self.head.common_folder}
         env = {**_ENVIRONMENT, **places, "PATH": _PATH, "HOME": "/nonexistent"}
-        plan = LaunchPlan([git, *_git(words)[1:]], env, tree or self.head.root, "none")
-        job = Job(plan, Limits(), stdin=None, timeout_s=_ASK_S, apart=True, spill=None)
-        return _checked(await job.wait(), words)
+
+        async def run(words: Sequence[str], more: dict[str, str]) -> Result:
+            plan = LaunchPlan([git, *_git(words)[1:]], {**env, **more}, tree or self.head.root, "none")
+            return await Job(plan, Limits(), stdin=None, timeout_s=_ASK_S, apart=True, spill=None).wait()
+
+        # Reading settings runs nothing. `core.hooksPath` does not hold hooks that settings declare (git 2.54).
+        listed = await run(["config", "--name-only", "-z", "--get-regexp", r"^hook\..*\.(command|event)$"], {})
+        return _checked(await run(words, _without_hooks(_fields(listed.output.head))), words)
 
     async def merged(self, ours: bytes, base: bytes, theirs: bytes, scratch: str) -> bytes | None:
         """The text with the changes of both sides; None where they contradict each other. The three are written to
@@ -145,6 +150,15 @@ def _write_sides(folder: Path, sides: dict[str, bytes]) -> None:
 
 def _git(words: Sequence[str]) -> list[str]:
     return ["git", "--no-pager", *(word for setting in _SETTINGS for word in ("-c", setting)), *words]
+
+
+def _without_hooks(names: Sequence[str]) -> dict[str, str]:
+    """Variables that switch off the hooks whose settings have these names."""
+    hooks = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    off: dict[str, str] = {"GIT_CONFIG_COUNT": str(len(hooks))} if hooks else {}
+    for number, hook in enumerate(hooks):
+        off |= {f"GIT_CONFIG_KEY_{number}": f"{hook}.enabled", f"GIT_CONFIG_VALUE_{number}": "false"}
+    return off
 
 
 def _checked(result: Result, words: Sequence[str]) -> Result:
