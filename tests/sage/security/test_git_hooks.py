@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lyra.sage.agent import worktree_git
-from lyra.sage.agent.worktrees import Worktrees
+from lyra.sage.agent.worktrees import git as worktree_git
+from lyra.sage.agent.worktrees.worktrees import Worktrees
 
 _GIT = """#!/bin/sh
 act=$(printf '%s ' "$@" | grep -o 'worktree add\\|read-tree')

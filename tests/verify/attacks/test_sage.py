@@ -11,7 +11,7 @@ import pytest
 
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.sage.acp import open_session, updates
-from lyra.sage.agent import worktree_git
+from lyra.sage.agent.worktrees import git as worktree_git
 from lyra.sage.project import rule_files
 from lyra.sage.session.files import restoring
 from lyra.sandbox.paths import Beneath

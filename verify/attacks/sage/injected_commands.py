@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lyra.errors import LyraError
-from lyra.sage.agent.worktrees import Worktrees
+from lyra.sage.agent.worktrees.worktrees import Worktrees
 from lyra.sage.commands.registry import run_command
 from lyra.sage.project.git_diff import git_diff
 from lyra.sage.project.git_state import git_state
