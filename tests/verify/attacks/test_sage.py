@@ -69,6 +69,7 @@ def test_without_the_rules_commands_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert attempts_of(injected_commands.run(RULES).effects) == set(RULES)
 
 
+@pytest.mark.slow
 def test_without_its_settings_git_runs_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: git obeys the settings of the repository."""
     monkeypatch.setattr(worktree_git, "_SETTINGS", ())
@@ -81,6 +82,7 @@ def test_no_path_leads_outside() -> None:
     assert paths.run(QUICK_PATHS).effects == []
 
 
+@pytest.mark.slow
 def test_without_the_check_of_links_an_undo_writes_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: folders are opened by their names, links among them followed."""
 
@@ -113,6 +115,7 @@ def test_no_text_acts_on_an_editor() -> None:
     assert screens.run(["an editor"]).effects == []
 
 
+@pytest.mark.slow
 def test_without_its_check_a_text_would_act_on_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: texts are told as they come."""
     monkeypatch.setattr(open_session, "shown_text", str)
