@@ -222,6 +222,24 @@ def test_a_question_while_the_person_types_takes_none_of_the_keys(sage: SageTerm
     screen.wait_for_prompt().wait_for("^› yyy")
 
 
+def test_a_message_typed_at_a_question_answers_nothing(sage: SageTerminal) -> None:
+    """Words that have the letters of answers in them, also as their first letter, are a message that waits."""
+    screen = sage.script(
+        call("Bash", command="touch made.txt"), {"text": "Done."}, {"text": "Heard."}, {"text": "Again."}
+    ).start()
+    screen.wait_for_prompt().line("go").wait_for("Allow this command")
+    screen.read(1.0)
+    for word in ("add a test", "you may say yes"):
+        for letter in word:
+            screen.send(letter).read(0.05)
+        assert not (sage.folder / "made.txt").exists()
+        screen.send("\r").read(0.4)
+    screen.read(1.0)
+    screen.send("n").read(0.8)
+    screen.send("\r").wait_for("Done\\.").wait_for("Heard\\.").wait_for("Again\\.")
+    assert not (sage.folder / "made.txt").exists()
+
+
 def test_calls_in_parallel_have_a_line_each(sage: SageTerminal) -> None:
     """Two commands that run at the same time are both live, each with its own time."""
     both = {

@@ -2,11 +2,12 @@
 
 enter submits · alt-enter, ctrl-j or a backslash at the end: a new line · tab completes · shift-tab next mode
 esc, ctrl-c interrupt what runs · ctrl-c twice or ctrl-d at an empty prompt leave · ctrl-o unfolds · ctrl-l clears
-while a question is open: its own keys, and no other
+while a question is open: its own keys, each alone; other letters, and words, go into the prompt
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,9 +22,13 @@ from lyra.sage.terminal.prompt.box import PromptBox
 if TYPE_CHECKING:
     from prompt_toolkit.filters import Filter
 
+    from lyra.sage.terminal.questions.question import TerminalQuestion
+
 __all__ = ["Keyboard", "bindings"]
 
 _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
+_WORD_S: Final = 0.7  # within which a key belongs to the word before it
+_ALONE_S: Final = 0.3  # after which a key is an answer, and not the beginning of a word
 _MODES: Final = ("default", "accept-edits", "plan")
 
 
@@ -34,6 +39,8 @@ class Keyboard:
         self.conversation = conversation
         self.box = box
         self._last_ctrl_c_s = float("-inf")
+        self._held: tuple[TerminalQuestion, str, asyncio.TimerHandle] | None = None  # a key that is not yet an answer
+        self._text_key_s = float("-inf")  # when a key last went into the prompt at a question
         bypass = ("bypass",) if conversation.session.mode == "bypass" else ()
         self._modes = (*_MODES, *bypass)
 
@@ -49,7 +56,7 @@ class Keyboard:
             box.buffer.insert_text("\n")
             return
         question = self.conversation.desk.current
-        if question is None:
+        if question is None or not question.takes_text:
             self.conversation.submit(box.take())
             return
         if question.takes_text:
@@ -58,14 +65,33 @@ class Keyboard:
                 box.bring_back()
 
     def answer_key(self, key: str) -> None:
-        """A key while a question is open; one that belongs to what was being typed goes into the prompt."""
-        if not self.conversation.desk.queue.key_pressed():
+        """A key while a question is open. It answers where it stands alone: one that belongs to what is being typed
+        goes into the prompt, and so does the first letter of a word, which the next key shows it to be."""
+        queue, question, now_s = self.conversation.desk.queue, self.conversation.desk.current, self._now_s()
+        meant = queue.key_pressed() and now_s - self._text_key_s >= _WORD_S
+        if self._held is not None:
+            held, self._held = self._held, None
+            held[2].cancel()
+            key, meant = f"{held[1]}{key}", False
+        if not meant or question is None or key not in {choice.key for choice in question.choices}:
+            self._text_key_s = now_s
             self.box.buffer.insert_text(key)
             return
+        timer = asyncio.get_running_loop().call_later(_ALONE_S, self._answer_held)
+        self._held = (question, key, timer)
+
+    def _now_s(self) -> float:
+        return self.conversation.clock.monotonic()
+
+    def _answer_held(self) -> None:
+        """No other key has followed: it is an answer."""
+        held, self._held = self._held, None
+        desk = self.conversation.desk
+        if held is None or desk.current is not held[0]:
+            return
         self.box.set_aside()
-        question = self.conversation.desk.current
-        self.conversation.desk.press(key)
-        if self.conversation.desk.current is not question:
+        desk.press(held[1])
+        if desk.current is not held[0]:
             self.box.bring_back()
 
     def escape(self) -> None:
@@ -141,6 +167,9 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     keys.add(Keys.Any, filter=asks)(lambda event: keyboard.answer_key(event.data))
     for key in ("enter", "c-j", "tab", "up", "down", "c-h"):
         bind((key,), lambda: None, asks)  # Enter alone never allows
+    has_text = Condition(lambda: not box.is_empty)
+    bind(("enter",), keyboard.submit, asks & has_text)  # a message, which waits in line
+    bind(("c-h",), lambda: box.buffer.delete_before_cursor(1), asks & has_text)
     keys.add(Keys.BracketedPaste, filter=typing)(lambda event: box.paste(event.data))
     keys.add(Keys.BracketedPaste, filter=asks)(lambda _event: None)
     return keys

@@ -2,7 +2,7 @@
 
 Finished lines are printed as they come, without styles; there is no live block. Input is read a line at a time while
 turns run, so what is typed meanwhile waits in line. A question is printed with its keys, and answered with a line that
-begins with one.
+is one of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ __all__ = ["PlainScreen"]
 
 _READ_BYTES: Final = 1 << 16
 _TWICE_S: Final = 2.0
+
+
+_WORDS: Final = {"yes": "y", "always": "a", "no": "n"}  # written out, of the keys of a question
 
 
 class PlainScreen:
@@ -122,7 +125,8 @@ class _LineReader:
         conversation = self._conversation
         question = conversation.desk.current
         if question is not None and not question.takes_text:
-            if not conversation.desk.press(text.strip()[:1].lower() or "\0"):
+            word = text.strip().lower()
+            if not conversation.desk.press(_WORDS.get(word, word) or "\0"):
                 self._asked = ""
             self.show_question()
             return
