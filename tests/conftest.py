@@ -105,9 +105,14 @@ _LONG = (
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Half again as many as there are processors: many tests wait for a server, a kill or a clock."""
-    return max(1, (os.cpu_count() or 1) * 3 // 2)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two for each processor, since many tests wait for a server, a kill or a clock; of the quick ones fewer do."""
+    processors = os.cpu_count() or 1
+    return max(1, processors * 3 // 2) if _is_quick_part(config) else processors * 2
+
+
+def _is_quick_part(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr.startswith("not slow"))
 
 
 @cache
@@ -118,7 +123,7 @@ def _is_slow(path: Path) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`make check` does not read the files that it leaves out."""
-    if not config.option.markexpr.startswith("not slow"):
+    if not _is_quick_part(config):
         return None
     return True if collection_path.is_file() and _is_slow(collection_path) else None
 
