@@ -63,7 +63,7 @@ _REPORTS: Final = (  # what shows that a worker is at work on an entry
 _NO_FAILURE: Final = ("cancelled", "cut_off")  # how an effect ends that was stopped, not broken
 # How an agent's turn comes to nothing although its effects were well; other failures are those of an effect.
 _NO_ANSWER: Final = frozenset(
-    {"max_iterations", "repetition", "empty", "max_tokens", "content_filter", "output_invalid"}
+    {"max_iterations", "repetition", "repeated_text", "empty", "max_tokens", "content_filter", "output_invalid"}
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.turn.unfinished import IN_DOUBT
-from lyra.errors import ConfigError, Conflict
+from lyra.errors import AgentFailed, ConfigError, Conflict
 from lyra.sage.agent.live import LiveSession, SessionStart, read_session
 from lyra.sage.session.index import SessionIndex
 
@@ -216,12 +216,40 @@ async def test_undo_reaches_behind_a_summary(place: Place) -> None:
             await say(session, text)
         before, after = await session.compact()
         assert session.agent_session.window.summary
+        await session.set_model(place.script({"text": "other"}))  # the session is opened anew with another model
+        assert session.agent_session.window.summary
+        await session.set_model("sim/echo")
         assert before
         assert after
         await say(session, "four")
         await session.undo(2)
         assert texts(session) == [("user", "one"), ("assistant", "one")]
         assert not session.agent_session.window.summary
+
+
+async def test_a_compaction_can_be_interrupted(place: Place) -> None:
+    """The conversation is as before, and the session goes on."""
+    slow = {"text": "a long summary of it all", "chunks": 4, "chunk_s": 1.0}
+    async with place.open({"text": "1"}, {"text": "2"}, slow, {"text": "3"}) as session:
+        await say(session, "one")
+        await say(session, "two")
+        before = session.messages
+        asyncio.get_running_loop().call_later(0.3, lambda: asyncio.ensure_future(session.interrupt()))
+        with pytest.raises(AgentFailed, match="interrupted"):
+            await session.compact()
+        assert session.messages == before
+        assert not session.agent_session.window.summary
+        assert (await say(session, "three"))[-1]["text"] == "3"
+    async with place.open(resume="") as session:
+        assert [text for role, text in texts(session) if role == "assistant"] == ["1", "2", "3"]
+
+
+async def test_a_session_that_is_open_elsewhere_is_told_as_such(place: Place) -> None:
+    async with place.open() as session:
+        await say(session, "one")
+        with pytest.raises(Conflict, match="open in another program"):
+            async with place.open(resume=session.id):
+                pass
 
 
 async def test_a_fork_leaves_the_first_as_it_is(place: Place) -> None:

@@ -209,8 +209,9 @@ class Headless:
         """A turn that an earlier run was in is not gone on with: the person who comes back says what comes next."""
         if not self.options.session or self.session_id not in self.kernel.processes:
             return
-        from lyra.agents.turn.unfinished import unfinished_turn, withdraw
+        from lyra.agents.turn.unfinished import unfinished_turn, withdraw, withdraw_order
 
+        withdraw_order(self.kernel, self.session_id)
         self.unfinished = unfinished_turn(self.kernel, self.session_id)
         if self.unfinished is not None:
             withdraw(self.kernel, self.session_id, self.unfinished)

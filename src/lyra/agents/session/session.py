@@ -297,6 +297,19 @@ class AgentSession:
         if "known" in data and not self.window.start:
             self.conversation.load(data["known"], self.messages)
 
+    def window_data(self) -> dict[str, Any]:
+        """The window and the counts that moved with it, for `take_window`."""
+        return {
+            "window": msgspec.structs.asdict(self.window),
+            "counted": [self.ledger.counted, self.ledger.upto],
+            "metrics": msgspec.structs.asdict(self.metrics),
+        }
+
+    def take_window(self, data: dict[str, Any]) -> None:
+        self.window = self._window_before = Window(**data["window"])
+        self.ledger.counted, self.ledger.upto = data["counted"]
+        self.metrics = msgspec.convert(data["metrics"], Metrics)
+
     def revise(self, keep: int, messages: list[Message]) -> None:
         """Keep the first `keep` messages and put others behind them. A summary of messages that are gone is dropped."""
         keep = min(keep, len(self.messages))

@@ -72,6 +72,7 @@ _HINTS: Final[dict[str, str]] = {
 REVISE: Final = "lyra.revise"
 COMPACT: Final = "lyra.compact"
 ORDERS: Final = {REVISE: "keep some messages and add others", COMPACT: "move the window over the conversation"}
+_COMPACTED: Final = "compact"  # the milestone of such an order
 _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
@@ -147,23 +148,50 @@ async def _carry_out(
     ctx: Context, runtime: AgentRuntime, session: AgentSession, request_id: str, order: dict[str, Any]
 ) -> int:
     """Carry out an order about the conversation itself; gives how many of its messages are the same as before."""
-    pending, same, failure = runtime.pending.get(request_id), len(session.messages), None
+    pending, same = runtime.pending.get(request_id), len(session.messages)
+    failure: BaseException | None = None
+    if pending is not None:
+        pending.running = ctx.own_process.pid
     try:
         if REVISE in order:
             same = min(int(order[REVISE]["keep"]), same)
             session.revise(same, [Message.from_data(message) for message in order[REVISE]["add"]])
         else:
-            turn = Turn(ctx, runtime, session, pending)
-            await compact(turn, str(order[COMPACT]))
+            await _compact(Turn(ctx, runtime, session, pending), request_id, str(order[COMPACT]))
     except LyraError as error:
         failure = error
+    except asyncio.CancelledError as cancelled:
+        if cancelled.args != (GIVEN_UP,) or ctx.own_process.kill_reason is not None:
+            raise
+        ctx.own_process.uncancel()
+        failure = cancelled
     runtime.take(request_id)
-    if pending is not None:
+    if pending is not None and not isinstance(failure, asyncio.CancelledError):
         if failure is None:
             pending.answer(None)
         else:
             pending.fail(failure)
+    runtime.kernel.withdrawals.passed(ctx.own_process, request_id)
     return same
+
+
+async def _compact(turn: Turn, request_id: str, focus: str) -> None:
+    """Move the window; a replay takes the outcome from the journal, also where the agent has another model by then."""
+    session, process = turn.session, turn.process
+    begin = process.keys
+    if process.replay is not None:
+        finished = await replayed_milestone(process, _COMPACTED)
+        if finished is not None:
+            session.take_window(finished)
+            return
+        if turn.pending is None and turn.runtime.kernel.withdrawals.holds(process, request_id):
+            skip_replay(process)
+            return
+    try:
+        await compact(turn, focus)
+    finally:
+        if session.durable and not turn.runtime.kernel.stopping:
+            await write_milestone(process, _COMPACTED, begin, session.window_data())
 
 
 async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from lyra.agents.declaration.content import message_of
 from lyra.agents.turn.hook_points import going_on, message_with, outcome_of, result_with
 from lyra.agents.turn.inside_output import OUTPUT
-from lyra.agents.turn.loop import parse_message
+from lyra.agents.turn.loop import COMPACT, parse_message
 from lyra.agents.turn.notices import NOTICES, notice_message
 from lyra.core import codec
 from lyra.core.message import Message
@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["IN_DOUBT", "NOT_RUN", "UNCHECKED", "UnfinishedTurn", "repaired", "turn_in", "unfinished_turn", "withdraw"]
+__all__ = [
+    "IN_DOUBT",
+    "NOT_RUN",
+    "UNCHECKED",
+    "UnfinishedTurn",
+    "repaired",
+    "turn_in",
+    "unfinished_turn",
+    "withdraw",
+    "withdraw_order",
+]
 
 IN_DOUBT: Final = "the session ended while this call was under way; whether it took effect is not known"
 NOT_RUN: Final = "the session ended before this call was made"
@@ -90,6 +100,22 @@ def unfinished_turn(kernel: Kernel, pid: str) -> UnfinishedTurn | None:
     if process is None or journal is None or not process.is_dormant:
         return None
     return turn_in(process.replay or {}, journal.store.get_blob, process.branches)
+
+
+def withdraw_order(kernel: Kernel, pid: str) -> None:
+    """Have an order about the conversation not gone on with, such as a summary that the process is in the middle of."""
+    process, journal = kernel.processes.get(pid), kernel.journal
+    if process is None or journal is None or not process.is_dormant:
+        return
+    entries = process.replay or {}
+    received = _last(entries, "receive")
+    if received <= _last(entries, _MILESTONE):
+        return
+    entry = entries[received]
+    data = journal.store.get_blob(entry.blob) if entry.blob else bytes(entry.value)
+    request_id, content = parse_message(codec.decode(data))
+    if isinstance(content, dict) and COMPACT in content:
+        kernel.withdrawals.withdraw(process, request_id)
 
 
 def turn_in(entries: dict[Any, Entry], get_blob: GetBlob, branches: int) -> UnfinishedTurn | None:

@@ -33,7 +33,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.core.secrets.redact import redact
-from lyra.errors import ConfigError, Conflict, LyraError
+from lyra.errors import AgentFailed, ConfigError, Conflict, Corrupt, LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.agent.equipment import AGENT, Equipment
@@ -73,6 +73,7 @@ class LiveSession:
         self.doubts: list[str] = []  # in words: what the last run was in the middle of
         self.resumed = False
         self._partial: PartialTurn | None = None
+        self._compacting: asyncio.Task[None] | None = None
         self._record: SessionRecord | None = None
         self._headless: Headless | None = None
         self.equipment: Equipment | None = None
@@ -181,7 +182,14 @@ class LiveSession:
         options = self.equipment.options(session=AGENT, store=str(self.place / STORE_FILE), budget=None)
         self.facts = SessionFacts()
         headless = Headless(options, self.config, states=(self.facts, self.tasks.state))
-        await headless.__aenter__()
+        try:
+            await headless.__aenter__()
+        except Conflict as error:
+            hint = f"go on in a copy: sage -r {self.id} --fork"
+            raise Conflict(f"the session {self.id} is open in another program", hint=hint, **error.fields) from error
+        except Corrupt as error:
+            error.hint = f"the session cannot be read any more; sage sessions rm {self.id} removes it"
+            raise
         self._headless = headless
         self._mask = runtime_of(headless.kernel).clean
         self.spending.listen(headless.kernel)
@@ -189,7 +197,8 @@ class LiveSession:
         self.tasks.open(self.process, headless.agent)
         if headless.unfinished is not None:
             await self._repair()
-        self.save(model=str(headless.agent.model), state="idle")
+        title = {"title": preview(self.start.title)} if self.start.title else {}
+        self.save(model=self.without_keys(str(headless.agent.model)), state="idle", **title)
 
     async def _close(self) -> None:
         if self._headless is not None:
@@ -423,6 +432,8 @@ class LiveSession:
 
     async def interrupt(self) -> bool:
         """Stop what runs; the turn's lines end with the status `interrupted`. False where nothing runs."""
+        if self._compacting is not None:
+            return self._compacting.cancel()
         return self.headless.stop()
 
     async def answer(
@@ -481,7 +492,15 @@ class LiveSession:
         """Replace all but the last turn by a summary in what the model is sent; tokens before and after."""
         self._require_idle()
         before = self.context_tokens()
-        await self.process.compact(focus)
+        working = self._compacting = self.kernel.tasks.start(self.process.compact(focus), name="lyra-compact")
+        try:
+            await asyncio.wait([working])
+        finally:
+            self._compacting = None
+            working.cancel()
+        if working.cancelled():
+            raise AgentFailed("the compaction was interrupted; the conversation is as before", status="interrupted")
+        working.result()
         return before, self.context_tokens()
 
     def context_tokens(self) -> int:

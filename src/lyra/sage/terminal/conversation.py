@@ -55,6 +55,7 @@ class Conversation:
         self.sheet = Sheet(paper)
         self.folds = Folds()
         self._tasks = Tasks()
+        self._is_commanding = False  # a slash command runs, which may ask a model
         self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
         self.waiting: deque[Submission] = deque()
         self.view: TurnView | None = None
@@ -74,7 +75,7 @@ class Conversation:
 
     @property
     def working(self) -> bool:
-        return self.view is not None or self._shell is not None
+        return self.view is not None or self._shell is not None or self._is_commanding
 
     # ------------------------------------------------------------ what the person does
     def submit(self, submission: Submission) -> None:
@@ -200,7 +201,11 @@ class Conversation:
             self.sheet.print("user", prompt_lines(submission.folded.strip(), self.sheet.width, self.paper.facts))
 
     async def _run_command(self, text: str) -> None:
-        result = await run_slash_command(self.session, text)
+        self._is_commanding, self._is_stopping = True, False
+        try:
+            result = await run_slash_command(self.session, text)
+        finally:
+            self._is_commanding = False
         self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
         if await result.open_session(self.session):
             self.reopened()
