@@ -100,15 +100,25 @@ def _command_tree(command: click.Command, name: str, parent: click.Context | Non
     yield ctx
     if isinstance(command, click.Group):
         for member in command.list_commands(ctx):
+            if _is_shared(command, member):
+                continue
             inner_command = command.get_command(ctx, member)
             if inner_command is not None:
                 yield from _command_tree(inner_command, member, ctx)
 
 
+def _is_shared(group: click.Group, member: str) -> bool:
+    """Whether a group has a command of `lyra` itself under its own name, too: `sage doctor` is `lyra doctor`."""
+    row = getattr(group, "lazy", {}).get(member)
+    return group.name != root.name and row is not None and row.module.startswith("lyra.cli.commands.")
+
+
 def _typed(path: str) -> tuple[str, ...]:
     """What is typed after the program's name: `vega run` and `lyra run` are one command."""
     _, *words = path.split()
-    return tuple(words[1:] if len(words) > 1 and words[0] == "vega" else words)
+    if words[:2] == ["sage", "start"]:  # both words may be left out
+        return tuple(words[2:])
+    return tuple(words[1:] if len(words) > 1 and words[0] in ("vega", "sage") else words)
 
 
 def _commands() -> Iterator[Entry]:

@@ -357,3 +357,29 @@ async def test_after_kill_9_the_turn_is_repaired_and_the_doubt_told(place: Place
         assert session.turns[-1].status == "interrupted"
         assert (await say(session, "go on"))[-1]["text"] == "go on"
     assert not (place.folder / "marker").exists()
+
+
+async def test_what_happens_in_a_session_is_told_as_events(place: Place) -> None:
+    """Turns, moves and settings of a session are Events like everything else."""
+    kinds: list[str] = []
+    async with place.open() as session:
+        wanted = ("session.turn_began", "session.turn_ended", "session.moved", "session.set")
+        session.kernel.on_event(lambda event: kinds.append(event.kind), kinds=wanted)
+        await say(session, "one")
+        session.keep(output="verbose")
+        await session.clear()
+        await asyncio.sleep(0.05)
+    assert set(kinds) == {"session.turn_began", "session.turn_ended", "session.moved", "session.set"}
+
+
+async def test_a_summary_keeps_what_it_is_told_to(place: Place) -> None:
+    """`focus` reaches the model that writes the summary."""
+    path = place.folder.parent / "focus.json"
+    replies = [{"system": "Keep above all: the names", "text": "All names."}, {"text": "ok"}]
+    path.write_text(json.dumps({"replies": replies}))
+    options = place.options(f"sim/script:{path}")
+    async with LiveSession(options, start=SessionStart(root=str(place.data))) as session:
+        for text in ("one", "two"):
+            await say(session, text)
+        await session.process.compact(focus="the names")
+        assert session.agent_session.window.summary == "All names."

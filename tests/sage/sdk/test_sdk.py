@@ -241,3 +241,56 @@ def test_versions() -> None:
 async def test_the_answer_in_a_wanted_type(place: Path) -> None:
     result = await sdk(place, {"text": '{"n": 3}'}).run_with_options("count", RunOptions(output=dict[str, int]))
     assert result.output == {"n": 3}
+
+
+async def test_what_the_constructor_is_given_counts(place: Path) -> None:
+    """The configuration, the folder, the system prompt, tools, a budget, and where sessions are kept."""
+    other = place.parent / "other"
+    other.mkdir()
+    config = SageAgentSDK().with_config({"agent.model": "sim/echo"}).config
+    kept = place.parent / "kept"
+    result = await SageAgentSDK(config, working_directory=other, sessions_folder=kept).run("hi")
+    assert result.final_result == "hi"
+    assert [path.name for path in kept.iterdir() if path.is_dir()] == [result.session_id]
+    async with SageAgentSDK(model="sim/echo", working_directory=other, system="Be brief.") as open_sdk:
+        assert open_sdk.session is not None
+        assert open_sdk.session.folder == str(other)
+        assert open_sdk.session.headless.agent.system == "Be brief."
+
+    def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    made = sdk(place, call("double", number=4), DONE, tools=[double], allowed_tools=["double"])
+    assert str((await made.run("double")).tool_results[0].output) == "8"
+
+
+async def test_a_budget_ends_a_run(place: Path) -> None:
+    path = place.parent / "priced.json"
+    price = {"input_usd_per_mtok": 100_000, "output_usd_per_mtok": 100_000}
+    path.write_text(json.dumps({"sequence": [{"text": "dear"}], "price": price}))
+    result = await SageAgentSDK(model=f"sim/script:{path}", budget="$0.01").run("hi")
+    assert result.status == "budget_exceeded"
+
+
+async def test_a_trusted_folder_has_its_own_rules(place: Path) -> None:
+    """Until the folder is trusted, what its files allow does not count."""
+    (place / ".lyra").mkdir()
+    (place / ".lyra" / "permissions.toml").write_text('allow = ["Write"]\n')
+    assert (await sdk(place, WRITE, DONE).run("write")).error_steps
+    assert not (await sdk(place, WRITE, DONE, trusted=True).run("write")).error_steps
+
+
+async def test_options_of_single_runs(place: Path) -> None:
+    """Also of the sync wrapper and of the stream; the callback can be set later, and the limit of steps by number."""
+    (place / "sub").mkdir()
+    options = RunOptions(max_steps=1)
+    looped = call("Read", file_path="x")
+    events = [event async for event in sdk(place, looped, DONE).stream("look", options)]
+    assert events[-1].status == "max_turns"
+    done = await asyncio.to_thread(lambda: sdk(place, looped, DONE).run_sync("look", options))
+    assert done.outcome == "max_steps_reached"
+    limited = await sdk(place, looped, DONE).with_step_limit(1).run("look")
+    assert limited.outcome == "max_steps_reached"
+    asking = sdk(place, WRITE, DONE).with_permission_callback(lambda _request: True)
+    assert not (await asking.run("write")).error_steps
