@@ -64,7 +64,7 @@ def test_mistakes_are_told(lyra: Any, plugin: Path, tmp_path: Path) -> None:
 
 def test_a_plugin_that_does_not_count_says_why(lyra: Any, plugin: Path) -> None:
     lyra("sage", "plugins", "install", str(plugin))
-    lyra("sage", "plugins", "enable", "acme", "--yes")
+    lyra("sage", "plugins", "enable", "acme", "-y")
     make(plugin, assets="", permissions='tools = ["Bash"]')
     lyra("sage", "plugins", "install", "--replace", str(plugin))
     listed = lyra("sage", "plugins", "list").stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.cli.agent_runner import DONE, Runner
+from tests.cli.agent_runner import DONE, Runner, call
 from tests.cli.sage.conftest import Sage
 
 
@@ -90,7 +90,10 @@ def test_lyra_agent_goes_on_with_a_session(sage: Sage, run: Runner) -> None:
     by_id = json.loads(run("--resume", first, *form, task="three").stdout)
     assert again["session_id"] == by_id["session_id"] == first
     assert conversation(sage, first) == ["one", "one", "two", "two", "three", "three"]
+    assert json.loads(run("-r", first, *form, task="four").stdout)["session_id"] == first
     assert run("-c", "--store", "a.db", *form).returncode == 2
+    looped = run.script(call("Read", file_path="x"), DONE)
+    assert run("--max-steps", "1", "--model", looped).returncode == 4
 
 
 def test_another_model_may_go_on(sage: Sage) -> None:

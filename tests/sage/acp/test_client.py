@@ -87,11 +87,13 @@ class Desk:
         return f"sim/script:{path}"
 
     @asynccontextmanager
-    async def editor(self, *replies: dict[str, Any], files: bool = False) -> AsyncIterator[tuple[Editor, Any]]:
+    async def editor(
+        self, *replies: dict[str, Any], files: bool = False, words: tuple[str, ...] = ()
+    ) -> AsyncIterator[tuple[Editor, Any]]:
         env = {**os.environ, "HOME": str(self.folder / "home"), "XDG_DATA_HOME": str(self.folder / "data")}
         editor = Editor()
-        words = ["-c", SAGE, "acp", "--model", self.script(*replies)]
-        async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *words, env=env, cwd=self.work) as (
+        command = ["-c", SAGE, "acp", "--model", self.script(*replies), *words]
+        async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=self.work) as (
             agent,
             _,
         ):

@@ -82,7 +82,10 @@ async def test_it_works_in_its_worktree_and_nowhere_else(project: Path, tmp_path
         assert (project / "new.py").read_text() == "x = 1\n"
         assert await session.tasks.worktrees.merge(record.id) == ["app.py"]
         assert (project / "app.py").read_text() == "one\ntwo\nthree\ny\n"
+        kinds: list[str] = []
+        session.kernel.on_event(lambda event: kinds.append(event.kind), kinds=("task.worktree",))
         await session.tasks.worktrees.discard(record.id)
+        await session.until(lambda: kinds == ["task.worktree"])
         assert session.tasks.get(record.id).worktree == ""
         assert os.listdir(tmp_path / "trees" / "trees") == []
         with pytest.raises(ConfigError, match="has no worktree"):

@@ -288,9 +288,12 @@ async def test_old_sub_agents_are_forgotten(tmp_path: Path, monkeypatch: pytest.
     script = [calls(task("one", description=f"work {number}")) for number in range(3)]
     model = Model(lead=[*script, {"text": "ok"}], one=[{"text": "fine"}])
     async with opened(tmp_path, model) as session:
+        kinds: list[str] = []
+        session.kernel.on_event(lambda event: kinds.append(event.kind), kinds=("task.forgotten",))
         await session.say("lead: go")
         assert [record.description for record in session.tasks.list()] == ["work 1", "work 2"]
         await session.until(lambda: len(session.process.children) == 2)
+        await session.until(lambda: "task.forgotten" in kinds)
 
 
 def test_permissions_do_not_depend_on_the_caller_being_there(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def explain(
         ctx.exit(3)
 
 
-@permissions.command("test", uses_trust=True)
+@permissions.command("test")
 @json_option
 @click.pass_context
 def test_rules(ctx: click.Context, *, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from lyra.errors import ConfigError
 __all__ = ["doctor"]
 
 
-@click.command(cls=CliCommand, uses_trust=True)
+@click.command(cls=CliCommand)
 @click.option("--model", metavar="MODEL", default="", help="Check this model instead of the configured one.")
 @json_option
 @click.pass_context

@@ -72,19 +72,29 @@ class SageGroup(CommandGroup):
         return super().parse_args(ctx, args)
 
     def _with_start(self, ctx: click.Context, args: list[str]) -> list[str]:
+        begin = _shared_options_length(args)
         known = self.list_commands(ctx)
-        first = args[0] if args else ""
+        first = args[begin] if begin < len(args) else ""
         if first in known:
             return args
-        if len(args) == 1 and first.isalpha() and first.islower():
+        if len(args) == begin + 1 and first.isalpha() and first.islower():
             from lyra.core.checking.check import did_you_mean
 
             near = did_you_mean(first, known)
             if near:
-                raise click.UsageError(
-                    f"sage has no command {first!r}; did you mean {near!r}? A task: sage -- {first}", ctx
-                )
-        return [START, *args]
+                told = f"sage has no command {first!r}; did you mean {near!r}? A task: sage -- {first}"
+                raise click.UsageError(told, ctx)
+        return [*args[:begin], START, *args[begin:]]
+
+
+def _shared_options_length(args: list[str]) -> int:
+    """How many words at the beginning are options that every command has."""
+    begin = 0
+    while begin < len(args) and (
+        args[begin] in ("--debug", "--trust-folder", "--set") or args[begin].startswith("--set=")
+    ):
+        begin += 2 if args[begin] == "--set" else 1
+    return min(begin, len(args))
 
 
 sage = SageGroup(

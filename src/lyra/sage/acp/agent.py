@@ -102,9 +102,8 @@ class SageAcpAgent:
             writes=bool(offered and offered.write_text_file),
         )
         try:
-            options = msgspec.structs.replace(
-                self._options, folder=cwd, also=tuple(additional_directories or ()), attended=True, wrap=files.wrap
-            )
+            also = (*self._options.also, *(additional_directories or ()))
+            options = msgspec.structs.replace(self._options, folder=cwd, also=also, attended=True, wrap=files.wrap)
             config = Config.load(cwd, trust=options.trust)
             servers = servers_for(config, cwd, mcp_servers, setup_of(options).permissions.denied)
             if servers is not None:
