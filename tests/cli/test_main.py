@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+from contextvars import copy_context
 
 import click
 import pytest
@@ -39,7 +40,7 @@ def test_help_names_every_command(lyra, args):
 
 def test_a_bare_group_shows_its_help():
     """At every level."""
-    result = CliRunner().invoke(root, ["config"])
+    result = copy_context().run(CliRunner().invoke, root, ["config"])
     assert result.exit_code == 0
     assert "List every key" in result.output
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 import traceback
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -625,16 +626,16 @@ def test_the_plan_command_reads_python_too(tmp_path):
 
     file = tmp_path / "x.py"
     file.write_text(PLANNED)
-    result = CliRunner().invoke(root, ["vega", "plan", str(file), "--json"])
+    result = copy_context().run(CliRunner().invoke, root, ["vega", "plan", str(file), "--json"])
     assert result.exit_code == 0, result.output
     data = json.loads(result.stdout)
     assert [[call["line"] for call in group["calls"]] for group in data["groups"]] == [[7, 8], [10, 12]]
     assert {part["line"]: part["why"] for part in data["alone"]} == {
         17: "the function is refused: it sets a global variable",
     }
-    assert "digraph" in CliRunner().invoke(root, ["vega", "plan", str(file), "--dot"]).stdout
+    assert "digraph" in copy_context().run(CliRunner().invoke, root, ["vega", "plan", str(file), "--dot"]).stdout
     file.write_text("def (")
-    assert CliRunner().invoke(root, ["vega", "plan", str(file)]).exit_code == 2
+    assert copy_context().run(CliRunner().invoke, root, ["vega", "plan", str(file)]).exit_code == 2
 
 
 def test_text_from_outside_marks_no_agent_that_the_program_never_asked():

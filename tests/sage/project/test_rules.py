@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -313,7 +314,7 @@ def test_lyra_trust_shows_and_trusts_rules(place):
     """The command that answers for a folder names its rules."""
     place.write("AGENTS.md", "words", place.work)
     env = {**os.environ, **place.env}
-    lyra = ["python", "-m", "lyra", "trust"]
+    lyra = [sys.executable, "-m", "lyra", "trust"]
     shown = subprocess.run([*lyra, "show"], cwd=place.work, env=env, capture_output=True, text=True, check=True)
     assert "gives the model 1 line of rules to follow" in shown.stdout
     assert place.rules().text() == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,7 +80,7 @@ def test_an_explanation_is_what_the_page_shows(
     command: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(root, shlex.split(command)[1:])
+    result = copy_context().run(CliRunner().invoke, root, shlex.split(command)[1:])
     assert (result.exit_code, result.stdout) == (0, printed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 
@@ -116,10 +117,10 @@ def test_explain_sees_them(place, monkeypatch):
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(place.work)
     place.user('[permissions]\nallow = ["Bash(make *)"]\n')
-    result = CliRunner().invoke(command, ["explain", "--json", "Bash", "make all"])
+    result = copy_context().run(CliRunner().invoke, command, ["explain", "--json", "Bash", "make all"])
     assert json.loads(result.output)["rule"] == "Bash(make *)"
     Answers(str(place.work)).add(Rule("Bash(make all)", "deny"))
-    result = CliRunner().invoke(command, ["explain", "--json", "Bash", "make all"])
+    result = copy_context().run(CliRunner().invoke, command, ["explain", "--json", "Bash", "make all"])
     assert json.loads(result.output)["decision"] == "deny"
 
 
