@@ -148,8 +148,9 @@ def _peers(size: Size) -> dict[str, Used]:
     figures = {}
     for name, path in programs.items():
         if path.exists():
-            runs = [_whole([str(path), "--version"], dict(os.environ)) for _ in range(size.of(3, 1))]
-            figures[name] = Used(*map(min, zip(*runs, strict=True)))
+            with suppress(OSError):  # an installation that is not whole has no program to start
+                runs = [_whole([str(path), "--version"], dict(os.environ)) for _ in range(size.of(3, 1))]
+                figures[name] = Used(*map(min, zip(*runs, strict=True)))
     return figures
 
 
