@@ -37,7 +37,7 @@ test: style postgres redis erlang bubblewrap ripgrep node ## Run every check and
 	$(BIN)/python -m tests.skips $(VENV)/.skips || failed=1; \
 	exit $$failed
 
-check: style ## Run the quick part: format, lint, types, imports, unit tests (under 100 seconds)
+check: style ## Run the quick part: format, lint, types, imports, unit tests (two to three minutes on 2 cores)
 	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not slow and not timed"
 
 versions: ## Run the quick part with each Python from 3.11 on that is found (on the path, or pyenv's)
