@@ -13,6 +13,7 @@ from verify.screenshots.screen_svg import Cell, draw_rows
 
 _FIGURES = re.compile(r"\$\d+\.\d+|\d+ tokens|context \d+ %")  # what depends on the length of paths
 _TEXT = re.compile(r"<text [^>]*>(.*?)</text>")
+_ANY_ORDER = {"sage-agents.svg"}  # of two sub-agents at work at once, the one that ends first is shown first
 
 
 def words_of(picture: str) -> list[str]:
@@ -25,7 +26,10 @@ def test_the_kept_pictures_are_those_of_the_program() -> None:
     pictures = record()
     assert sorted(pictures) == sorted(path.name for path in FOLDER.glob("sage-*.svg"))
     for name, picture in pictures.items():
-        assert words_of(picture) == words_of((FOLDER / name).read_text(encoding="utf-8")), name
+        shown, kept = words_of(picture), words_of((FOLDER / name).read_text(encoding="utf-8"))
+        if name in _ANY_ORDER:
+            shown, kept = sorted(shown), sorted(kept)
+        assert shown == kept, name
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("sage-*.svg")), ids=lambda path: path.name)
