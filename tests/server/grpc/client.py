@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
 from typing import Any
 
 import grpc
@@ -68,6 +69,16 @@ class Client:
         return "OK", ""
 
 
+def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on a loop of its own."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
 def settings(**changes: Any) -> ServeSettings:
     return ServeSettings(**{"tokens": Tokens(TOKENS), "grpc": Address("127.0.0.1", 0), **changes})
 
@@ -87,7 +98,3 @@ async def serving(kernel: Kernel | None = None, **changes: Any) -> AsyncIterator
     finally:
         await face.stop(5.0)
         await kernel.shutdown("test over")
-
-
-def words(message: str) -> list[str]:
-    return re.findall(r"\w+", message)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from lyra.server.generated import engine_pb2 as pb
-from tests.server.grpc.client import ALICE, BOB, serving
+from tests.server.grpc.client import ALICE, BOB, on_loop, serving
 
 
+@on_loop
 async def test_a_process_is_created_for_its_user_with_default_quota():
     """CreateProcess gives the new entry; quota fields of 0 take the default."""
     async with serving() as (kernel, client):
@@ -17,6 +18,7 @@ async def test_a_process_is_created_for_its_user_with_default_quota():
         assert kernel.get_process("p1").user_id == "alice"
 
 
+@on_loop
 async def test_processes_of_another_user_are_refused():
     async with serving() as (_kernel, client):
         alice, bob = client.as_(ALICE), client.as_(BOB)
