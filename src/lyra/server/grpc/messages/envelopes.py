@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lyra.core.envelope import BoundsResult, Envelope
 from lyra.kernel.pipelines.events import PipelineEvent
+from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import EVENT_TYPE, TERMINAL_REASON
 from lyra.server.grpc.messages.fields import (
@@ -25,7 +26,14 @@ from lyra.server.grpc.messages.fields import (
 )
 from lyra.server.grpc.messages.interrupts import interrupt_fields, question_message
 
-__all__ = ["bounds_message", "envelope_fields", "envelope_message", "event_message", "json_envelope"]
+__all__ = [
+    "agent_result_message",
+    "bounds_message",
+    "envelope_fields",
+    "envelope_message",
+    "event_message",
+    "json_envelope",
+]
 
 _FIELDS: Final = pb.Envelope.DESCRIPTOR.fields
 _TIMES: Final = ("received_at", "completed_at", "created_at")
@@ -47,8 +55,9 @@ def envelope_message(envelope: Envelope) -> pb.Envelope:
         outputs={text(name): json_bytes(output) for name, output in envelope.outputs.items()},
         metadata_str=texts(envelope.metadata),
         terminal_reason=TERMINAL_REASON.number(envelope.terminal_reason),
-        **{f"{name}_ms": milliseconds(getattr(envelope, name)) for name in _TIMES},
     )
+    for name in _TIMES:
+        setattr(message, f"{name}_ms", milliseconds(getattr(envelope, name)))
     for name in _TEXTS:
         setattr(message, name, text(getattr(envelope, name)))
     for name in _INT32:
@@ -69,12 +78,26 @@ def envelope_message(envelope: Envelope) -> pb.Envelope:
 
 
 def bounds_message(bounds: BoundsResult) -> pb.BoundsResult:
+    left_in, left_out = bounds.tokens_in_remaining, bounds.tokens_out_remaining
     return pb.BoundsResult(
         can_continue=bounds.can_continue,
         terminal_reason=TERMINAL_REASON.number(bounds.terminal_reason),
         llm_calls_remaining=int32(bounds.llm_calls_remaining),
         agent_hops_remaining=int32(bounds.agent_hops_remaining),
         iterations_remaining=int32(bounds.iterations_remaining),
+        tokens_in_remaining=None if left_in is None else int64(left_in),
+        tokens_out_remaining=None if left_out is None else int64(left_out),
+    )
+
+
+def agent_result_message(run: AgentRun) -> pb.AgentResult:
+    return pb.AgentResult(
+        success=run.success,
+        output=json_bytes(run.output),
+        error=text(run.error),
+        duration_ms=int32(run.duration_ms),
+        llm_calls=int32(run.llm_calls),
+        envelope=envelope_message(run.envelope),
     )
 
 

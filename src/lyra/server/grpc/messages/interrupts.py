@@ -34,9 +34,11 @@ def interrupt_message(interrupt: Interrupt) -> pb.FlowInterrupt:
         kind=INTERRUPT_KIND.number(interrupt.kind),
         status=INTERRUPT_STATUS.number(interrupt.status),
         data=json_bytes(interrupt.data),
-        **{name: text(getattr(interrupt, name)) for name in _TEXTS},
-        **{f"{name}_ms": milliseconds(getattr(interrupt, name)) for name in _TIMES},
     )
+    for name in _TEXTS:
+        setattr(message, name, text(getattr(interrupt, name)))
+    for name in _TIMES:
+        setattr(message, f"{name}_ms", milliseconds(getattr(interrupt, name)))
     if interrupt.response is not None:
         message.response.CopyFrom(_answer_message(interrupt.response))
     return message
@@ -59,9 +61,12 @@ def question_message(question: Mapping[str, Any], *, pending: bool) -> pb.FlowIn
         kind=INTERRUPT_KIND.number(_word(question.get("kind"))),
         status=INTERRUPT_STATUS.number(_word(status)),
         data=json_bytes(question.get("data")),
-        **{name: text(question[name]) for name in _TEXTS if isinstance(question.get(name), str)},
-        **{f"{name}_ms": milliseconds(_number(question.get(name))) for name in _TIMES},
     )
+    for name in _TEXTS:
+        if isinstance(question.get(name), str):
+            setattr(message, name, text(question[name]))
+    for name in _TIMES:
+        setattr(message, f"{name}_ms", milliseconds(_number(question.get(name))))
     response = question.get("response")
     if isinstance(response, Mapping):
         message.response.text = text(response.get("text") or "")

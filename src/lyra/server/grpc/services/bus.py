@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
+from lyra.core.limits import BUS_QUERY_TIMEOUT_S
 from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.kernel.bus.stream import BusStream
 from lyra.kernel.journal.error_rows import text_of
@@ -55,9 +56,9 @@ class BusCalls:
     async def query(self, request: pb.CommBusQueryRequest, _caller: Caller) -> pb.CommBusQueryResponse:
         query_type = required(request.query_type, "query_type")
         payload = json_value(request.payload, "payload")
-        timeout = {"timeout_s": request.timeout_ms / 1000} if request.timeout_ms else {}
+        timeout_s = request.timeout_ms / 1000 if request.timeout_ms else BUS_QUERY_TIMEOUT_S
         try:
-            result = await self._kernel.bus.query(query_type, payload, **timeout)
+            result = await self._kernel.bus.query(query_type, payload, timeout_s=timeout_s)
         except LyraError:
             raise
         except Exception as error:  # noqa: BLE001 - as above

@@ -1,7 +1,7 @@
-"""OrchestrationService: pipelines whose agents run in the caller. The kernel says what comes next and takes the results.
+"""OrchestrationService: pipelines whose agents run in the caller, while the kernel says what comes next.
 
-Asking twice gives the same instruction. A report that names its run (`run_id`) is taken once, also where a loop runs the
-same agent again.
+Asking twice gives the same instruction. A report that names its run (`run_id`) is taken once, also where a loop runs
+the same agent again.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from lyra.server.grpc.services.registry import RegistryCalls
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.workers.quota import ResourceUsage, SystemUsage
     from lyra.server.identity import Caller
 
 __all__ = ["SystemCalls"]
@@ -42,6 +43,7 @@ class SystemCalls(InterruptCalls, RegistryCalls):
             uptime_seconds=status.uptime_seconds,
             service_counts={kind: int32(count) for kind, count in status.service_counts.items()},
         )
+        usage: ResourceUsage | SystemUsage
         if caller.is_operator:
             counts, pending = status.process_counts, status.interrupts["pending"]
             usage, rates = status.resources, status.rate_limit_usage
