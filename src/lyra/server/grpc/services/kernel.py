@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from lyra.errors import Denied, NoSuchProcess
-from lyra.kernel.workers.entry import STATES
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import PRIORITY, PROCESS_STATE
 from lyra.server.grpc.messages.fields import int32, required
@@ -101,15 +99,11 @@ class KernelCalls:
     async def get_process_counts(
         self, _request: pb.GetProcessCountsRequest, caller: Caller
     ) -> pb.ProcessCountsResponse:
-        if caller.is_operator:
-            counts = self._kernel.get_process_counts()
-        else:
-            own = self._kernel.list_processes(user_id=caller.user_id)
-            counts = dict.fromkeys(STATES, 0) | Counter(block.state for block in own)
+        counts = self._kernel.get_process_counts(None if caller.is_operator else caller.user_id)
         return pb.ProcessCountsResponse(
             counts_by_state={state: int32(count) for state, count in counts.items()},
-            total=int32(sum(counts.values())),
-            queue_depth=int32(counts["ready"]),
+            total=int32(counts.total),
+            queue_depth=int32(counts.queue_depth),
         )
 
     def _own(self, pid: str, caller: Caller) -> str:
