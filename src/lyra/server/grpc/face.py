@@ -15,6 +15,7 @@ from lyra.core.address import Address
 from lyra.core.limits import (
     SERVER_CALLS_MAX,
     SERVER_HANDSHAKE_S,
+    SERVER_IDLE_S,
     SERVER_KEEPALIVE_S,
     SERVER_METADATA_BYTES_MAX,
     SERVER_PING_INTERVAL_S,
@@ -122,8 +123,10 @@ def _options(settings: ServeSettings) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.max_concurrent_streams", SERVER_STREAMS_MAX),
         ("grpc.server_handshake_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
+        ("grpc.max_connection_idle_ms", int(SERVER_IDLE_S * _SECOND_MS)),
         ("grpc.keepalive_time_ms", int(SERVER_KEEPALIVE_S * _SECOND_MS)),
         ("grpc.keepalive_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
+        ("grpc.http2.ping_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),  # the one above does not reach pings
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", int(SERVER_PING_INTERVAL_S * _SECOND_MS)),
         ("grpc.http2.max_ping_strikes", 2),
