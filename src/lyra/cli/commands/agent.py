@@ -189,6 +189,11 @@ class LinePrinter:
         self._over = False
         self._stdout: StdoutThread | None = None
 
+    @property
+    def has_opening(self) -> bool:
+        """Whether the `system` line is printed."""
+        return self._types is None
+
     def tell(self, line: dict[str, Any]) -> None:
         """Print an object as one line and flush. ASCII only, so that it is valid in any locale."""
         if self._wanted(line):
@@ -274,14 +279,23 @@ async def _asked(
 
         async with with_servers(invocation, options) as equipped:
             start = SessionStart(resume=resume)
-            return await ask_session(equipped, invocation.config, start, task, printer.say, beside=piped, warn=opened)
+            return await ask_session(
+                equipped,
+                invocation.config,
+                start,
+                task,
+                printer.say,
+                beside=piped,
+                warn=opened,
+                opening=printer.has_opening,
+            )
     from lyra.agents.headless.headless import Headless
 
     options = _with_hooks(invocation, options)
     async with with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
         opened(run)
         try:
-            return await run.ask(task, printer.say, beside=piped)
+            return await run.ask(task, printer.say, beside=piped, opening=printer.has_opening)
         except asyncio.CancelledError:
             with suppress(TimeoutError, OSError):
                 await asyncio.wait_for(printer.say(run.result("interrupted")), _LAST_WORDS_S)

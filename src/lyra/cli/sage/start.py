@@ -135,7 +135,7 @@ def start(
         text, piped = task_of(prompt, _MISSING)
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _asked(invocation, options, beginning, text, piped, tell, opened)
+            return _asked(invocation, options, beginning, text, piped, tell, opened, opening=printer.has_opening)
 
     ctx.exit(run_printed(invocation, printer, given, run, rules=True))
 
@@ -178,12 +178,16 @@ async def _asked(
     piped: str,
     tell: Tell,
     opened: Callable[[Headless], object],
+    *,
+    opening: bool,
 ) -> HeadlessOutcome:
     from lyra.sage.extensions.plugins.session_servers import plugin_servers
     from lyra.sage.print.printed import ask_session
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
-        return await ask_session(equipped, invocation.config, beginning, task, tell, beside=piped, warn=opened)
+        return await ask_session(
+            equipped, invocation.config, beginning, task, tell, beside=piped, warn=opened, opening=opening
+        )
 
 
 async def _conversed(
