@@ -6,7 +6,7 @@ import pytest
 
 from lyra.core.event import Event
 from lyra.errors import ConfigError
-from lyra.observe.history.calls import Calls
+from lyra.observe.history.calls import CallHistory
 from lyra.observe.history.costs import costs
 from lyra.observe.history.processes import Processes
 
@@ -90,8 +90,8 @@ def test_the_walk_has_parents_before_their_children() -> None:
     ]
 
 
-def calls_of(*facts: tuple[str, str, dict]) -> Calls:
-    calls = Calls()
+def calls_of(*facts: tuple[str, str, dict]) -> CallHistory:
+    calls = CallHistory()
     calls.add_all(rows(*facts))
     return calls
 

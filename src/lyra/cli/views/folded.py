@@ -8,7 +8,7 @@ from lyra.cli.views.source import RowSource
 from lyra.core.event import Event
 from lyra.errors import Corrupt
 from lyra.kernel.journal.history import Fold, ProcessState
-from lyra.observe.history.calls import Calls
+from lyra.observe.history.calls import CallHistory
 from lyra.observe.history.processes import Processes, ProcessRecord
 from lyra.store.protocol import Store
 
@@ -21,7 +21,7 @@ class Folded:
     def __init__(self, source: RowSource) -> None:
         self._source = source
         self.processes = Processes()
-        self.calls = Calls()
+        self.calls = CallHistory()
         compacted = source.snapshot()
         self._covered = 0 if compacted is None else self._take_snapshot(compacted)
         self._seq = 0

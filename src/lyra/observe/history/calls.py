@@ -13,7 +13,7 @@ import msgspec
 
 from lyra.core.event import Event
 
-__all__ = ["CallRecord", "Calls"]
+__all__ = ["CallRecord", "CallHistory"]
 
 _CALLS_MAX: Final = 200_000  # kept by one fold; older ones are dropped first
 
@@ -48,7 +48,7 @@ class CallRecord(msgspec.Struct):
         }
 
 
-class Calls:
+class CallHistory:
     """The fold. `records` has the calls in the order of their start."""
 
     __slots__ = ("dropped", "records", "seq")
