@@ -62,6 +62,7 @@ _NO_KEY: Final = "leave the key out; what needs one gets it from its own setting
 _KEY_LEAST: Final = 8  # characters; masking a shorter value would destroy ordinary text
 _MANY: Final = 10**9  # requests of one call that may ask its model any number of times
 _PART: Final = "agents"
+_PRICE_AFTER_S: Final = 0.1  # the request has been sent by then
 _THREADS: Final = 64  # for sync tools, which wait more than they compute
 
 # The budgets that `with lyra.budget(…)` has opened around the running code.
@@ -89,6 +90,7 @@ class AgentRuntime:
         "_known",
         "_life",
         "_loaded",
+        "_priced",
         "_requests",
         "_resolved",
         "_secrets",
@@ -123,6 +125,7 @@ class AgentRuntime:
         self.notices: dict[str, NoticeSource] = {}  # by pid: what else its model is told before its next answer
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
+        self._priced: set[str] = set()  # models whose price has been looked up, or will be in a moment
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
@@ -514,17 +517,26 @@ class AgentRuntime:
                 self._resolved[model] = resolved
         return resolved
 
-    def load(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+    def load(self, model: str | LLMProvider, *, priced: bool = True) -> tuple[LLMProvider, str, str]:
         """`find`, and load libraries and prices before the first question. That takes a quarter of a second, which must
-        not count as the call's time, nor lie between an answer and its row in the journal."""
-        resolved = self.find(model)
+        not count as the call's time, nor lie between an answer and its row in the journal. A call that no money budget
+        holds is not `priced` before it is made: `price_later` looks the price up while the answer is waited for."""
+        resolved = provider, named, name = self.find(model)
         if model not in self._loaded:
-            provider, named, name = resolved
             provider.price(named)  # a scripted provider reads its script for this
             provider.load()
-            self.settings.prices.of(name)
             self._loaded.add(model)
+        if priced and name not in self._priced:
+            self.settings.prices.of(name)
+            self._priced.add(name)
         return resolved
+
+    def price_later(self, call: ModelCall) -> None:
+        """Look up the price of a model while its first answer is waited for."""
+        if call.model not in self._priced:
+            self._priced.add(call.model)
+            if not call.model.startswith("sim/"):
+                self.kernel.loop.call_later(_PRICE_AFTER_S, self.price, call)
 
     def prepare(self, agent: AgentDeclaration) -> None:
         """Load all models of an agent, before the time of a call begins."""

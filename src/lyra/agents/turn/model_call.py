@@ -120,7 +120,8 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
 async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
     """(provider, its name for the model, Lyra's name for it) of one of the agent's models."""
     try:
-        return turn.runtime.load(model)
+        budgets = (turn.process.budget, *turn.scopes)
+        return turn.runtime.load(model, priced=any(budget.limits_money for budget in budgets))
     except ConfigError as error:
         await turn.runtime.lacks(turn.process, error)
         raise
