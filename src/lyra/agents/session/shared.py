@@ -484,6 +484,7 @@ class AgentRuntime:
             metrics.retries += call.attempts - 1
         if call.lost.items:
             metrics.add(call.lost_tokens, int(call.lost.usd))
+            metrics.estimated_calls += call.lost_tokens.estimated and completion is None
         if completion is not None:
             if not call.attempts:
                 price = self.price(call)
