@@ -32,6 +32,7 @@ from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
+from lyra.agents.session.provider_keys import check_model_name, known_to
 from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
@@ -448,6 +449,7 @@ def _agent(name: str, options: HeadlessOptions, config: Config, setup: HeadlessS
             hint='say --model PROVIDER/MODEL, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
             key="model",
         )
+    check_model_name(model, known_to(config))
     system = options.system
     if system is None:
         system = default_prompt(setup.folder, setup.also, attended=options.attended)
