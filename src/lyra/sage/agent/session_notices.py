@@ -59,8 +59,11 @@ class SessionNotices:
         self._add(words, level=level, source="task", task=record)
 
     def asking(self) -> list[str]:
-        """The ids of tasks in the background that wait for an answer of the user."""
-        return [record.id for record in self._session.tasks.list() if record.question is not None]
+        """The ids of tasks that wait for an answer of the user, and whose caller does not wait for them: questions of
+        those are lines of the turn."""
+        tasks = self._session.tasks
+        asking = [record.id for record in tasks.list() if record.question is not None]
+        return [task_id for task_id in asking if not tasks.runs.is_awaited(tasks.task(task_id).open_request())]
 
     def question_of(self, task_id: str) -> dict[str, Any] | None:
         """The oldest open question of a task, as the `interrupt` line of a turn; None where it asks nothing."""
