@@ -1,4 +1,4 @@
-"""Notices and background tasks in the SDK: typed events, a callback, and questions that the permission callback answers."""
+"""Notices and background tasks in the SDK: typed events, a callback, and questions that the callback answers."""
 
 from __future__ import annotations
 
@@ -120,3 +120,24 @@ async def test_options_of_a_run_are_refused_in_an_open_session(place: Path) -> N
         with pytest.raises(ConfigError, match="max_steps cannot change"):
             await open_sdk.run_with_options("hi", RunOptions(max_steps=1))
         assert (await open_sdk.run("hi")).final_result == "hi"
+
+
+async def test_the_end_of_a_command_in_the_background_is_told(place: Path) -> None:
+    """Of one that ends by itself, well or not; not of one that was stopped."""
+    told: list[tuple[str, str]] = []
+    both = asyncio.Event()
+
+    def tell(notice: SageNotice) -> None:
+        assert notice.task is not None
+        told.append((notice.task["id"], notice.level))
+        if len(told) == 2:
+            both.set()
+
+    commands = [{"command": command, "run_in_background": True} for command in ("true", "exit 3", "sleep 60")]
+    start = {"tool_calls": [{"name": "Bash", "arguments": arguments} for arguments in commands]}
+    allowed = {"allowed_tools": ["Bash"], "notice_callback": tell}
+    async with sdk(place, start, call("KillShell", bash_id="bash_3"), DONE, **allowed) as open_sdk:
+        assert (await open_sdk.run("go")).is_success
+        async with asyncio.timeout(60):
+            await both.wait()
+    assert sorted(told) == [("bash_1", "info"), ("bash_2", "warning")]
