@@ -183,12 +183,12 @@ $(VENV)/.made:
 		|| { rm -rf $(VENV); echo "no virtual environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made pyproject.toml
+$(VENV)/.installed: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto
 	@echo "installing lyra into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-$(VENV)/.installed-check: $(VENV)/.made pyproject.toml
+$(VENV)/.installed-check: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto
 	@echo "installing lyra and the tools of its tests into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check]'
 	@touch $@ $(VENV)/.installed

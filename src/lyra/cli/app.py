@@ -60,6 +60,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     ),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "sage": Lazy("lyra.cli.sage.group", "sage", "Work on code with an agent: in this terminal, or printed with -p."),
+    "serve": Lazy(
+        "lyra.cli.commands.serve", "serve", "Serve the kernel over gRPC and HTTP to other programs and people."
+    ),
     "store": Lazy(
         "lyra.cli.commands.store", "store", "Inspect, compact and sign a store: info, check, compact, export, adopt."
     ),

@@ -157,3 +157,11 @@ VEGA_AHEAD_FUNCTIONS_MAX: Final = 256  # early functions that run from inside ot
 VEGA_AHEAD_SLICES_MAX: Final = 200  # slices of 256 calls and loop turns that one lookahead may take
 VEGA_REGEX_PROGRAM_MAX: Final = 5_000  # instructions of one pattern, its repetitions written out
 VEGA_REGEX_STEPS_MAX: Final = 5_000_000  # steps of one match: some seconds, in which nothing else runs
+
+# ---------------------------------------------------------------- the server
+SERVER_CONNECTIONS_MAX: Final = 1_000  # connections of one face at once
+SERVER_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # one request
+SERVER_DRAIN_S: Final = 10.0  # for requests in flight when the server stops
+SERVER_TOKENS_MAX: Final = 10_000  # lines of a token file
+SERVER_TOKEN_CHARS_MIN: Final = 16  # a shorter token can be guessed
+SERVER_ID_CHARS_MAX: Final = 256  # a user or a session in a request

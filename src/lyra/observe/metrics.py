@@ -146,7 +146,7 @@ class PrometheusMetrics:
         try:
             from prometheus_client import generate_latest
         except ImportError:
-            raise ConfigError("metrics need prometheus_client", hint="pip install 'lyra-agents[prometheus]'") from None
+            raise ConfigError("metrics need prometheus_client", hint="pip install 'lyra-agents[server]'") from None
         self._read_gauges()
         text = generate_latest(self).decode() + "".join(source() for source in self._texts)
         return text.encode(), _CONTENT_TYPE
