@@ -18,10 +18,10 @@ from lyra.agents.session.agent_cache import cache_of
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.model_settings import ModelSettings
 from lyra.agents.session.provider_keys import check_model_name, is_key, keys_in_environment
-from lyra.agents.session.records import call_record
+from lyra.agents.session.records import call_record, session_record
 from lyra.agents.session.replies import Pending, Sink
 from lyra.agents.session.session import AgentSession
-from lyra.agents.session.spans import current_span
+from lyra.agents.session.spans import begin_session
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.effect import canonical_hash
@@ -29,6 +29,7 @@ from lyra.core.limits import DOUBT_WAIT_S
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.secrets.redact import redact_data
 from lyra.core.tool import caller
+from lyra.core.trace_context import format_traceparent
 from lyra.errors import AgentFailed, CapabilityDenied, ConfigError, EffectFailed, EffectInDoubt, LyraError, ProcessExit
 from lyra.kernel.base.acting import acting
 from lyra.kernel.base.waiting import suspend
@@ -205,8 +206,10 @@ class AgentRuntime:
         if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
-        limit = {} if only is None else {"only": list(only)}
-        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content), **limit})
+        more: dict[str, Any] = {} if only is None else {"only": list(only)}
+        if kernel.journal is not None and pending.span is not None and pending.span.span_id:
+            more["trace"] = format_traceparent(pending.span)  # after a restart the turn goes on in the caller's trace
+        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content), **more})
         return pending
 
     def _await(self, pending: Pending, process: Process) -> None:
@@ -433,9 +436,7 @@ class AgentRuntime:
         session = AgentSession(agent, ConversationTokens(self._tokens), durable=durable, tool_effects=tool_effects)
         if restored is not None:
             session.replay(restored)
-        outer = current_span.get()
-        if outer is not None:
-            session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
+        begin_session(self.kernel, session, process.line, root=_is_root(process))
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
         session.pid, session.marks = process.pid, self.kernel.taint
@@ -446,7 +447,19 @@ class AgentRuntime:
             if before is not None:  # it crashed and begins anew; its costs so far still count
                 session.metrics = before.metrics
             self.sessions[guard.pid] = session
+        if self.kernel.agents_heard and self.kernel.listeners.hears("agent.began"):
+            self.kernel.publish(process.pid, "agent.began", session_record(session, root=_is_root(process)))
         return session
+
+    def end(self, process: Process, session: AgentSession, began_at: float, failure: BaseException | None) -> None:
+        """Publish that the process of a session ends, or stands still until its store is opened again."""
+        kernel = self.kernel
+        if kernel.agents_heard and kernel.listeners.hears("agent.ended"):
+            is_paused = kernel.stopping and kernel.journal is not None
+            status = "paused" if is_paused else "error" if isinstance(failure, Exception) else "ok"
+            latency_ms = int((kernel.clock.now() - began_at) * 1000)
+            record = session_record(session, root=_is_root(process))
+            kernel.publish(process.pid, "agent.ended", {**record, "latency_ms": latency_ms, "status": status})
 
     def _inherit(self, session: AgentSession, process: Process) -> None:
         """Give a helper its caller's permissions and hooks; one with its own permissions may not do what the caller's
@@ -700,6 +713,12 @@ class AgentRuntime:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self.kernel.parts.get("models") is not self.client:
             await self.client.close()
+
+
+def _is_root(process: Process) -> bool:
+    """Whether no other process asked for this one; a guard of its own does not count."""
+    parent = process.parent if process.known_as == process.pid or process.parent is None else process.parent.parent
+    return parent is None
 
 
 def _process_ended(process: Process) -> LyraError:
