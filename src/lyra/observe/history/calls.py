@@ -13,7 +13,7 @@ import msgspec
 
 from lyra.core.event import Event
 
-__all__ = ["CallRecord", "CallHistory"]
+__all__ = ["CallHistory", "CallRecord"]
 
 _CALLS_MAX: Final = 200_000  # kept by one fold; older ones are dropped first
 
