@@ -8,6 +8,7 @@ from lyra.agents.agent import Agent
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import HeadlessSetup
+from lyra.agents.session.provider_keys import check_model_name, known_to
 from lyra.config import Config
 from lyra.core.checking.check import whole
 from lyra.errors import ConfigError
@@ -26,6 +27,7 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
             hint='say --model PROVIDER/MODEL, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
             key="model",
         )
+    check_model_name(model, known_to(config))
     system = options.system
     if system is None:
         system = default_prompt(setup.folder, setup.also, attended=options.attended)

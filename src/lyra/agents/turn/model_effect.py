@@ -241,9 +241,9 @@ def _failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> BaseExcep
     if isinstance(raised, Exception) and call.runtime.is_out_of_time(call.pid):
         error = deadline_behind(raised) or raised
     if isinstance(error, Exception) and not isinstance(error, DeadlineExceeded):
-        call.lose(fold.usage if not fold.text else call.counted(fold.usage, fold.message))
+        call.lose(fold.usage, fold.message, is_final=fold.finished)
     else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
-        call.cut(fold.usage)
+        call.cut(fold.usage, fold.message)
     if call.lost.items:
         error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
     return error
