@@ -5,7 +5,7 @@
       SourceError(file, line, column) a mistake in a source text
         ParseError  CheckError  BytecodeError
       Denied                          asked for something the caller has no right to
-        CapabilityDenied  ApprovalRefused  SandboxUnavailable
+        CapabilityDenied  ApprovalRefused  SandboxUnavailable  Unauthenticated
       LimitExceeded                   a bound was reached; more of it would help
         BudgetExceeded  RateLimited  CircuitOpen  Overloaded  DeadlineExceeded
       EffectFailed                    an act outside the process went wrong
@@ -71,6 +71,7 @@ __all__ = [
     "Surface",
     "Tampered",
     "ToolError",
+    "Unauthenticated",
     "VegaError",
     "error_from_data",
     "error_to_data",
@@ -168,6 +169,12 @@ class ApprovalRefused(Denied):
 
 class SandboxUnavailable(Denied):
     code = "sandbox_unavailable"
+
+
+class Unauthenticated(Denied):
+    """A caller of a server has given no token that is known, or has not said which user it calls for."""
+
+    code = "unauthenticated"
 
 
 class LimitExceeded(LyraError):
@@ -359,6 +366,7 @@ CODES: dict[str, Surface] = {
     "capability_denied": Surface("PERMISSION_DENIED", 403, 3, "CapabilityDenied"),
     "approval_refused": Surface("PERMISSION_DENIED", 403, 3, "ApprovalRefused"),
     "sandbox_unavailable": Surface("PERMISSION_DENIED", 403, 3, "SandboxUnavailable"),
+    "unauthenticated": Surface("UNAUTHENTICATED", 401, 3, "Unauthenticated"),
     "limit": Surface("RESOURCE_EXHAUSTED", 429, 4, "LimitExceeded"),
     "budget_exceeded": Surface("RESOURCE_EXHAUSTED", 402, 4, "BudgetExceeded"),
     "rate_limited": Surface("RESOURCE_EXHAUSTED", 429, 4, "RateLimited"),

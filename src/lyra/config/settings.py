@@ -39,6 +39,7 @@ __all__ = [
     "Config",
     "KernelConfig",
     "SageConfig",
+    "ServerConfig",
     "SettingRow",
     "VesperConfig",
     "nested",
@@ -87,6 +88,20 @@ class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     turn_budget_usd: Money | None
 
 
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    connections_max: int
+    drain_s: float
+    grpc: str | None
+    http: str | None
+    message_bytes_max: int
+    plaintext: bool
+    requests_per_minute: int | None
+    tls_cert: str | None
+    tls_client_ca: str | None
+    tls_key: str | None
+    token_file: str | None
+
+
 class VesperConfig(msgspec.Struct, frozen=True, kw_only=True):
     results: Secret
 
@@ -122,6 +137,7 @@ class Config:
         "project_trusted",
         "providers",
         "sage",
+        "server",
         "trust",
         "vesper",
     )
@@ -134,6 +150,7 @@ class Config:
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.sage = SageConfig(**_section(values, "sage"))
+        self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant
         self.demanded: dict[str, Any] = {}  # minimum demands of project and machine, which bind the user too

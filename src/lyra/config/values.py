@@ -15,6 +15,7 @@ import msgspec
 
 from lyra.config.files import folder, is_inside
 from lyra.config.keys import SettingKey
+from lyra.core.address import Address
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import one_of, real, whole
 from lyra.core.rights.capability import Grant
@@ -157,6 +158,13 @@ def _read_flag(key: SettingKey, value: Any, source: SettingSource) -> bool:
     return value
 
 
+def _read_address(key: SettingKey, value: Any, _source: SettingSource) -> str:
+    try:
+        return str(Address.parse(value))
+    except ConfigError as mistake:
+        raise ConfigError(f"{key.name}: {mistake.message}", hint=mistake.hint) from None
+
+
 _FLAGS: Final = {"true": True, "false": False}
 
 READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
@@ -170,6 +178,7 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "file": _read_file,
     "results": _read_results,
     "flag": _read_flag,
+    "address": _read_address,
 }
 
 

@@ -276,14 +276,18 @@ class Headless:
 
     # ------------------------------------------------------------------ asking
 
-    async def ask(self, task: Content, tell: Tell | None = None, *, beside: str = "") -> HeadlessOutcome:
+    async def ask(
+        self, task: Content, tell: Tell | None = None, *, beside: str = "", opening: bool = True
+    ) -> HeadlessOutcome:
         """Put a task to the agent. An error of the run is in the outcome, not raised.
 
-        `beside` is text to work on, which may come from outside: it taints the process like a file that it reads.
+        `beside` is text to work on, which may come from outside: it taints the process like a file that it reads. The
+        `system` line is left out where no `opening` is wanted: it names the sandbox, which has to be tried for that.
         """
         say = awaiting(tell or _ignore)
         line: dict[str, Any] = {}
-        await say(await self.opening())
+        if opening:
+            await say(await self.opening())
         async with contextlib.aclosing(self.lines(task, beside=beside)) as lines:
             async for line in lines:
                 await say(line)

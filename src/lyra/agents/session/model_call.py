@@ -43,6 +43,7 @@ class ModelCall:
     model = ""
     limit: RateLimit | None = None  # of the model, shared by all agents
     provider: LLMProvider | None = None
+    span_id = ""  # of its record, where a listener hears it
     attempts = 0  # 0 after the call: its answer came from the journal
     began_s = 0.0  # when the first try began
     micro_usd: int | None = None

@@ -163,6 +163,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     call.attempts += 1
     if call.attempts == 1:
         call.began_s = runtime.kernel.clock.monotonic()
+        runtime.price_later(call)
     sink = call.sink
     provider = call.provider
     assert provider is not None

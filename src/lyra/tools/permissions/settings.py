@@ -15,7 +15,6 @@ layer that names a `mode` decides it. Each rule knows its file and line, so that
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -216,6 +215,8 @@ def _section_of(data: bytes, shown: str) -> tuple[Mapping[str, Any], Mapping[str
 
 def _whole_of(data: bytes, path: str) -> tuple[Mapping[str, Any], Mapping[str, int]]:
     """The keys of a file of permissions, and their lines."""
+    import tomllib
+
     try:
         text = data.decode()
         places = {".".join(key): line for key, line in key_lines(text).items()}
