@@ -375,7 +375,8 @@ def ending_signals() -> Iterator[list[int]]:
                 signal.signal(number, before[number])
 
 
-def warn(run: Headless) -> None:
+def warn(run: Headless, *, watches: bool = True) -> None:
+    """Tell what is wrong with rules and files; with `watches`, also what becomes wrong with files of tools later."""
     from lyra.agents.headless.setup import unknown_tools
 
     options = run.options
@@ -384,7 +385,8 @@ def warn(run: Headless) -> None:
     problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
     for sentence in (*run.config.notes, *problems):
         note(f"note: {sentence}")
-    _tell_of_tools(run, set(problems))
+    if watches:
+        _tell_of_tools(run, set(problems))
 
 
 def _ruled(run: Headless) -> list[str]:

@@ -105,7 +105,7 @@ def start(
 
     def opened(headless: Headless) -> None:
         pause.end()
-        warn(headless)
+        warn(headless, watches=not interactive)  # the terminal tells later problems itself
 
     form = _STREAM if streams else form
     resume = check_resume(resume, continues=continues)
@@ -120,7 +120,8 @@ def start(
     words = " ".join(task)
     requested = given_form == _STREAM
     printed = printed or form != "text" or mode_of_text is not None or given["schema_file"] is not None
-    if not printed and sys.stdin.isatty() and sys.stdout.isatty():
+    interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive:
         from lyra.cli.sage.interactive import run_interactive
 
         ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
