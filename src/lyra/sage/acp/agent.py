@@ -22,7 +22,7 @@ from lyra.errors import LyraError
 from lyra.sage.acp.editor_files import EditorFiles
 from lyra.sage.acp.open_session import OpenSession
 from lyra.sage.acp.prompt import read_prompt
-from lyra.sage.acp.refusals import no_model, refusal
+from lyra.sage.acp.refusals import invalid, no_model, refusal
 from lyra.sage.acp.servers import servers_for
 from lyra.sage.acp.updates import config_options
 from lyra.sage.agent.live import LiveSession, SessionStart
@@ -82,9 +82,7 @@ class SageAcpAgent:
         )
 
     async def authenticate(self, method_id: str, **_more: Any) -> schema.AuthenticateResponse | None:
-        raise RequestError.invalid_params(
-            {"reason": f"there is no way {method_id!r} to log in: keys come from lyra.toml"}
-        )
+        raise invalid(f"there is no way {method_id!r} to log in: keys come from lyra.toml")
 
     async def _open(
         self,
@@ -94,7 +92,7 @@ class SageAcpAgent:
         additional_directories: list[str] | None,
     ) -> OpenSession:
         if not os.path.isabs(cwd):
-            raise RequestError.invalid_params({"reason": "cwd is an absolute path"})
+            raise invalid("cwd is an absolute path")
         stack = contextlib.AsyncExitStack()
         offered = self._capabilities.fs if self._capabilities is not None else None
         files = EditorFiles(
@@ -140,7 +138,7 @@ class SageAcpAgent:
     def _session(self, session_id: str) -> OpenSession:
         session = self._sessions.get(session_id)
         if session is None:
-            raise RequestError.invalid_params({"reason": f"the session {session_id!r} is not open"})
+            raise invalid(f"the session {session_id!r} is not open")
         return session
 
     async def _closed_first(self, session_id: str) -> None:
@@ -212,7 +210,7 @@ class SageAcpAgent:
         self, cwd: str | None = None, cursor: str | None = None, **_more: Any
     ) -> schema.ListSessionsResponse:
         if cursor is not None and not cursor.isdecimal():
-            raise RequestError.invalid_params({"reason": "the cursor is not one of an earlier answer"})
+            raise invalid("the cursor is not one of an earlier answer")
         begin = int(cursor[:9]) if cursor else 0
         with SessionIndex() as index:
             records = index.list(_real(cwd) if cwd else None, begin + _PAGE + 1)[begin:]
@@ -250,7 +248,7 @@ class SageAcpAgent:
     async def set_session_mode(self, session_id: str, mode_id: str, **_more: Any) -> schema.SetSessionModeResponse:
         session = self._session(session_id)
         if mode_id not in self._mode_names():
-            raise RequestError.invalid_params({"reason": f"there is no mode {mode_id!r} here"})
+            raise invalid(f"there is no mode {mode_id!r} here")
         await session.set_mode(mode_id)
         return schema.SetSessionModeResponse()
 
@@ -259,7 +257,7 @@ class SageAcpAgent:
     ) -> schema.SetSessionConfigOptionResponse:
         session = self._session(session_id)
         if config_id != "model" or not isinstance(value, str):
-            raise RequestError.invalid_params({"reason": f"there is no setting {config_id!r}"})
+            raise invalid(f"there is no setting {config_id!r}")
         try:
             await session.live.set_model(value)
         except LyraError as error:
