@@ -97,11 +97,14 @@ class Desk:
 
     @asynccontextmanager
     async def editor(
-        self, *replies: dict[str, Any], files: bool = False, words: tuple[str, ...] = ()
+        self, *replies: dict[str, Any], files: bool = False, words: tuple[str, ...] = (), model: str | None = None
     ) -> AsyncIterator[tuple[Editor, Any]]:
+        """A started `sage acp` and its editor. `model` in place of the script; empty: none is named."""
         env = {**os.environ, "HOME": str(self.folder / "home"), "XDG_DATA_HOME": str(self.folder / "data")}
+        env.pop("LYRA_AGENT_MODEL", None)
         editor = Editor()
-        command = ["-c", SAGE, "acp", "--model", self.script(*replies), *words]
+        chosen = self.script(*replies) if model is None else model
+        command = ["-c", SAGE, "acp", *(("--model", chosen) if chosen else ()), *words]
         async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=self.work) as (
             agent,
             _,

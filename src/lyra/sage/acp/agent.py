@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from acp import PROTOCOL_VERSION, RequestError, schema
 from lyra._version import __version__
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import LyraError
 from lyra.sage.acp.editor_files import EditorFiles
@@ -36,10 +38,11 @@ _PAGE: Final = 50  # sessions in one answer
 
 
 class SageAcpAgent:
-    """`options` are those of the command line; each session has them in its own folder."""
+    """`options` and `settings` (`KEY=VALUE`) are those of the command line; each session has them in its own folder."""
 
-    def __init__(self, options: HeadlessOptions) -> None:
+    def __init__(self, options: HeadlessOptions, *, settings: Sequence[str] = ()) -> None:
         self._options = options
+        self._settings = settings
         self._client: Any = None
         self._capabilities: schema.ClientCapabilities | None = None
         self._sessions: dict[str, OpenSession] = {}
@@ -104,7 +107,7 @@ class SageAcpAgent:
         try:
             also = (*self._options.also, *(additional_directories or ()))
             options = msgspec.structs.replace(self._options, folder=cwd, also=also, attended=True, wrap=files.wrap)
-            config = Config.load(cwd, trust=options.trust)
+            config = Config.load(cwd, flags=self._settings, trust=options.trust)
             if not (options.model or config.agent.model) or start.resume is not None:
                 options = msgspec.structs.replace(options, model=self._model_for(config, start.resume))
             servers = servers_for(config, cwd, mcp_servers, setup_of(options).permissions.denied)
@@ -259,6 +262,7 @@ class SageAcpAgent:
         if config_id != "model" or not isinstance(value, str):
             raise invalid(f"there is no setting {config_id!r}")
         try:
+            runtime_of(session.live.kernel).find(value)  # raises where the provider is not known, or has no key
             await session.live.set_model(value)
         except LyraError as error:
             raise refusal(error) from None
