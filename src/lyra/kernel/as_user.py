@@ -35,13 +35,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _owned(method: Callable[Concatenate[Any, str, P], R]) -> Callable[Concatenate[Any, str, P], R]:
-    """The call of the kernel by that name for a pid that is the user's."""
+def _owned(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """The call of the kernel by that name for a pid, its first argument, that is the user's."""
     name = method.__name__
 
-    def call(self: UserKernel, /, pid: str, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: UserKernel, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        pid: Any = args[0] if args else kwargs.get("pid")
         self.check(pid)
-        result: R = getattr(self.kernel, name)(pid, *args, **kwargs)
+        result: R = getattr(self.kernel, name)(*args, **kwargs)
         return result
 
     update_wrapper(call, method)
