@@ -41,7 +41,7 @@ async def ask_session(
         if opening:
             line = await session.opening()
             await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
-        slash = await slash_result(session, task) if task.startswith("/") else None
+        slash = await slash_result(session, task)
         if slash is not None and slash.prompt is None:
             line = {**session.headless.result("success", slash_text(slash)), "session_id": session.id}
             await say(line)
