@@ -847,6 +847,7 @@ class Kernel:
     get_envelope = forward("worker_api", WorkerApi.get_envelope)
     get_orchestration_state = forward("worker_api", WorkerApi.get_orchestration_state)
     register_agent = forward("worker_api", WorkerApi.register_agent)
+    execute_agent = forward("worker_api", WorkerApi.execute_agent)
     execute_pipeline = forward("worker_api", WorkerApi.execute_pipeline)
 
 

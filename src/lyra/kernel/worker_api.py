@@ -20,9 +20,11 @@ from lyra.kernel.interrupts.service import Answer, Interrupt
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.pipelines.events import PipelineEvent
 from lyra.kernel.pipelines.instruction import Instruction, SessionState
+from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.registry import InferenceResponse, ServiceResponse
 from lyra.kernel.status import RequestStatus, SystemStatus, request_status, system_status
+from lyra.kernel.workers.envelopes import with_ids
 from lyra.kernel.workers.usage import COUNTED, ResourceUsage
 
 if TYPE_CHECKING:
@@ -177,10 +179,38 @@ class WorkerApi:
     def get_orchestration_state(self, pid: str) -> SessionState:
         return self._orchestrator.get_session_state(pid)
 
-    def register_agent(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
-        """Make an agent known to pipelines: an async function of the envelope that gives a mapping."""
+    def register_agent(
+        self,
+        name: str,
+        agent: Any,
+        *,
+        idempotent: bool = False,
+        prompts: Mapping[str, Any] | None = None,
+        models: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make an agent known to pipelines and `execute_agent`: an async function of the envelope that gives a mapping,
+        or an Agent. `prompts` are system prompts of an Agent by `prompt_key`, `models` its models by `model_role`."""
         self._core.raise_if_elsewhere()
-        self._orchestrator.agents.register(name, agent, idempotent=idempotent)
+        self._orchestrator.agents.register(name, agent, idempotent=idempotent, prompts=prompts, models=models)
+
+    async def execute_agent(
+        self,
+        name: str,
+        envelope: Any = None,
+        config: Any = None,
+        *,
+        user_id: str = "",
+        request_id: str = "",
+        session_id: str = "",
+        pid: str | None = None,
+        quota: Any = None,
+    ) -> AgentRun:
+        """Run one registered agent as a durable process, with the settings of a stage in `config` and a `quota`. An
+        agent that fails is a result without `success`, not an error; a known pid gives the result of that run."""
+        self._lifecycle.raise_if_closing("agent")
+        given = {"user_id": user_id, "request_id": request_id, "session_id": session_id}
+        work = with_ids(self._orchestrator.envelope_of(envelope), given)
+        return await self._orchestrator.execute_agent(name, work, config, pid=pid, quota=quota)
 
     def execute_pipeline(
         self, config: Any, envelope: Any = None, *, pid: str | None = None

@@ -88,7 +88,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     has_llm: bool = False
     has_tools: bool = False
     has_policies: bool = False
-    tool_access: ToolAccess = ToolAccess.NONE
+    tool_access: ToolAccess | None = None
     allowed_tools: tuple[str, ...] = ()
     model_role: str = ""
     prompt_key: str = ""
