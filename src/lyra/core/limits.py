@@ -175,6 +175,7 @@ WORK_ATTEMPTS_MAX: Final = 5  # a piece of work that lost so many workers is not
 WORK_LEASE_S: Final = 15.0  # a worker that stays silent for so long has lost its piece of work
 WORK_LEASE_S_MIN: Final = 1.0
 WORK_LEASE_S_MAX: Final = 3_600.0
+WORK_RETURN_S: Final = 20.0  # after a restart, for workers to come back and say what they have
 WORK_CLAIM_WAIT_S_MAX: Final = 30.0  # one claim waits at most so long for work
 WORK_PRESENCE_S: Final = 30.0  # a worker that has not asked for so long, and holds nothing, has left
 SERVER_CALLS_MAX: Final = 10_000  # gRPC calls in flight, open streams included; more are refused
