@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.kernel.workers.entry import ProcessControlBlock
-from lyra.kernel.workers.quota import QuotaResult, RemainingBudget, ResourceQuota, ResourceUsage
+from lyra.kernel.workers.quota import QuotaResult, RemainingBudget, ResourceQuota, ResourceUsage, SystemUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult, RateLimitUsage
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import PRIORITY, PROCESS_STATE
@@ -45,8 +45,9 @@ def quota_fields(message: pb.ResourceQuota) -> dict[str, int]:
     return {field.name: value for field, value in message.ListFields()}
 
 
-def usage_message(usage: ResourceUsage) -> pb.ResourceUsage:
-    message = pb.ResourceUsage(elapsed_seconds=usage.elapsed_seconds)
+def usage_message(usage: ResourceUsage | SystemUsage) -> pb.ResourceUsage:
+    """What one process, one user or all have used; only a process has a time."""
+    message = pb.ResourceUsage(elapsed_seconds=getattr(usage, "elapsed_seconds", 0.0))
     for name in _USAGE:
         amount = getattr(usage, name)
         if amount:
