@@ -164,10 +164,11 @@ def test_a_worker_of_one_user_gets_work_of_that_user_alone() -> None:
     lease = lent(queue, "w1", user_id="bob")
     assert lease.piece.id == "b"
     assert claimed(queue, "w1", user_id="bob") is None
-    queue.require_owner(lease.work_id, "bob")
-    queue.require_owner(lease.work_id, "")
-    with pytest.raises(Denied):
-        queue.require_owner(lease.work_id, "ada")
+    queue.require_owner(lease.work_id, "w1", "bob")
+    queue.require_owner(lease.work_id, "unknown", "")
+    for worker_id, user_id in (("w1", "ada"), ("unknown", "ada"), ("w1", "")):
+        with pytest.raises(Denied):
+            queue.require_owner(lease.work_id, worker_id, user_id)
     with pytest.raises(NameTaken):
         queue.arrive("w1", [WRITE], user_id="ada", now=0.0)
     assert lent(queue, "operator").piece.id == "a"

@@ -6,9 +6,12 @@ Plain data; `queue` changes it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["LeaseEnd", "PieceOfWork", "Renewal", "ServedName", "ServingWorker", "WorkLease"]
+if TYPE_CHECKING:
+    from lyra.kernel.pipelines.outside import StageRun
+
+__all__ = ["LeaseEnd", "PieceOfWork", "Renewal", "ServedName", "ServingWorker", "WorkLease", "WorkPayload"]
 
 
 class ServedName(NamedTuple):
@@ -74,3 +77,15 @@ class LeaseEnd(NamedTuple):
     piece: PieceOfWork
     worker_id: str
     state: str
+
+
+class WorkPayload(NamedTuple):
+    """What a piece of work is about: a run of a stage, or a request to a service."""
+
+    stage_run: StageRun | None = None
+    request: Any = None  # a ServiceRequest
+
+    async def begin(self) -> None:
+        """Journal that a worker gets it. Requests to services are not durable."""
+        if self.stage_run is not None:
+            await self.stage_run.begin()

@@ -212,11 +212,17 @@ class WorkQueue:
         lease = self._attempts.get(work_id)
         return lease.piece if lease is not None else None
 
-    def require_owner(self, work_id: str, user_id: str) -> None:
-        """Refuse a caller that acts for another user than the piece belongs to; "" may see all."""
-        piece = self.piece_of(work_id)
-        if piece is not None and user_id and piece.user_id != user_id:
+    def is_known(self, work_id: str) -> bool:
+        """Whether the work is here, or its result was taken."""
+        return work_id in self._attempts or work_id in self._taken or work_id.rpartition(".")[0] in self.pieces
+
+    def require_owner(self, work_id: str, worker_id: str, user_id: str) -> None:
+        """Refuse a caller that acts for another user than the piece or the worker belongs to; "" may see all."""
+        piece, worker = self.piece_of(work_id), self.workers.get(worker_id)
+        if user_id and piece is not None and piece.user_id != user_id:
             raise Denied("the work belongs to another user")
+        if worker is not None and worker.user_id != user_id:
+            raise Denied("the worker belongs to another user")
 
     def renew(self, work_id: str, worker_id: str, lease_s: float, now: float) -> Renewal:
         """Extend a lease. Without it (it ran out, or was never this worker's) the work is no longer this worker's."""
