@@ -118,10 +118,14 @@ class WorkerApi:
     def get_request_status(self, pid: str) -> RequestStatus:
         return request_status(self.parts, pid)
 
-    def cleanup(self) -> dict[str, int]:
-        """Forget what was over long ago; gives how many of each."""
+    def cleanup(self, *, older_than_s: float | None = None) -> dict[str, int]:
+        """Forget what was over long ago; gives how many of each. `older_than_s` is the age of processes, pipelines,
+        questions and envelopes alike; by default each has its own (24 h, 1 h, 1 h, 24 h)."""
         self._core.raise_if_closed()
-        return clean(self.parts)
+        if older_than_s is None:
+            return clean(self.parts)
+        age_s = real(older_than_s, "older_than_s")
+        return clean(self.parts, processes_s=age_s, interrupts_s=age_s, sessions_s=age_s, envelopes_s=age_s)
 
     def cleanup_every(self, seconds: float = limits.CLEANUP_INTERVAL_S) -> None:
         """Clean up every so many seconds from now on."""
@@ -175,6 +179,26 @@ class WorkerApi:
     def get_envelope(self, pid: str) -> Envelope:
         """A pipeline's envelope as it stands: a copy."""
         return self._orchestrator.get_session_state(pid).envelope
+
+    def create_envelope(
+        self,
+        fields: Envelope | Mapping[str, Any] | str | None = None,
+        *,
+        user_id: str = "",
+        request_id: str = "",
+        session_id: str = "",
+    ) -> Envelope:
+        """Make an envelope without a pipeline, and keep it."""
+        return self.parts.envelopes.create(fields, user_id=user_id, request_id=request_id, session_id=session_id)
+
+    def update_envelope(self, changes: Envelope | Mapping[str, Any], *, user_id: str | None = None) -> Envelope:
+        """Change the envelope whose `envelope_id` is among the changes: fields that are not given keep their values,
+        and mappings are merged by key."""
+        return self.parts.envelopes.update(changes, user_id=user_id)
+
+    def clone_envelope(self, envelope: Envelope | Mapping[str, Any] | str, *, user_id: str | None = None) -> Envelope:
+        """Keep a copy of an envelope under a new id."""
+        return self.parts.envelopes.clone(envelope, user_id=user_id)
 
     def get_orchestration_state(self, pid: str) -> SessionState:
         return self._orchestrator.get_session_state(pid)

@@ -264,6 +264,36 @@ def test_loops_are_bounded(settings, runs, reason):
     assert (len(order), told.terminal_reason) == (runs, reason)
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"max_input_tokens": 60}, "max_input_tokens_exceeded"),
+        ({"max_output_tokens": 10}, "max_output_tokens_exceeded"),
+        ({}, "max_agent_hops_exceeded"),
+    ],
+)
+def test_tokens_are_bounded(settings, reason, path):
+    """Reached means stop: by the pipeline's bound, or the envelope's own; without one there is none."""
+
+    async def work(config, envelope, reason):
+        async with Kernel(path) as kernel:
+            kernel.initialize_orchestration("p", config, envelope, force=True)
+            told = kernel.get_next_instruction("p")
+            runs = 0
+            while told.kind == "run_agent":
+                used = {"tokens_in": 30, "tokens_out": 5}
+                told = step(kernel, told.agent_name, metrics=used)
+                runs += 1
+            assert told.terminal_reason == reason
+            return runs
+
+    loop = pipeline({"name": "a", "default_next": "b"}, {"name": "b", "default_next": "a"}, max_iterations=50)
+    expected = 2 if settings else 21
+    assert run(work({**loop, **settings}, None, reason)) == expected
+    assert run(work(loop, settings, reason)) == expected
+    assert run(work({**loop, "max_input_tokens": 30}, settings, "max_input_tokens_exceeded")) == 1
+
+
 def test_model_calls_are_bounded():
     """Reached means stop."""
 

@@ -187,6 +187,8 @@ PIPELINE_KEYS: Final[dict[str, Key]] = {
     "max_iterations": Key("count", ENVELOPE_ITERATIONS_MAX, "loops back to an earlier stage before it stops", 1),
     "max_llm_calls": Key("count", ENVELOPE_LLM_CALLS_MAX, "model calls before it stops", 1),
     "max_agent_hops": Key("count", ENVELOPE_AGENT_HOPS_MAX, "stage runs before it stops", 1),
+    "max_input_tokens": Key("count", None, "tokens sent to models before it stops; without it there is no bound", 1),
+    "max_output_tokens": Key("count", None, "tokens of answers before it stops; without it there is no bound", 1),
     "default_timeout_seconds": Key("seconds", PIPELINE_STAGE_TIMEOUT_S, "seconds one run of a stage may take"),
     "edge_limits": Key("edges", (), "how often one edge may be taken: from, to, max_count"),
     "clarification_resume_stage": Key("text", "", "where to go on after a clarification"),

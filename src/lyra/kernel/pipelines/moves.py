@@ -54,6 +54,10 @@ class Move:
         envelope.max_iterations = config.max_iterations
         envelope.max_llm_calls = config.max_llm_calls
         envelope.max_agent_hops = config.max_agent_hops
+        if config.max_input_tokens is not None:  # else the envelope's own bound holds
+            envelope.max_input_tokens = config.max_input_tokens
+        if config.max_output_tokens is not None:
+            envelope.max_output_tokens = config.max_output_tokens
         envelope.parallel_mode = self.session.parallel
         if envelope.terminated:
             return

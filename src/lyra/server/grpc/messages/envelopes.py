@@ -6,6 +6,7 @@ that is no text is JSON text on the way out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from lyra.core.envelope import BoundsResult, Envelope
@@ -29,6 +30,7 @@ from lyra.server.grpc.messages.interrupts import interrupt_fields, question_mess
 __all__ = [
     "agent_result_message",
     "bounds_message",
+    "changed_fields",
     "envelope_fields",
     "envelope_message",
     "event_message",
@@ -139,6 +141,21 @@ def envelope_fields(message: pb.Envelope) -> dict[str, Any]:
         elif name.removesuffix("_ms") in _TIMES:
             given[name.removesuffix("_ms")] = seconds(value)
     return given
+
+
+def changed_fields(given: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given fields, and of mappings those keys, that differ from what an envelope holds: a client may send
+    back what it was given, with its times in milliseconds and its metadata as text."""
+    changed: dict[str, Any] = {}
+    for name, value in given.items():
+        before = held.get(name)
+        if isinstance(value, dict) and isinstance(before, Mapping) and name != "interrupt":
+            items = {key: item for key, item in value.items() if key not in before or before[key] != item}
+            if items:
+                changed[name] = items
+        elif value != before:
+            changed[name] = value
+    return changed
 
 
 def json_envelope(data: bytes) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, LyraError
@@ -18,7 +18,9 @@ from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.envelopes import (
     agent_result_message,
     bounds_message,
+    changed_fields,
     envelope_fields,
+    envelope_message,
     event_message,
 )
 from lyra.server.grpc.messages.fields import json_mapping, required
@@ -38,16 +40,38 @@ class EngineCalls:
         self._kernel = kernel
 
     async def create_envelope(self, request: pb.CreateEnvelopeRequest, caller: Caller) -> pb.Envelope:
-        raise NotImplementedError
+        caller = caller.acting_for(request.user_id)
+        fields: dict[str, Any] = {"raw_input": request.raw_input, "metadata": dict(request.metadata)}
+        if request.stage_order:
+            fields["stage_order"] = list(request.stage_order)
+        envelope = self._kernel.create_envelope(
+            fields,
+            user_id=caller.require_user(),
+            request_id=request.request_id,
+            session_id=request.session_id or caller.session_id,
+        )
+        return await self._kept(envelope)
 
     async def update_envelope(self, request: pb.UpdateEnvelopeRequest, caller: Caller) -> pb.Envelope:
-        raise NotImplementedError
+        given = envelope_fields(request.envelope)
+        envelope_id = required(request.envelope.envelope_id, "envelope_id")
+        held = self._kernel.envelopes.get(envelope_id, user_id=caller.user_id or None)
+        changes = changed_fields(given, envelope_fields(envelope_message(held)))
+        envelope = self._kernel.update_envelope({**changes, "envelope_id": envelope_id})
+        return await self._kept(envelope)
 
     async def clone_envelope(self, request: pb.CloneRequest, caller: Caller) -> pb.Envelope:
-        raise NotImplementedError
+        envelope_id = required(request.envelope.envelope_id, "envelope_id")
+        return await self._kept(self._kernel.clone_envelope(envelope_id, user_id=caller.user_id or None))
 
     async def check_bounds(self, request: pb.Envelope, caller: Caller) -> pb.BoundsResult:
-        return bounds_message(self._envelope(request, caller).check_bounds())
+        envelope = self._envelope(request, caller)
+        return bounds_message(self._kernel.check_bounds(envelope, user_id=caller.user_id or None))
+
+    async def _kept(self, envelope: Envelope) -> pb.Envelope:
+        """The message of an envelope, once the store has it."""
+        await self._kernel.durable()
+        return envelope_message(envelope)
 
     async def execute_pipeline(self, request: pb.ExecuteRequest, caller: Caller) -> AsyncIterator[pb.ExecutionEvent]:
         config = json_mapping(request.pipeline_config, "pipeline_config")
