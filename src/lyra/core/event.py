@@ -72,6 +72,8 @@ KINDS: Final[dict[str, str]] = {
     "pcb.set_back": "the time of such an entry began in the future, by a clock that was ahead: it begins now",
     "pcb.moved": "such an entry moved from one state to another",
     "pcb.noted": "the stage or service that works on such an entry is another one now",
+    "pcb.owned": "a process that runs a program is a user's",
+    "pcb.disowned": "such a process ended and left the table",
     "pcb.forgotten": "an ended entry left the process table",
     "pcb.quota": "an entry has a quota, or another one than before",
     "pcb.used": "an entry used some of its quota",
