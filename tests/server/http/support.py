@@ -65,9 +65,13 @@ async def serving(
         face = HttpFace(served_kernel, ServeSettings(**options), limits=limits)
         address = await face.start()
         try:
-            async with client(address) as stranger, client(address, OPERATOR) as operator:
-                async with client(address, ADA) as ada, client(address, BOB) as bob:
-                    yield Served(served_kernel, face, address, operator, ada, bob, stranger)
+            async with (
+                client(address) as stranger,
+                client(address, OPERATOR) as operator,
+                client(address, ADA) as ada,
+                client(address, BOB) as bob,
+            ):
+                yield Served(served_kernel, face, address, operator, ada, bob, stranger)
         finally:
             await face.stop(stop_s)
 
