@@ -32,6 +32,7 @@ from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
+from lyra.agents.session.provider_keys import check_model_name, known_to
 from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
@@ -275,14 +276,18 @@ class Headless:
 
     # ------------------------------------------------------------------ asking
 
-    async def ask(self, task: Content, tell: Tell | None = None, *, beside: str = "") -> HeadlessOutcome:
+    async def ask(
+        self, task: Content, tell: Tell | None = None, *, beside: str = "", opening: bool = True
+    ) -> HeadlessOutcome:
         """Put a task to the agent. An error of the run is in the outcome, not raised.
 
-        `beside` is text to work on, which may come from outside: it taints the process like a file that it reads.
+        `beside` is text to work on, which may come from outside: it taints the process like a file that it reads. The
+        `system` line is left out where no `opening` is wanted: it names the sandbox, which has to be tried for that.
         """
         say = awaiting(tell or _ignore)
         line: dict[str, Any] = {}
-        await say(await self.opening())
+        if opening:
+            await say(await self.opening())
         async with contextlib.aclosing(self.lines(task, beside=beside)) as lines:
             async for line in lines:
                 await say(line)
@@ -444,6 +449,7 @@ def _agent(name: str, options: HeadlessOptions, config: Config, setup: HeadlessS
             hint='say --model PROVIDER/MODEL, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
             key="model",
         )
+    check_model_name(model, known_to(config))
     system = options.system
     if system is None:
         system = default_prompt(setup.folder, setup.also, attended=options.attended)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.collector_pause import CollectorPause
 from lyra.cli.new_file import check_folder
 from lyra.cli.render import note, printable, report
 from lyra.cli.stdout_thread import StdoutThread
@@ -119,12 +120,16 @@ _PRINTED: Final = (
 def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | None, **given: Any) -> None:
     """Run one agent with the built-in tools in this folder."""
     invocation, printer = ctx.ensure_object(Invocation), LinePrinter(form)
+    pause = ctx.with_resource(CollectorPause())
     resume = check_resume(resume, continues=continues, store=given["store"])
     given["model"] = model_of_session(resume, given["model"])
     task, piped = task_of(given["prompt"], 'say what to do: lyra agent -p "TASK"')
     ctx.exit(
         run_printed(
-            invocation, printer, given, lambda options: _asked(invocation, options, task, piped, printer, resume)
+            invocation,
+            printer,
+            given,
+            lambda options: _asked(invocation, options, task, piped, printer, resume, pause),
         )
     )
 
@@ -183,6 +188,11 @@ class LinePrinter:
         self.is_text = form == "text"
         self._over = False
         self._stdout: StdoutThread | None = None
+
+    @property
+    def has_opening(self) -> bool:
+        """Whether the `system` line is printed."""
+        return self._types is None
 
     def tell(self, line: dict[str, Any]) -> None:
         """Print an object as one line and flush. ASCII only, so that it is valid in any locale."""
@@ -257,21 +267,35 @@ async def _asked(
     piped: str,
     printer: LinePrinter,
     resume: str | None,
+    pause: CollectorPause,
 ) -> HeadlessOutcome:
+    def opened(headless: Headless) -> None:
+        pause.end()
+        warn(headless)
+
     if resume is not None:
         from lyra.sage.agent.live import SessionStart
         from lyra.sage.print.printed import ask_session
 
         async with with_servers(invocation, options) as equipped:
             start = SessionStart(resume=resume)
-            return await ask_session(equipped, invocation.config, start, task, printer.say, beside=piped, warn=warn)
+            return await ask_session(
+                equipped,
+                invocation.config,
+                start,
+                task,
+                printer.say,
+                beside=piped,
+                warn=opened,
+                opening=printer.has_opening,
+            )
     from lyra.agents.headless.headless import Headless
 
     options = _with_hooks(invocation, options)
     async with with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
-        warn(run)
+        opened(run)
         try:
-            return await run.ask(task, printer.say, beside=piped)
+            return await run.ask(task, printer.say, beside=piped, opening=printer.has_opening)
         except asyncio.CancelledError:
             with suppress(TimeoutError, OSError):
                 await asyncio.wait_for(printer.say(run.result("interrupted")), _LAST_WORDS_S)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.collector_pause import CollectorPause
 from lyra.cli.commands.agent import (
     LinePrinter,
     agent_options,
@@ -27,7 +28,7 @@ from lyra.cli.commands.agent import (
 )
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.headless import HeadlessOptions, HeadlessOutcome, Tell
+    from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell
     from lyra.sage.agent.live import SessionStart
 
 __all__ = ["start"]
@@ -100,7 +101,12 @@ def start(
     **given: Any,
 ) -> None:
     """Start or go on with a session; the word may be left out."""
-    invocation = ctx.ensure_object(Invocation)
+    invocation, pause = ctx.ensure_object(Invocation), ctx.with_resource(CollectorPause())
+
+    def opened(headless: Headless) -> None:
+        pause.end()
+        warn(headless)
+
     form = _STREAM if streams else form
     resume = check_resume(resume, continues=continues)
     fork = fork or fork_before is not None
@@ -117,19 +123,19 @@ def start(
     if not printed and sys.stdin.isatty() and sys.stdout.isatty():
         from lyra.cli.sage.interactive import run_interactive
 
-        ctx.exit(run_interactive(invocation, given, beginning, words, verbose=verbose))
+        ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
     tell = _told(printer, verbose=verbose)
     if requested:
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _conversed(invocation, options, beginning, words, tell)
+            return _conversed(invocation, options, beginning, words, tell, opened)
     else:
         prompt = words or (None if sys.stdin is None or sys.stdin.isatty() else "-")
         text, piped = task_of(prompt, _MISSING)
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _asked(invocation, options, beginning, text, piped, tell)
+            return _asked(invocation, options, beginning, text, piped, tell, opened, opening=printer.has_opening)
 
     ctx.exit(run_printed(invocation, printer, given, run, rules=True))
 
@@ -165,17 +171,32 @@ def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
 
 
 async def _asked(
-    invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, task: str, piped: str, tell: Tell
+    invocation: Invocation,
+    options: HeadlessOptions,
+    beginning: SessionStart,
+    task: str,
+    piped: str,
+    tell: Tell,
+    opened: Callable[[Headless], object],
+    *,
+    opening: bool,
 ) -> HeadlessOutcome:
     from lyra.sage.extensions.plugins.session_servers import plugin_servers
     from lyra.sage.print.printed import ask_session
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
-        return await ask_session(equipped, invocation.config, beginning, task, tell, beside=piped, warn=warn)
+        return await ask_session(
+            equipped, invocation.config, beginning, task, tell, beside=piped, warn=opened, opening=opening
+        )
 
 
 async def _conversed(
-    invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, first: str, tell: Tell
+    invocation: Invocation,
+    options: HeadlessOptions,
+    beginning: SessionStart,
+    first: str,
+    tell: Tell,
+    opened: Callable[[Headless], object],
 ) -> HeadlessOutcome:
     from lyra.cli.stdin_lines import stdin_lines
     from lyra.sage.print.conversed import converse
@@ -186,4 +207,4 @@ async def _conversed(
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         lines = stdin_lines(sys.stdin.fileno())
-        return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)
+        return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=opened)

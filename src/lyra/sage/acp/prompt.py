@@ -26,6 +26,11 @@ class EditorPrompt(NamedTuple):
     content: Content
     beside: str  # text from outside
     text: str  # the words of the user alone
+    images: tuple[Image, ...] = ()
+
+    def with_text(self, text: str) -> Content:
+        """The content with other words, such as those that a slash command stands for."""
+        return [text, *self.images] if self.images else text
 
 
 def read_prompt(blocks: Iterable[Any]) -> EditorPrompt:
@@ -48,7 +53,7 @@ def read_prompt(blocks: Iterable[Any]) -> EditorPrompt:
     if not text.strip() and not images and not beside:
         raise RequestError.invalid_params({"reason": "the prompt is empty"})
     content: Content = [text or "See what is attached.", *images] if images else text or "See the text below."
-    return EditorPrompt(content, "\n\n".join(beside), text)
+    return EditorPrompt(content, "\n\n".join(beside), text, tuple(images))
 
 
 def _image(block: Any) -> Image:

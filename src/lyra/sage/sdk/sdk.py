@@ -28,8 +28,10 @@ from lyra.core.checking.check import whole
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.agent.live import LiveSession, SessionStart
-from lyra.sage.sdk.questions import PermissionAnswer, PermissionCallback, PermissionRequest, answer_question
-from lyra.sage.sdk.result import ExecutionResult, SageEvent
+from lyra.sage.sdk.background import Background, NoticeCallback
+from lyra.sage.sdk.options import RunOptions, UnifiedRunOptions
+from lyra.sage.sdk.questions import PermissionAnswer, PermissionCallback, PermissionRequest, answer_question, refuse
+from lyra.sage.sdk.result import ExecutionResult, SageEvent, SageNotice, event_of
 from lyra.tools.function import tool as tool_of
 from lyra.tools.source import ToolSource
 
@@ -42,6 +44,7 @@ __all__ = [
     "RunOptions",
     "SageAgentSDK",
     "SageEvent",
+    "SageNotice",
     "UnifiedRunOptions",
     "query",
     "query_sync",
@@ -49,22 +52,6 @@ __all__ = [
 
 API_VERSION: Final = "1.0"
 T = TypeVar("T")
-
-
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What may differ from run to run; what is left out is as the SDK was told."""
-
-    working_directory: str | None = None
-    max_steps: int | None = None
-    budget: Any = None
-    output: Any = None  # the wanted type of the answer
-    session: str | None = None  # the id of a session to go on with
-
-
-class UnifiedRunOptions(RunOptions, frozen=True, kw_only=True):
-    """`interactive`: the permission callback is asked; False denies what no rule allows."""
-
-    interactive: bool = True
 
 
 class SageAgentSDK:
@@ -80,6 +67,7 @@ class SageAgentSDK:
         allowed_tools: Iterable[str] = (),
         disallowed_tools: Iterable[str] = (),
         permission_callback: PermissionCallback | None = None,
+        notice_callback: NoticeCallback | None = None,
         tools: Iterable[Any] = (),
         budget: Any = None,
         max_steps: int = TURNS_MAX,
@@ -91,9 +79,11 @@ class SageAgentSDK:
         self._config_file: str | None = None
         self._flags: list[str] = []
         self._ask = permission_callback
+        self._tell = notice_callback
         self._session: str | None = None
         self._sessions = str(sessions_folder)
         self._live: LiveSession | None = None
+        self._background: Background | None = None
         self._options = HeadlessOptions(
             model=model,
             folder=str(working_directory),
@@ -152,6 +142,12 @@ class SageAgentSDK:
         self._ask = ask
         return self
 
+    def with_notice_callback(self, tell: NoticeCallback | None) -> Self:
+        """The function that is told at once what the user should know beside the answer; `notice` events say the same
+        when a run has its next event."""
+        self._tell = tell
+        return self
+
     def with_budget(self, budget: Any) -> Self:
         return self._with(budget=budget)
 
@@ -193,13 +189,14 @@ class SageAgentSDK:
     # ------------------------------------------------------------------ one session for several runs
 
     async def __aenter__(self) -> Self:
-        self._live = await self._open(RunOptions(), interactive=True).__aenter__()
+        live = await self._open(RunOptions(), interactive=True).__aenter__()
+        self._live, self._background = live, Background(live, self._ask, self._tell)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        live, self._live = self._live, None
+        live, self._live, self._background = self._live, None, None
         if live is not None:
             await live.__aexit__(kind, error, trace)
 
@@ -229,11 +226,10 @@ class SageAgentSDK:
         return await self.run_with_options(task, RunOptions())
 
     async def run_with_options(self, task: Content, options: RunOptions) -> ExecutionResult:
-        return await self._whole(task, options, interactive=True)
+        return await self._whole(task, options, interactive=options.is_interactive)
 
     async def execute_unified(self, task: Content, options: UnifiedRunOptions | None = None) -> ExecutionResult:
-        chosen = options or UnifiedRunOptions()
-        return await self._whole(task, chosen, interactive=chosen.interactive)
+        return await self.run_with_options(task, options or UnifiedRunOptions())
 
     async def execute_non_interactive(self, task: Content) -> ExecutionResult:
         """Do a task without asking: what no rule allows is denied."""
@@ -245,7 +241,8 @@ class SageAgentSDK:
 
     async def stream(self, task: Content, options: RunOptions | None = None) -> AsyncGenerator[SageEvent, None]:
         """Do a task: its events as they come, the `result` last. Leaving the loop early interrupts the run."""
-        async with contextlib.aclosing(self._events(task, options or RunOptions(), interactive=True)) as events:
+        chosen = options or RunOptions()
+        async with contextlib.aclosing(self._events(task, chosen, interactive=chosen.is_interactive)) as events:
             async for event, _ in events:
                 yield event
 
@@ -268,16 +265,25 @@ class SageAgentSDK:
         self, task: Content, options: RunOptions, *, interactive: bool
     ) -> AsyncGenerator[tuple[SageEvent, ExecutionResult | None], None]:
         async with contextlib.AsyncExitStack() as stack:
-            live = self._live
-            if live is None:
+            live, background = self._live, self._background
+            if live is None or background is None:
                 live = await stack.enter_async_context(self._open(options, interactive=interactive))
+                background = Background(live, self._ask, self._tell)
+            else:
+                options.require_none()
+                background.look()
             before = len(live.messages)
             lines = await stack.enter_async_context(contextlib.aclosing(live.send(task)))
             async for line in lines:
+                for notice in background.take():
+                    yield notice, None
+                event = event_of(line)
+                if isinstance(event, SageNotice):
+                    background.tell(event)
                 if line["type"] == "interrupt" and self._ask is not None and live.options.attended:
-                    await answer_question(live, line, self._ask)
+                    await answer_question(live, line, self._ask if interactive else refuse)
                 ended = _result(live, line, before) if line["type"] == "result" else None
-                yield SageEvent(line), ended
+                yield event, ended
 
 
 class Query:

@@ -14,7 +14,6 @@ knows its file and line, so that a decision can name it.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -190,6 +189,8 @@ def _load(name: str, path: str, of_project: tuple[FolderTrust, str] | None = Non
     data = read_bytes(path, path)
     if data is None:
         return None
+    import tomllib
+
     try:
         text = data.decode()
         places = {".".join(key): line for key, line in key_lines(text).items()}
