@@ -11,7 +11,7 @@
       EffectFailed                    an act outside the process went wrong
         ModelError(kind)  ToolError  AgentFailed  EffectInDoubt
       ProcessError                    about the process table
-        NoSuchProcess  NoSuchService  NoSuchHandler  NoSuchGroup  NoSuchInterrupt
+        NoSuchProcess  NoSuchAgent  NoSuchEnvelope  NoSuchService  NoSuchHandler  NoSuchGroup  NoSuchInterrupt
         NameTaken  InvalidTransition  ProcessExit
       ContractViolation(kind, expression, values)
       VegaError(name, text)           an error that a Vega program did not catch
@@ -53,6 +53,8 @@ __all__ = [
     "LyraError",
     "ModelError",
     "NameTaken",
+    "NoSuchAgent",
+    "NoSuchEnvelope",
     "NoSuchGroup",
     "NoSuchHandler",
     "NoSuchInterrupt",
@@ -236,6 +238,18 @@ class NoSuchProcess(ProcessError):
     code = "no_such_process"
 
 
+class NoSuchAgent(ProcessError):
+    """No agent is registered under that name."""
+
+    code = "no_such_agent"
+
+
+class NoSuchEnvelope(ProcessError):
+    """The kernel keeps no envelope with that id."""
+
+    code = "no_such_envelope"
+
+
 class NoSuchService(ProcessError):
     code = "no_such_service"
 
@@ -380,6 +394,8 @@ CODES: dict[str, Surface] = {
     "effect_in_doubt": Surface("ABORTED", 409, 1, "EffectInDoubt"),
     "process": Surface("FAILED_PRECONDITION", 409, 1, "ProcessError"),
     "no_such_process": Surface("NOT_FOUND", 404, 1, "NoSuchProcess"),
+    "no_such_agent": Surface("NOT_FOUND", 404, 1, "NoSuchAgent"),
+    "no_such_envelope": Surface("NOT_FOUND", 404, 1, "NoSuchEnvelope"),
     "no_such_service": Surface("NOT_FOUND", 404, 1, "NoSuchService"),
     "no_such_handler": Surface("NOT_FOUND", 404, 1, "NoSuchHandler"),
     "no_such_group": Surface("NOT_FOUND", 404, 1, "NoSuchGroup"),

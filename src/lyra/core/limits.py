@@ -45,11 +45,13 @@ CLEANUP_INTERVAL_S: Final = 300.0  # between two rounds, where rounds are asked 
 CLEANUP_PROCESSES_S: Final = 24 * 3600.0  # ended entries of the lifecycle are forgotten after this
 CLEANUP_INTERRUPTS_S: Final = 3600.0  # ended questions
 CLEANUP_SESSIONS_S: Final = 3600.0  # pipelines without activity
+CLEANUP_ENVELOPES_S: Final = 24 * 3600.0  # envelopes without a pipeline that were not changed
 
 # ---------------------------------------------------------------- bounds of one envelope in a pipeline
 ENVELOPE_ITERATIONS_MAX: Final = 3  # reached means stop (`>=`), unlike a quota (`>`)
 ENVELOPE_LLM_CALLS_MAX: Final = 10
 ENVELOPE_AGENT_HOPS_MAX: Final = 21
+ENVELOPES_MAX: Final = 100_000  # envelopes without a pipeline that are kept at a time
 ENVELOPE_STAGES_MAX: Final = 5  # stages a goal-driven envelope may go through
 
 # ---------------------------------------------------------------- pipelines
@@ -59,6 +61,7 @@ SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
 PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
 PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
 PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
+BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async; they mostly wait
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
 # ---------------------------------------------------------------- processes

@@ -25,6 +25,7 @@ __all__ = [
     "LifecycleState",
     "Owner",
     "ProcessControlBlock",
+    "ProcessCounts",
     "ProcessState",
     "SchedulingPriority",
 ]
@@ -85,6 +86,18 @@ class ProcessControlBlock(DurableValue, msgspec.Struct, frozen=True, dict=True):
 
     def to_data(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+class ProcessCounts(dict[str, int]):
+    """How many processes there are in each state, and besides: `total` of them, and `queue_depth`, the entries that
+    are in line for a worker."""
+
+    __slots__ = ("queue_depth", "total")
+
+    def __init__(self, by_state: dict[str, int], queue_depth: int) -> None:
+        super().__init__(by_state)
+        self.total = sum(by_state.values())
+        self.queue_depth = queue_depth
 
 
 class Owner(NamedTuple):

@@ -33,7 +33,15 @@ from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.process import PLAIN_ENDS, PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
-from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock
+from lyra.kernel.workers.entry import (
+    STATES,
+    TERMINAL,
+    Entry,
+    LifecycleState,
+    Owner,
+    ProcessControlBlock,
+    ProcessCounts,
+)
 from lyra.kernel.workers.usage import ResourceQuota
 
 if TYPE_CHECKING:
@@ -437,12 +445,17 @@ class LifecycleManager(Subsystem):
         blocks = entries + [self._view(process) for process in programs if word is None or process.state == word]
         return [self._read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
 
-    def get_process_counts(self) -> dict[str, int]:
-        """How many processes there are in each state; every state is there."""
+    def get_process_counts(self, user_id: str | None = None) -> ProcessCounts:
+        """How many processes there are in each state; every state is there. Of one user, or all."""
+        if user_id is not None:
+            counts = dict.fromkeys(STATES, 0)
+            for entry in self.state.entries.values():
+                counts[entry.state] += entry.user_id == user_id
+            return ProcessCounts(counts, counts["ready"])
         counts = dict(self.state.counts)
         for state in self._core.processes.states():
             counts[state] += 1
-        return counts
+        return ProcessCounts(counts, self.queue_depth)
 
     @property
     def total(self) -> int:
