@@ -35,6 +35,7 @@ from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
 from lyra.core.type_parameters import Taken
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
+from lyra.kernel.as_user import UserKernel
 from lyra.kernel.base.acting import acting, as_registered, require, require_signal
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
@@ -732,6 +733,10 @@ class Kernel:
         for process in ends:
             require_send(process)
         return ends
+
+    def as_user(self, user_id: str) -> UserKernel:
+        """This kernel as one user may use it: each call is checked to be about what is theirs."""
+        return UserKernel(self, user_id)
 
     def durable(self) -> Ack:
         """Await it to know that everything that happened so far is kept: for calls that give a value, not an Ack."""

@@ -19,7 +19,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text
-from lyra.core.envelope import Envelope, TerminalReason
+from lyra.core.envelope import ANONYMOUS, Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_SESSION_IDLE_S
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
@@ -44,7 +44,7 @@ from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, sess
 from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
 from lyra.kernel.pipelines.state import PipelineState
 from lyra.kernel.programs.handle import Ack
-from lyra.kernel.workers.envelopes import ANONYMOUS, envelope_of
+from lyra.kernel.workers.envelopes import envelope_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -612,7 +612,9 @@ class Orchestrator(Subsystem):
         """Write `pipeline.ended` for a session that the last row ended, and end its entry."""
         pid, message = session.process_id, session.envelope.termination_reason
         reason = session.terminal_reason.value if session.terminal_reason is not None else ""
-        self._core.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
+        seconds = max(self._core.now() - session.created_at, 0.0)
+        row = {"reason": reason, "message": message, "pipeline": session.pipeline_config.name}
+        self._core.fact(self.state, pid, "pipeline.ended", {**row, "latency_ms": int(seconds * 1000)})
         self._lifecycle.pipeline_over(pid, reason or message)
 
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.checking.check import sendable_text
-from lyra.core.envelope import Envelope
+from lyra.core.envelope import ANONYMOUS, Envelope
 from lyra.errors import ConfigError, Denied
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
-__all__ = ["ANONYMOUS", "envelope_of", "with_ids"]
+__all__ = ["envelope_of", "with_ids"]
 
-ANONYMOUS: Final = "anonymous"  # the user of an envelope that names none
 _OWNED: Final = ("request_id", "user_id", "session_id")
 
 

@@ -20,6 +20,7 @@ from lyra.server.grpc.services.engine import EngineCalls
 from lyra.server.grpc.services.kernel import KernelCalls
 from lyra.server.grpc.services.orchestration import OrchestrationCalls
 from lyra.server.grpc.services.system import SystemCalls
+from lyra.server.grpc.services.workers import WorkerCalls
 
 __all__ = ["PACKAGE", "SERVICES", "handlers_of", "method_name", "service_names"]
 
@@ -30,6 +31,7 @@ SERVICES: Final[Mapping[str, Any]] = {
     "OrchestrationService": OrchestrationCalls,
     "CommBusService": BusCalls,
     "SystemService": SystemCalls,
+    "WorkerService": WorkerCalls,
 }
 
 
