@@ -24,6 +24,7 @@ from lyra.server.grpc.face import GrpcFace
 from lyra.server.grpc.handlers import service_names
 from tests.server.grpc.client import ALICE, OPERATOR, Client, on_loop, serving, settings
 
+KEY = "sk-ant-api03-" + "Ab3dEf6h" * 8
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -127,13 +128,18 @@ async def test_an_unexpected_exception_is_internal_without_a_word(monkeypatch, c
     async with serving() as (kernel, client):
 
         def broken(_pid: str) -> None:
-            raise RuntimeError("secret sk-12345")
+            raise RuntimeError(f"refused: {KEY}")
 
         monkeypatch.setattr(type(kernel), "get_process", lambda _self, pid: broken(pid))
         kernel.submit("p1", user_id="alice")
-        with caplog.at_level(logging.CRITICAL, "grpc"):
+        logging.getLogger("lyra.server").addHandler(caplog.handler)
+        try:
             assert await client.error("KernelService/GetProcess", pid="p1") == ("INTERNAL", "")
+        finally:
+            logging.getLogger("lyra.server").removeHandler(caplog.handler)
         assert "KernelService/GetProcess failed unexpectedly" in caplog.text
+        assert "RuntimeError" in caplog.text
+        assert KEY not in caplog.text
 
 
 @on_loop

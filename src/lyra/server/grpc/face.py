@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
 
-from lyra.server.grpc.guard import Around, CallGuard, Observe
+from lyra.server.grpc.guard import CallGuard, Observe
 from lyra.server.grpc.handlers import SERVICES, handlers_of, service_names
 from lyra.server.grpc.standard import health_handlers, reflection_handlers
 
@@ -47,8 +47,7 @@ _STOP_S: Final = 1.0  # for streams of health and reflection, after the calls in
 
 
 class GrpcFace:
-    """See the module. `observe` is told of each call (method, status code, seconds); `around` gives a context manager
-    for each (method, traceparent)."""
+    """See the module. `observe` is told of each call: method, status code, seconds."""
 
     def __init__(
         self,
@@ -56,11 +55,10 @@ class GrpcFace:
         settings: ServeSettings,
         *,
         observe: Observe | None = None,
-        around: Around | None = None,
     ) -> None:
         self._kernel = kernel
         self._settings = settings
-        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe, around=around)
+        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe)
         self._services: dict[str, Any] = {}
         self._health: Any = None
         self._server: Any = None
