@@ -73,6 +73,14 @@ class Client:
         return "OK", ""
 
 
+async def rest(call: Any) -> list[Any]:
+    """What a stream still gives; its beginning was `read`."""
+    messages = []
+    while (message := await call.read()) is not grpc.aio.EOF:
+        messages.append(message)
+    return messages
+
+
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on a loop of its own."""
 

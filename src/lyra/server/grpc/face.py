@@ -88,9 +88,10 @@ class GrpcFace:
                 return int(self._server.add_insecure_port(str(wanted)))
             return int(self._server.add_secure_port(str(wanted), _credentials(*tls.read())))
         except RuntimeError:
-            raise ConfigError(
-                f"cannot listen for gRPC on {wanted}", hint="is another server there? port 0 chooses a free one"
-            ) from None
+            hint = "is another server there? port 0 chooses a free one"
+            if tls is not None:
+                hint += "; are the TLS files PEM, and do the certificate and its key belong together?"
+            raise ConfigError(f"cannot listen for gRPC on {wanted}", hint=hint) from None
 
     async def stop(self, drain_s: float) -> None:
         """Refuse what is new, let calls in flight finish within `drain_s`, close. A second call changes nothing."""
@@ -132,6 +133,8 @@ def _options(settings: ServeSettings) -> list[tuple[str, int]]:
 
 
 def _credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
+    if client_ca is not None and not client_ca.strip():
+        raise ConfigError("the file of client authorities is empty", hint="see [server] tls_client_ca")
     return grpc.ssl_server_credentials(
         ((key, cert),), root_certificates=client_ca, require_client_auth=client_ca is not None
     )
