@@ -259,10 +259,3 @@ def test_words_of_a_hook_are_on_stderr(sage: Sage) -> None:
         done = sage("-p", "hi", "--model", "sim/echo", "--output-mode", mode)
         assert done.stdout == "hi\n"
         assert "mind the gap" in done.stderr
-
-
-def test_a_run_that_ends_at_once_leaves_no_warning(sage: Sage) -> None:
-    """Also while the sandbox is tried in the background."""
-    for _ in range(3):
-        done = sage("-p", "/help undo", "--model", "sim/echo")
-        assert (done.returncode, done.stderr) == (0, "")
