@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from benchmarks.first_token import server, usual
 
 from tests import warm
 from tests.cli.agent_runner import DONE, call
@@ -15,6 +16,17 @@ from tests.cli.sage.conftest import Sage
 from tests.source import PYTHONPATH
 
 KEY = "sk-ant-" + "a1b2c3d4" * 5
+# What a first request does without, unless files or options of the user ask for it.
+LATER = {
+    "genai_prices",
+    "lyra.core.commands.programs",
+    "lyra.sandbox.sandbox",
+    "lyra.tools.builtin.page_text",
+    "lyra.tools.shell.command_line",
+    "lyra.tools.yaml.folder",
+    "pydantic",
+    "tomllib",
+}
 PRICE = {"input_usd_per_mtok": 10, "output_usd_per_mtok": 10}
 
 
@@ -186,6 +198,34 @@ def test_printing_imports_nothing_of_a_terminal(sage: Sage) -> None:
         check=False,
     )
     assert done.stdout.splitlines() == ["hello", "0 [] False"], done.stderr
+
+
+@pytest.mark.slow
+def test_what_the_first_request_does_not_need_is_not_imported_before_it(sage: Sage) -> None:
+    """Neither prices nor the sandbox, nor what reads command lines or YAML tools; no garbage collection of the start
+    is due."""
+    program = (
+        "import gc, sys; from lyra.models.wire.http import Http; from lyra.cli.main import sage\n"
+        "post = Http.post\n"
+        "def noted(*args, **options):\n"
+        f"    print(sorted({LATER!r} & set(sys.modules)), gc.isenabled(), gc.get_freeze_count() > 0, flush=True)\n"
+        "    return post(*args, **options)\n"
+        "Http.post = noted\n"
+        "sys.exit(sage(['-p', 'hello', '--model', 'anthropic/claude-sonnet-4-20250514']))\n"
+    )
+    with server() as url:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=sage.folder,
+            env={**sage.env, **usual(url), "PYTHONPATH": PYTHONPATH},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stdout.splitlines()[0] == "[] True True", done.stderr
+    assert done.returncode == 0
 
 
 # ---------------------------------------------------------------- over HTTP

@@ -30,6 +30,7 @@ from lyra.agents.turn.repeat_guard import RepeatGuard
 from lyra.agents.turn.tool_calls import run_tools
 from lyra.agents.turn.turn import Turn
 from lyra.core.message import Message
+from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.process import GIVEN_UP
@@ -39,6 +40,7 @@ from lyra.models.stream import CUT_BY_BUDGET, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
     from lyra.models.stream import Completion
@@ -95,11 +97,24 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
     """
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
+    began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, ctx.restored)
+    failure: BaseException | None = None
+    try:
+        await _serve(ctx, runtime, session, turn_ended)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        runtime.end(process, session, began_at, failure)
+
+
+async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, turn_ended: TurnEnded | None) -> None:
+    process = ctx.own_process
     if ctx.restored is not None:
         _deliver_again(runtime, session, ctx.restored)
     checkpointed = len(session.messages)
-    own_span = (session.trace_id, session.parent_span)
+    own_span = session.place
     while True:
         message = await ctx.receive()
         request_id, content = parse_message(message)
@@ -122,6 +137,8 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
         if pending is not None:
             pending.running = process.pid
             session.asked_in(pending.span, own_span)
+        elif isinstance(message, dict) and "trace" in message:  # its caller asked before a restart
+            session.asked_in(parse_traceparent(str(message["trace"])), own_span)
         turn = Turn(ctx, runtime, session, pending)
         failure: BaseException | None = None
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
@@ -194,15 +211,17 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
             await write_milestone(process, _COMPACTED, begin, session.window_data())
 
 
-async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
-    """The program of an agent that does one task: its result is the text of the answer, its error why there is none."""
+async def once(ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None) -> str:
+    """The program of an agent that does one task: its result is the text of the answer, its error why there is none.
+    The `sink` is told the answer as it comes."""
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
+    began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, None)
     session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     early_call = current_early_call.get()
     around = scopes.get() if early_call is None else early_call.around(scopes.get())
-    pending = Pending(runtime, "", process.pid, around, None)  # no caller awaits it; it carries the caller's budgets
+    pending = Pending(runtime, "", process.pid, around, sink)  # no caller awaits it; it carries the caller's budgets
     pending.early_call = early_call
     turn = Turn(ctx, runtime, session, pending)
     failure: BaseException | None = None
@@ -218,6 +237,7 @@ async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
         if asker is not None:
             asker.metrics.add_helper(session.metrics.totals)
+        runtime.end(process, session, began_at, failure)
     return answer
 
 

@@ -30,15 +30,19 @@ async def ask_session(
     *,
     beside: str = "",
     warn: Callable[[Headless], object] | None = None,
+    opening: bool = True,
 ) -> HeadlessOutcome:
-    """Open a session, put a task to it and tell its lines. `warn` is called once the session is open."""
+    """Open a session, put a task to it and tell its lines, without the `system` line where no `opening` is wanted.
+    `warn` is called once the session is open."""
     say = awaiting(tell)
     async with LiveSession(options, config, start=start) as session:
         require_model(session)
         if warn is not None:
             warn(session.headless)
-        line: dict[str, Any] = await session.opening()
-        await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
+        line: dict[str, Any] = {}
+        if opening:
+            line = await session.opening()
+            await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
         slash = await slash_result(session, task)
         if slash is not None and slash.prompt is None:
             line = {**session.headless.result("success", slash_text(slash)), "session_id": session.id}
