@@ -23,9 +23,9 @@ from lyra.config import Config
 from lyra.core.message import Message
 from lyra.errors import Conflict, Corrupt, LyraError
 from lyra.kernel.kernel import Kernel
-from lyra.sage.agent.earlier_run import copy_conversation, repair
+from lyra.sage.agent.earlier_run import copy_conversation, explain_damage, repair
 from lyra.sage.agent.equipment import AGENT, Equipment
-from lyra.sage.agent.session_start import STORE_FILE, SessionStart
+from lyra.sage.agent.session_start import STORE_FILE, SessionStart, with_kept_mode
 from lyra.sage.agent.session_writer import SessionWriter
 from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.agent.tasks.task_list import TaskList
@@ -68,7 +68,11 @@ class SessionCore:
             writer.go_on(earlier)
             self.resumed = True
         try:
+            if earlier is not None:
+                self.options = with_kept_mode(self.options, earlier)
             await self._open()
+            if self.resumed and self.start.title:
+                self.save(title=preview(self.without_keys(self.start.title)))
             if earlier is not None and self.start.fork:
                 await copy_conversation(self, earlier, self.start.before_turn)
             if self.headless.hooks is not None:
@@ -119,7 +123,7 @@ class SessionCore:
             hint = f"go on in a copy: sage -r {self.id} --fork"
             raise Conflict(f"the session {self.id} is open in another program", hint=hint, **error.fields) from error
         except Corrupt as error:
-            error.hint = f"the session cannot be read any more; sage sessions rm {self.id} removes it"
+            explain_damage(error, self.record, self.index)
             raise
         self._headless = headless
         self._writer.write_to(headless.kernel)
@@ -128,8 +132,7 @@ class SessionCore:
         self.tasks.open(self.process, headless.agent)
         if headless.unfinished is not None:
             self.doubts = await repair(self, headless.unfinished)
-        title = {"title": preview(self.start.title)} if self.start.title else {}
-        self.save(model=self.without_keys(str(headless.agent.model)), state="idle", **title)
+        self.save(model=self.without_keys(str(headless.agent.model)), state="idle", mode=self.options.mode or "")
 
     async def _close(self) -> None:
         if self._headless is not None:
