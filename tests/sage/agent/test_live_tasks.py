@@ -200,12 +200,12 @@ async def test_leaving_waits_for_a_command_of_a_sub_agent(project: Project) -> N
 async def test_a_sub_agent_that_a_rate_limit_stopped_is_resumed_by_its_id(
     project: Project, monkeypatch: pytest.MonkeyPatch, is_reopened: bool
 ) -> None:
-    """The server answers 429 until all tries are spent: the sub-agent stays, and waits to be resumed. Resumed by its id, also
-    after the session was closed, it goes on in its conversation."""
+    """The server answers 429 until all tries are spent: the sub-agent stays, and waits. Resumed by its id, also after
+    the session was closed, it goes on in its conversation."""
     limited = {"error": {"kind": "rate_limit", "message": "slow down", "retry_after_s": 0.01}}
     script = {
         "replies": [
-            {"user": "^and now", "text": "it is 42"},
+            {"user": "and now", "text": "it is 42"},
             {"user": "^find it", **limited},
             {"tool": "Task", "text": "it failed"},
             {"user": "^go", **calls(task("find it", subagent_type="Explore"))},
