@@ -92,6 +92,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int
     drain_s: float
     grpc: str | None
+    hosts: tuple[str, ...]
     http: str | None
     message_bytes_max: int
     plaintext: bool
@@ -292,6 +293,8 @@ def _layers(grant: Grant) -> list[Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
     if type(value).__name__ == "Decimal":
         return float(value)
     return str(value) if isinstance(value, (Secret, Money)) else value

@@ -93,7 +93,7 @@ async def serving(kernel: Kernel | None = None, **changes: Any) -> AsyncIterator
         address = await face.start()
         async with grpc.aio.insecure_channel(str(address)) as channel:
             client = Client(channel)
-            client.face = face  # type: ignore[attr-defined]
+            client.face, face._address = face, address  # type: ignore[attr-defined]
             yield kernel, client
     finally:
         await face.stop(5.0)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from lyra.agents.session.agent_cache import cache_of
+from lyra.agents.session.call_details import tell_model_call
 from lyra.agents.session.early_call import current_early_call
+from lyra.agents.session.exports import export_as_configured
 from lyra.agents.session.model_settings import ModelSettings
 from lyra.agents.session.provider_keys import check_model_name, is_key, keys_in_environment
 from lyra.agents.session.records import call_record, session_record
@@ -142,6 +144,7 @@ class AgentRuntime:
         kernel.interrupts.on_doubt.append(self._in_doubt)
         kernel.core.after_abort.append(self._store_lost)
         self._has_read_doubts = kernel.journal is None
+        export_as_configured(kernel)
 
     # ------------------------------------------------------------------ asking
 
@@ -523,7 +526,9 @@ class AgentRuntime:
         """Publish the record of a model call that is over, if a listener wants it."""
         kernel = self.kernel
         if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
-            kernel.publish(process.pid, "model.called", call_record(kernel, session, call, completion, error))
+            record = call_record(kernel, session, call, completion, error)
+            tell_model_call(self, record["span_id"], call, completion)
+            kernel.publish(process.pid, "model.called", record)
 
     # ------------------------------------------------------------------ models, prices and tokens
 

@@ -113,6 +113,7 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
         output_schema=output.schema if output is not None else None,
         output_name=output.name if output is not None else "answer",
         thinking_tokens=agent.thinking_tokens,
+        **agent.sampling,
     )
     return ModelCall(
         turn.runtime,

@@ -126,7 +126,7 @@ def start(
 
         ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
-    tell = _told(printer, verbose=verbose)
+    tell = _told(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
     if requested:
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
@@ -156,16 +156,17 @@ def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrint
     return LinePrinter(form, several=several)
 
 
-def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
-    """What is called with each line."""
-    if not verbose:
+def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
+    """What is called with each line. `denials`: tell which tools were denied."""
+    if not verbose and not denials:
         return printer.say
-    from lyra.cli.sage.text_output import ToolLines
+    from lyra.cli.sage.text_output import DeniedCalls, ToolLines
 
-    tools = ToolLines()
+    seeing: list[ToolLines | DeniedCalls] = [*([ToolLines()] if verbose else []), *([DeniedCalls()] if denials else [])]
 
     async def tell(line: dict[str, Any]) -> None:
-        tools.see(line)
+        for view in seeing:
+            view.see(line)
         await printer.say(line)
 
     return tell

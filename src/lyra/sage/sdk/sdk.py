@@ -25,15 +25,13 @@ from lyra.agents.declaration.content import Content
 from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
 from lyra.config import Config
 from lyra.core.checking.check import whole
-from lyra.core.tool import Tool
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.sdk.background import Background, NoticeCallback
+from lyra.sage.sdk.given import check_task, tool_given
 from lyra.sage.sdk.options import RunOptions, UnifiedRunOptions
 from lyra.sage.sdk.questions import PermissionAnswer, PermissionCallback, PermissionRequest, answer_question, refuse
 from lyra.sage.sdk.result import ExecutionResult, SageEvent, SageNotice, event_of
-from lyra.tools.function import tool as tool_of
-from lyra.tools.source import ToolSource
 
 __all__ = [
     "API_VERSION",
@@ -90,7 +88,7 @@ class SageAgentSDK:
             mode=permission_mode,
             allow=tuple(allowed_tools),
             deny=tuple(disallowed_tools),
-            tools=tuple(_tool(given) for given in tools),
+            tools=tuple(tool_given(given) for given in tools),
             budget=budget,
             max_turns=whole(max_steps, "max_steps", least=1, most=10**6),
             system=system,
@@ -135,7 +133,7 @@ class SageAgentSDK:
 
     def with_tools(self, *tools: Any) -> Self:
         """Further tools: functions, Tools, Agents (as sub-agents), sources of tools."""
-        return self._with(tools=(*self._options.tools, *(_tool(given) for given in tools)))
+        return self._with(tools=(*self._options.tools, *(tool_given(given) for given in tools)))
 
     def with_permission_callback(self, ask: PermissionCallback | None) -> Self:
         """The function that is asked where no rule decides."""
@@ -264,6 +262,7 @@ class SageAgentSDK:
     async def _events(
         self, task: Content, options: RunOptions, *, interactive: bool
     ) -> AsyncGenerator[tuple[SageEvent, ExecutionResult | None], None]:
+        check_task(task)
         async with contextlib.AsyncExitStack() as stack:
             live, background = self._live, self._background
             if live is None or background is None:
@@ -325,17 +324,6 @@ def _result(live: LiveSession, line: dict[str, Any], before: int) -> ExecutionRe
         error=live.headless.failure,
         execution=live.process.execution,
     )
-
-
-def _tool(given: Any) -> Tool | ToolSource:
-    from lyra.agents.agent import Agent
-    from lyra.agents.helpers.delegate import delegate
-
-    if isinstance(given, Agent):
-        return delegate(given)
-    if isinstance(given, Tool) or hasattr(given, "__lyra_tools__"):
-        return given  # type: ignore[no-any-return]  # checked above
-    return tool_of(given)
 
 
 def _in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:

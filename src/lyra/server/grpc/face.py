@@ -60,6 +60,7 @@ class GrpcFace:
         self._kernel = kernel
         self._settings = settings
         self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe, around=around)
+        self._services: dict[str, Any] = {}
         self._health: Any = None
         self._server: Any = None
 
@@ -69,8 +70,9 @@ class GrpcFace:
         assert wanted is not None
         self._server = grpc.aio.server(options=_options(self._settings), maximum_concurrent_rpcs=SERVER_CALLS_MAX)
         self._health = health_aio.HealthServicer()
-        for name, service in SERVICES.items():
-            self._server.add_generic_rpc_handlers((handlers_of(name, service(self._kernel), self._guard),))
+        self._services = {name: make(self._kernel) for name, make in SERVICES.items()}
+        for name, service in self._services.items():
+            self._server.add_generic_rpc_handlers((handlers_of(name, service, self._guard),))
         names = [*service_names(), HEALTH_SERVICE]
         for handlers in (health_handlers(self._health, self._guard), *reflection_handlers(names, self._guard)):
             self._server.add_generic_rpc_handlers((handlers,))
@@ -98,6 +100,9 @@ class GrpcFace:
             return
         self._guard.draining = True
         await self._health.enter_graceful_shutdown()
+        for service in self._services.values():
+            if hasattr(service, "drain"):
+                await service.drain()  # calls that only wait end now
         try:
             async with asyncio.timeout(drain_s):
                 await self._guard.wait_idle()
