@@ -31,7 +31,7 @@ from lyra.kernel.base.waiting import AnyProcess, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
-    from lyra.core.clock import Clock
+    from lyra.core.clock import Clock, Timer
     from lyra.core.rights.capability import Grant
     from lyra.store.protocol import Store
 
@@ -307,7 +307,7 @@ class Core(Generic[P]):
             timers = [self.clock.call_at(now_s + drain_s, self.drained)]
             if repeatable_s is not None and repeatable_s < drain_s:
                 timers.append(self.clock.call_at(now_s + repeatable_s, self._leave_repeatable))
-            self._drained.add_done_callback(lambda _: [timer.cancel() for timer in timers])
+            self._drained.add_done_callback(lambda _: _cancel(timers))
         await asyncio.shield(self._drained)  # a second caller waits for the same end
 
     def came_to_its_end(self) -> None:
@@ -455,3 +455,8 @@ class Core(Generic[P]):
         self.listeners.committed(batch)
         for committed in self.after_commit:
             committed(batch[-1][0])
+
+
+def _cancel(timers: list[Timer]) -> None:
+    for timer in timers:
+        timer.cancel()
