@@ -21,6 +21,7 @@ from lyra.core import codec
 from lyra.core.checking.check import sendable_text
 from lyra.core.envelope import ANONYMOUS, Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_SESSION_IDLE_S
+from lyra.core.naming import STAGE_PROGRAM
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
@@ -103,6 +104,7 @@ class Orchestrator(Subsystem):
         lifecycle.pipelines = self
         interrupts.on_answered.append(self.runner.look_again)
         interrupts.on_doubt.append(self.in_doubt)
+        interrupts.on_program_asked.append(self._stage_asked)
         self._feeds: dict[str, list[Feed]] = {}
         self._restored_at: float | None = None
 
@@ -576,6 +578,21 @@ class Orchestrator(Subsystem):
         if session is not None:
             stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
             self._put(interrupt.pid, "interrupt_raised", stage, {"interrupt": interrupt_data(interrupt), "seq": seq})
+
+    def _stage_asked(self, interrupt: Interrupt) -> None:
+        """The process of a stage, or one below it, asks: the listeners of its pipeline are told."""
+        process = self._core.processes.get(interrupt.pid)
+        above = process.parent if process is not None else None
+        while above is not None and above.pid not in self.state.sessions:
+            process, above = above, above.parent
+        if process is None or above is None or above.pid not in self._feeds:
+            return
+        session, journal = self.state.sessions[above.pid], self._core.journal
+        running = [session.pipeline_config.by_name[token.stage] for token in session.tokens if token.state == "running"]
+        asks = [stage.name for stage in running if f"agent:{stage.agent_name}{STAGE_PROGRAM}" == process.program]
+        stage = asks[0] if asks else session.envelope.current_stage
+        facts = {"interrupt": interrupt_data(interrupt), "seq": journal.seq if journal is not None else 0}
+        self._put(above.pid, "interrupt_raised", stage, facts)
 
     def _last_event(self, pid: str) -> PipelineEvent:
         envelope = self._session(pid).envelope
