@@ -33,7 +33,7 @@ test: style postgres redis erlang bubblewrap ripgrep node ## Run every check and
 	@rm -f $(VENV)/.skips
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed" || failed=1; \
-	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || test $$? -eq 5 || failed=1; \
+	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || { status=$$?; test $$status -eq 5 || $(BIN)/python -m tests.again $$status; } || failed=1; \
 	$(BIN)/python -m tests.skips $(VENV)/.skips || failed=1; \
 	exit $$failed
 
@@ -50,7 +50,8 @@ types: $(VENV)/.installed-check
 	$(BIN)/mypy
 
 tests: $(VENV)/.installed-check
-	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS)
+	@rm -f .pytest_cache/v/cache/lastfailed  # tests.again reads the failures of this run there
+	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS) || $(BIN)/python -m tests.again $$?
 
 style: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
@@ -183,12 +184,12 @@ $(VENV)/.made:
 		|| { rm -rf $(VENV); echo "no virtual environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made pyproject.toml
+$(VENV)/.installed: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto
 	@echo "installing lyra into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-$(VENV)/.installed-check: $(VENV)/.made pyproject.toml
+$(VENV)/.installed-check: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto
 	@echo "installing lyra and the tools of its tests into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check]'
 	@touch $@ $(VENV)/.installed

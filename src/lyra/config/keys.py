@@ -26,7 +26,9 @@ class SettingKey(NamedTuple):
     """
 
     name: str
-    type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag"]
+    type: Literal[
+        "store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address", "hosts"
+    ]
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -231,6 +233,98 @@ _TABLE: Final = (
         sentence="What one turn of Sage may spend, in dollars: all that is done about one message.",
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "server.connections_max",
+        type="count",
+        default=limits.SERVER_CONNECTIONS_MAX,
+        sentence="Connections that `lyra serve` holds open at once, for each of gRPC and HTTP; others are refused.",
+        least=1,
+        most=1_000_000,
+    ),
+    SettingKey(
+        "server.drain_s",
+        type="seconds",
+        default=limits.SERVER_DRAIN_S,
+        sentence="How long `lyra serve` lets requests and pipelines in flight finish when it is told to stop.",
+        most=3600,
+    ),
+    SettingKey(
+        "server.grpc",
+        type="address",
+        default="127.0.0.1:50051",
+        sentence="Where `lyra serve` listens for gRPC: HOST:PORT (port 0 chooses a free one), or `none`.",
+        optional=True,
+    ),
+    SettingKey(
+        "server.hosts",
+        type="hosts",
+        default=(),
+        sentence=(
+            "Names under which clients reach `lyra serve` over HTTP, besides its address and this machine's own: "
+            "requests for any other host are refused."
+        ),
+    ),
+    SettingKey(
+        "server.http",
+        type="address",
+        default="127.0.0.1:8420",
+        sentence="Where `lyra serve` listens for HTTP: HOST:PORT (port 0 chooses a free one), or `none`.",
+        optional=True,
+    ),
+    SettingKey(
+        "server.message_bytes_max",
+        type="count",
+        default=limits.SERVER_MESSAGE_BYTES_MAX,
+        sentence="The largest request that `lyra serve` takes, in bytes; a larger one is refused unread.",
+        least=1024,
+        most=1_000_000_000,
+    ),
+    SettingKey(
+        "server.plaintext",
+        type="flag",
+        default=False,
+        sentence="`true` lets `lyra serve` listen without TLS on an address that other machines can reach.",
+    ),
+    SettingKey(
+        "server.requests_per_minute",
+        type="count",
+        default=None,
+        sentence="HTTP requests that one token and user may make a minute; more are refused (429). Unset: any number.",
+        least=1,
+        most=1_000_000_000,
+        optional=True,
+    ),
+    SettingKey(
+        "server.tls_cert",
+        type="file",
+        default=None,
+        sentence="The certificate chain with which `lyra serve` proves itself to clients (PEM).",
+        optional=True,
+    ),
+    SettingKey(
+        "server.tls_client_ca",
+        type="file",
+        default=None,
+        sentence="Certificates of which one must have signed that of each client (PEM): mutual TLS.",
+        optional=True,
+    ),
+    SettingKey(
+        "server.tls_key",
+        type="file",
+        default=None,
+        sentence="The private key of `server.tls_cert` (PEM).",
+        optional=True,
+    ),
+    SettingKey(
+        "server.token_file",
+        type="file",
+        default=None,
+        sentence=(
+            "The tokens that `lyra serve` knows: a line each, `TOKEN [USER]`. Unset: the variable LYRA_TOKEN, or a "
+            "file in your data folder that is made at the first start."
+        ),
+        optional=True,
     ),
     SettingKey(
         "vesper.results",

@@ -15,6 +15,7 @@ import msgspec
 
 from lyra.config.files import folder, is_inside
 from lyra.config.keys import SettingKey
+from lyra.core.address import Address
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import one_of, real, whole
 from lyra.core.rights.capability import Grant
@@ -157,6 +158,27 @@ def _read_flag(key: SettingKey, value: Any, source: SettingSource) -> bool:
     return value
 
 
+def _read_address(key: SettingKey, value: Any, _source: SettingSource) -> str:
+    try:
+        return str(Address.parse(value))
+    except ConfigError as mistake:
+        raise ConfigError(f"{key.name}: {mistake.message}", hint=mistake.hint) from None
+
+
+def _read_hosts(key: SettingKey, value: Any, source: SettingSource) -> tuple[str, ...]:
+    if isinstance(value, str) and source.kind in ("env", "flag"):
+        value = _split_list(value)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(host, str) and _is_host(host) for host in value):
+        raise ConfigError(
+            f"{key.name} is a list of host names, not {shape(value)}", hint='such as ["lyra.example.org"], no ports'
+        )
+    return tuple(host.lower() for host in value)
+
+
+def _is_host(text: str) -> bool:
+    return 0 < len(text) <= 253 and all(letter.isalnum() or letter in ".-:" for letter in text)
+
+
 _FLAGS: Final = {"true": True, "false": False}
 
 READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
@@ -170,6 +192,8 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "file": _read_file,
     "results": _read_results,
     "flag": _read_flag,
+    "address": _read_address,
+    "hosts": _read_hosts,
 }
 
 

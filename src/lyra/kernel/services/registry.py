@@ -184,6 +184,17 @@ class ServiceRegistry(Subsystem):
         self._live[name].handler = as_registered(handler)
         self._live[name].owner = acting()
 
+    def unregister_handler(self, name: str) -> None:
+        """Forget the handler of a service; requests in flight come to their end, new ones are refused."""
+        self.core.raise_if_elsewhere()
+        self._find(name)
+        require("events.subscribe", name)
+        self._live[name].handler = None
+
+    def has_handler(self, name: str) -> bool:
+        """Whether a service of that name is registered and has a handler."""
+        return name in self._live and self._live[name].handler is not None
+
     def get_service(self, name: str) -> ServiceInfo:
         info = self._info(name)
         if name in self.state.untrusted:

@@ -1,0 +1,106 @@
+"""`lyra serve`: run the kernel for other programs, over gRPC and HTTP, until it is told to stop.
+
+Prints one line of JSON when it is ready, and nothing else on stdout. SIGTERM and Ctrl-C drain: what is in flight
+finishes, nothing that was acknowledged is lost, and the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.render import note
+
+if TYPE_CHECKING:
+    from lyra.server.settings import ServeSettings
+
+__all__ = ["serve"]
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_FILE: Final = click.Path(exists=True, dir_okay=False)
+
+
+@click.command(cls=CliCommand, uses_trust=True)
+@click.option(
+    "--grpc", metavar="HOST:PORT", help="Where to listen for gRPC; port 0 chooses a free one, `none`: nowhere."
+)
+@click.option(
+    "--http", metavar="HOST:PORT", help="Where to listen for HTTP; port 0 chooses a free one, `none`: nowhere."
+)
+@click.option("--db", metavar="FILE|URL", help="The store: a file, `memory`, or postgresql://…")
+@click.option("--token-file", type=_FILE, metavar="FILE", help="The tokens that are known: a line each, TOKEN [USER].")
+@click.option(
+    "--load", type=_FILE, metavar="FILE.py", help="Run setup(kernel) of this file: agents, services, programs."
+)
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="The certificate chain of the server (PEM).")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of that certificate (PEM).")
+@click.option(
+    "--tls-client-ca", type=_FILE, metavar="FILE", help="Take only clients with a certificate signed by these."
+)
+@click.pass_obj
+def serve(
+    invocation: Invocation,
+    /,
+    *,
+    grpc: str | None,
+    http: str | None,
+    db: str | None,
+    token_file: str | None,
+    load: str | None,
+    **tls: str | None,
+) -> None:
+    """Serve the kernel over gRPC and HTTP to other programs and people."""
+    flags = {"server.grpc": grpc, "server.http": http, "kernel.store": db}
+    invocation.flags += [f"{name}={value}" for name, value in flags.items() if value is not None]
+    from lyra.server.settings import ServeSettings
+
+    settings = ServeSettings.from_config(invocation.config, {"token_file": token_file, **tls})
+    for warning in settings.tokens.warnings:
+        note(f"warning: {warning}")
+    asyncio.run(_serve(invocation, settings, _setup_of(load) if load else None))
+
+
+async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callable[[Any], Any] | None) -> None:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.serve import Server
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+    async with Server(Kernel.from_config(invocation.config), settings, setup=setup) as server:
+        note(f"tokens: {settings.token_source}")
+        click.echo(json.dumps(server.ready_line()))
+        sys.stdout.flush()
+        await stopped.wait()
+        note("stopping: requests in flight are finished first")
+        for number in _SIGNALS:  # a second signal ends the program at once
+            loop.remove_signal_handler(number)
+
+
+def _setup_of(file: str) -> Callable[[Any], Any]:
+    """The function `setup` of a Python file; the file is run, as a program of yours is."""
+    import runpy
+
+    from lyra.errors import ConfigError
+
+    sys.path.insert(0, str(Path(file).resolve().parent))  # what lies beside it can be imported, also later on
+    saved, sys.stdout = sys.stdout, sys.stderr  # stdout has the ready line alone, whatever the file prints
+    try:
+        names = runpy.run_path(file, run_name="lyra_server_setup")
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--load") from error
+    finally:
+        sys.stdout = saved
+    setup = names.get("setup")
+    if not callable(setup):
+        raise ConfigError(f"{file} has no function setup(kernel)", hint="write def setup(kernel): …", key="--load")
+    return setup  # type: ignore[no-any-return]

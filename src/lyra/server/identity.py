@@ -1,0 +1,169 @@
+"""Who calls: tokens, the users that they are bound to, and what belongs to whom.
+
+A request carries a token. A token that is bound to a user acts for that user alone; any other token is the operator's
+and acts for the user that the request names. A process, session or question belongs to one user; `Caller.require_owner`
+is the one check of that. Tokens are kept as hashes, so that neither an error nor a dump shows one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from lyra.config.private_file import alone, write_private
+from lyra.core.data_folder import data_folder
+from lyra.core.ids import Entropy
+from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
+from lyra.errors import ConfigError, Denied, Unauthenticated
+
+__all__ = ["DEFAULT_TOKEN_FILE", "TOKEN_VARIABLE", "Caller", "Tokens", "bearer_token", "kept_token"]
+
+TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
+DEFAULT_TOKEN_FILE: Final = "server-token"  # noqa: S105 (a name, in the user's data folder)
+_BEARER: Final = "bearer "
+
+
+class Caller(NamedTuple):
+    """Who makes a request. `user_id` is "" where neither the token nor the request names a user."""
+
+    user_id: str = ""
+    session_id: str = ""
+    is_bound: bool = False
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it acts for no user: it sees everything."""
+        return not self.is_bound and not self.user_id
+
+    def require_user(self) -> str:
+        if not self.user_id:
+            raise Unauthenticated("user_id is required", hint="name it in the request or in the metadata `user_id`")
+        return self.user_id
+
+    def owns(self, user_id: str | None) -> bool:
+        """Whether something of this user is the caller's; the operator may see all."""
+        return self.is_operator or (bool(user_id) and user_id == self.user_id)
+
+    def require_owner(self, user_id: str | None, what: str) -> None:
+        if not self.owns(user_id):
+            raise Denied(f"{what} belongs to another user")
+
+    def acting_for(self, user_id: str) -> Self:
+        """The caller with the user that a request's body names; a bound token takes no other."""
+        if not user_id or user_id == self.user_id:
+            return self
+        if self.is_bound:
+            raise Denied("the token is bound to another user")
+        return self._replace(user_id=_checked_id(user_id, "user_id"))
+
+
+class Tokens:
+    """The tokens that a server knows."""
+
+    __slots__ = ("_users", "warnings")
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        """The user of each token; "" for one that is not bound."""
+        if not users:
+            raise ConfigError("no token: the server would refuse every request")
+        for token in users:
+            if not token or not token.isascii() or not token.isprintable():
+                raise ConfigError("a token is printable ASCII text without spaces")
+        self._users = {_hashed(token): user for token, user in users.items()}
+        self.warnings: list[str] = []
+        if any(len(token) < SERVER_TOKEN_CHARS_MIN for token in users):
+            self.warnings.append(f"a token of fewer than {SERVER_TOKEN_CHARS_MIN} characters can be guessed")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """The tokens of a file: a line each, `TOKEN [USER]`; empty lines and `#` comments are passed over."""
+        tokens = cls(_parse_tokens(_token_lines(path), str(path)))
+        if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            tokens.warnings.append(f"other users of this machine can read the token file {path}: chmod 600 {path}")
+        return tokens
+
+    @classmethod
+    def load(cls, path: str | None, env: Mapping[str, str] = os.environ) -> tuple[Self, str]:
+        """The tokens of the file that is named, else of the variable, else of the user's own file, which is made if it
+        does not exist. Gives in words where they come from."""
+        if path is not None:
+            return cls.read(path), path
+        if env.get(TOKEN_VARIABLE):
+            return cls({env[TOKEN_VARIABLE].strip(): ""}), f"the variable {TOKEN_VARIABLE}"
+        own = _make_own_file(env)
+        return cls.read(own), str(own)
+
+    def caller(self, token: str, *, user_id: str = "", session_id: str = "") -> Caller:
+        """Who calls with this token for this user; Unauthenticated if the token is not known, Denied if it is another
+        user's."""
+        user = self._users.get(_hashed(token)) if token else None
+        if user is None:
+            raise Unauthenticated(
+                "the token is missing or not known", hint="send the header `authorization: Bearer TOKEN`"
+            )
+        session_id = _checked_id(session_id, "session_id")
+        if user:
+            return Caller(user, session_id, is_bound=True).acting_for(_checked_id(user_id, "user_id"))
+        return Caller(_checked_id(user_id, "user_id"), session_id)
+
+
+def bearer_token(header: str) -> str:
+    """The token of an `authorization` header; "" where it has none."""
+    return header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
+
+
+def kept_token(env: Mapping[str, str] = os.environ) -> str:
+    """The token that clients on this machine use by themselves: the variable's, or the first of the user's own file;
+    "" where there is neither."""
+    if env.get(TOKEN_VARIABLE):
+        return env[TOKEN_VARIABLE].strip()
+    path = data_folder(env) / DEFAULT_TOKEN_FILE
+    return next(iter(_parse_tokens(_token_lines(path), str(path))), "") if path.is_file() else ""
+
+
+def _hashed(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _checked_id(text: str, name: str) -> str:
+    if len(text) > SERVER_ID_CHARS_MAX or not text.isprintable():
+        raise ConfigError(f"{name} is printable text of at most {SERVER_ID_CHARS_MAX} characters")
+    return text
+
+
+def _token_lines(path: str | os.PathLike[str]) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"the token file {path} cannot be read: {reason}") from None
+
+
+def _parse_tokens(lines: Iterable[str], path: str) -> dict[str, str]:
+    users: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        words = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()
+        if not words:
+            continue
+        if len(words) > 2:
+            raise ConfigError("a line of a token file is TOKEN [USER]", place=f"{path}:{number}")
+        if words[0] in users:
+            raise ConfigError("a token stands twice in the token file", place=f"{path}:{number}")
+        users[words[0]] = _checked_id("".join(words[1:]), "a user")
+        if len(users) > SERVER_TOKENS_MAX:
+            raise ConfigError(f"a token file has at most {SERVER_TOKENS_MAX} tokens", place=path)
+    return users
+
+
+def _make_own_file(env: Mapping[str, str]) -> Path:
+    """The user's own token file; made with a new token if it does not exist."""
+    path = data_folder(env) / DEFAULT_TOKEN_FILE
+    with alone(path):
+        if not path.exists():
+            write_private(path, f"{Entropy().token()}\n".encode())
+    return path

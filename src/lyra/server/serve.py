@@ -1,0 +1,87 @@
+"""One kernel behind its faces: `Server` opens the kernel, then gRPC and HTTP, and stops them in the other order.
+
+Stopping drains: the faces take nothing new, requests and pipelines in flight have `drain_s` to finish, then the kernel
+closes. What has not finished by then is in the store and goes on when it is opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lyra.core.address import Address
+from lyra.server.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Face", "Server"]
+
+
+class Face(Protocol):
+    """A way to reach the kernel: it listens from `start` on, and `stop` returns when its requests are answered."""
+
+    async def start(self) -> Address: ...
+
+    async def stop(self, drain_s: float) -> None: ...
+
+
+class Server:
+    """A kernel that is served; an async context manager. `setup` is called with the kernel before anything listens."""
+
+    def __init__(
+        self, kernel: Kernel, settings: ServeSettings, *, setup: Callable[[Kernel], Any] | None = None
+    ) -> None:
+        self.kernel = kernel
+        self.settings = settings
+        self._setup = setup
+        self._faces: list[Face] = []
+        self.grpc: Address | None = None  # where it listens, once it does
+        self.http: Address | None = None
+
+    async def __aenter__(self) -> Server:
+        await self.kernel.start()
+        try:
+            await self._open()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def _open(self) -> None:
+        if self._setup is not None:
+            prepared = self._setup(self.kernel)
+            if hasattr(prepared, "__await__"):
+                await prepared
+        if self.settings.grpc is not None:
+            from lyra.server.grpc.face import GrpcFace
+
+            self.grpc = await self._start(GrpcFace(self.kernel, self.settings))
+        if self.settings.http is not None:
+            from lyra.server.http.face import HttpFace
+
+            self.http = await self._start(HttpFace(self.kernel, self.settings))
+
+    async def _start(self, face: Face) -> Address:
+        self._faces.append(face)
+        return await face.start()
+
+    def ready_line(self) -> dict[str, str]:
+        """What a program that started the server is told: where to reach it."""
+        scheme = "http" if self.settings.tls is None else "https"
+        line = {}
+        if self.grpc is not None:
+            line["grpc"] = str(self.grpc)
+        if self.http is not None:
+            line["http"] = f"{scheme}://{self.http}"
+        return line
+
+    async def stop(self) -> None:
+        """Drain the faces, then close the kernel; a second call changes nothing."""
+        faces, self._faces = self._faces, []
+        for face in reversed(faces):
+            await face.stop(self.settings.drain_s)
+        await self.kernel.shutdown("server stopped", drain_s=self.settings.drain_s)
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
