@@ -61,6 +61,8 @@ SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
 PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
 PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
 PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
+WORKER_LEASE_S: Final = 30.0  # how long a worker that is silent keeps a stage, unless it asks for another time
+WORKER_LEASE_S_MAX: Final = 86_400.0
 BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async; they mostly wait
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 

@@ -864,6 +864,8 @@ class Kernel:
     initialize_orchestration = forward("worker_api", WorkerApi.initialize_orchestration)
     get_next_instruction = forward("worker_api", WorkerApi.get_next_instruction)
     report_agent_result = forward("worker_api", WorkerApi.report_agent_result)
+    renew_lease = forward("worker_api", WorkerApi.renew_lease)
+    release_lease = forward("worker_api", WorkerApi.release_lease)
     store_envelope = forward("worker_api", WorkerApi.store_envelope)
     get_envelope = forward("worker_api", WorkerApi.get_envelope)
     create_envelope = forward("worker_api", WorkerApi.create_envelope)
