@@ -43,7 +43,8 @@ def test_every_field_of_the_reference_is_there():
     envelope_id request_id session_id user_id raw_input received_at outputs current_stage
     stage_order iteration max_iterations active_stages completed_stage_set failed_stages
     parallel_mode llm_call_count max_llm_calls tool_call_count agent_hop_count max_agent_hops
-    tokens_in tokens_out terminal_reason terminated termination_reason interrupt_pending interrupt
+    tokens_in tokens_out max_input_tokens max_output_tokens terminal_reason terminated
+    termination_reason interrupt_pending interrupt
     completed_stages current_stage_number max_stages all_goals remaining_goals
     goal_completion_status prior_plans loop_feedback processing_history errors created_at
     completed_at metadata trust trace_id span_id
@@ -314,6 +315,8 @@ def test_reasons_have_an_outcome():
         "max_iterations_exceeded",
         "max_llm_calls_exceeded",
         "max_agent_hops_exceeded",
+        "max_input_tokens_exceeded",
+        "max_output_tokens_exceeded",
         "max_loop_exceeded",
         "max_stage_visits_exceeded",
         "edge_limit_exceeded",

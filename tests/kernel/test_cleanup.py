@@ -373,3 +373,27 @@ class Tidying(RuleBasedStateMachine):
 
 Tidying.TestCase.settings = settings(max_examples=cases(30), stateful_step_count=30, deadline=None)
 test_random_tidying = Tidying.TestCase
+
+
+def test_an_age_may_be_given(clock):
+    """older_than_s holds for ended processes, idle pipelines, ended questions and envelopes; what lives stays."""
+
+    async def main():
+        async with Kernel("memory", clock) as kernel:
+            for pid in ("ended", "alive"):
+                kernel.submit(pid)
+            kernel.initialize_orchestration("idle", {"name": "p", "agents": [{"name": "a"}]})
+            asked = kernel.create_interrupt("alive", "clarification", "?")
+            kernel.resolve_interrupt(asked.id, {"text": "yes"})
+            kernel.terminate("ended")
+            kernel.create_envelope({})
+            clock.advance(60)
+            assert set(kernel.cleanup().values()) == {0}
+            counts = kernel.cleanup(older_than_s=60)
+            assert (counts["processes"], counts["interrupts"], counts["envelopes"]) == (1, 1, 1)
+            assert kernel.cleanup(older_than_s=59)["sessions"] == 1
+            assert "alive" in [process.pid for process in kernel.list_processes()]
+            with pytest.raises(ConfigError):
+                kernel.cleanup(older_than_s=-1)
+
+    run(main())

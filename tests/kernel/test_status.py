@@ -155,3 +155,20 @@ def test_a_kernel_says_whether_it_was_started():
             return before, kernel.started
 
     assert run(main()) == (False, True)
+
+
+def test_counts_have_a_total_and_a_depth():
+    """Of all processes, and of those of one user: entries in line are the depth of the queue."""
+
+    async def main():
+        async with Kernel() as kernel:
+            for pid, user in (("a", "ann"), ("b", "ann"), ("c", "bob")):
+                kernel.submit(pid, user_id=user)
+                kernel.schedule(pid)
+            kernel.get_next_runnable()
+            counts = kernel.get_process_counts()
+            assert (counts.total, counts.queue_depth, counts["ready"], counts["running"]) == (3, 2, 2, 1)
+            own = kernel.get_process_counts("ann")
+            assert (own.total, own.queue_depth, own["running"]) == (2, 1, 1)
+
+    run(main())

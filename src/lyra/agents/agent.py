@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.agents.helpers.delegate import delegate
+from lyra.agents.helpers.stage import stage_program
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.turn.program import agent_program
 from lyra.core.tool import Tool
@@ -100,6 +101,12 @@ class Agent(AgentDeclaration, Generic[Out_co]):
     def __lyra_tool__(self) -> Tool:
         """The tool by which another agent has this one do a piece of work."""
         return delegate(self)
+
+    def __lyra_stage__(
+        self, name: str, *, prompts: Mapping[str, Any] | None = None, models: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any]:
+        """The program by which a kernel runs this agent as a stage of pipelines, where it is registered as `name`."""
+        return stage_program(self, name, prompts=prompts, models=models)
 
     def _tools_of_settings(self) -> tuple[Tool, ...]:
         if self.memory is None or not self.memory.tools:

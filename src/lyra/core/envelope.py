@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 else:
     _OpenQuestionData = dict[str, Any]  # data from a wire; __post_init__ makes an OpenQuestion of it
 
-__all__ = ["BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
+__all__ = ["ANONYMOUS", "BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
 
+ANONYMOUS: Final = "anonymous"  # the user of an envelope that names none
 _ID_LENGTH: Final = 16
 
 
@@ -54,6 +55,8 @@ class TerminalReason(_Word):
     MAX_ITERATIONS_EXCEEDED = "max_iterations_exceeded"
     MAX_LLM_CALLS_EXCEEDED = "max_llm_calls_exceeded"
     MAX_AGENT_HOPS_EXCEEDED = "max_agent_hops_exceeded"
+    MAX_INPUT_TOKENS_EXCEEDED = "max_input_tokens_exceeded"
+    MAX_OUTPUT_TOKENS_EXCEEDED = "max_output_tokens_exceeded"
     MAX_LOOP_EXCEEDED = "max_loop_exceeded"
     MAX_STAGE_VISITS_EXCEEDED = "max_stage_visits_exceeded"
     EDGE_LIMIT_EXCEEDED = "edge_limit_exceeded"
@@ -99,13 +102,15 @@ class StageRecord(msgspec.Struct, frozen=True):
 
 
 class BoundsResult(NamedTuple):
-    """Whether the work may go on, why not, and what is left (never below 0)."""
+    """Whether the work may go on, why not, and what is left (never below 0; None without a bound)."""
 
     can_continue: bool
     terminal_reason: TerminalReason | None
     llm_calls_remaining: int
     agent_hops_remaining: int
     iterations_remaining: int
+    tokens_in_remaining: int | None = None
+    tokens_out_remaining: int | None = None
 
 
 class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -115,7 +120,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     envelope_id: str
     request_id: str
     session_id: str
-    user_id: str = "anonymous"
+    user_id: str = ANONYMOUS
     trace_id: str = ""
     span_id: str = ""
     trust: Trust = Trust.TRUSTED
@@ -140,7 +145,9 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     agent_hop_count: int = 0
     max_agent_hops: int = ENVELOPE_AGENT_HOPS_MAX
     tokens_in: int = 0
+    max_input_tokens: int | None = None  # None: no bound
     tokens_out: int = 0
+    max_output_tokens: int | None = None
     # end
     terminated: bool = False
     terminal_reason: TerminalReason | None = None
@@ -240,10 +247,14 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             return TerminalReason.MAX_LLM_CALLS_EXCEEDED
         if self.agent_hop_count >= self.max_agent_hops:
             return TerminalReason.MAX_AGENT_HOPS_EXCEEDED
+        if self.max_input_tokens is not None and self.tokens_in >= self.max_input_tokens:
+            return TerminalReason.MAX_INPUT_TOKENS_EXCEEDED
+        if self.max_output_tokens is not None and self.tokens_out >= self.max_output_tokens:
+            return TerminalReason.MAX_OUTPUT_TOKENS_EXCEEDED
         return None
 
     def check_bounds(self) -> BoundsResult:
-        """Whether the work may go on; bounds are checked in the order iteration, model calls, hops."""
+        """Whether the work may go on; bounds are checked in the order iteration, model calls, hops, tokens."""
         reason = self.terminal_reason if self.terminated else self.bound_reached()
         return BoundsResult(
             can_continue=reason is None and not self.terminated and not self.interrupt_pending,
@@ -251,6 +262,8 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             llm_calls_remaining=max(self.max_llm_calls - self.llm_call_count, 0),
             agent_hops_remaining=max(self.max_agent_hops - self.agent_hop_count, 0),
             iterations_remaining=max(self.max_iterations - self.iteration, 0),
+            tokens_in_remaining=_left(self.max_input_tokens, self.tokens_in),
+            tokens_out_remaining=_left(self.max_output_tokens, self.tokens_out),
         )
 
     def terminate(self, reason: TerminalReason | str, *, now: float, message: str = "") -> None:
@@ -364,6 +377,10 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 history[place] = StageRecord(agent, record.stage_order, began, now, took_ms, status, error, llm_calls)
                 self.processing_history = history
                 return
+
+
+def _left(most: int | None, used: int) -> int | None:
+    return None if most is None else max(most - used, 0)
 
 
 def _without(book: dict[str, Any], key: str) -> dict[str, Any]:

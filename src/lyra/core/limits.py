@@ -45,11 +45,13 @@ CLEANUP_INTERVAL_S: Final = 300.0  # between two rounds, where rounds are asked 
 CLEANUP_PROCESSES_S: Final = 24 * 3600.0  # ended entries of the lifecycle are forgotten after this
 CLEANUP_INTERRUPTS_S: Final = 3600.0  # ended questions
 CLEANUP_SESSIONS_S: Final = 3600.0  # pipelines without activity
+CLEANUP_ENVELOPES_S: Final = 24 * 3600.0  # envelopes without a pipeline that were not changed
 
 # ---------------------------------------------------------------- bounds of one envelope in a pipeline
 ENVELOPE_ITERATIONS_MAX: Final = 3  # reached means stop (`>=`), unlike a quota (`>`)
 ENVELOPE_LLM_CALLS_MAX: Final = 10
 ENVELOPE_AGENT_HOPS_MAX: Final = 21
+ENVELOPES_MAX: Final = 100_000  # envelopes without a pipeline that are kept at a time
 ENVELOPE_STAGES_MAX: Final = 5  # stages a goal-driven envelope may go through
 
 # ---------------------------------------------------------------- pipelines
@@ -59,6 +61,7 @@ SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
 PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
 PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
 PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
+BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async; they mostly wait
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
 # ---------------------------------------------------------------- processes
@@ -165,3 +168,43 @@ SERVER_DRAIN_S: Final = 10.0  # for requests in flight when the server stops
 SERVER_TOKENS_MAX: Final = 10_000  # lines of a token file
 SERVER_TOKEN_CHARS_MIN: Final = 16  # a shorter token can be guessed
 SERVER_ID_CHARS_MAX: Final = 256  # a user or a session in a request
+SERVER_HEAD_BYTES_MAX: Final = 64 * 1024  # the line and the headers of one HTTP request
+SERVER_HEAD_S: Final = 15.0  # for the headers of a request, from the first byte or the connection on
+SERVER_BODY_S: Final = 30.0  # for the body of a request
+SERVER_UNREAD_S: Final = 30.0  # a client that reads nothing of an answer for this long is dropped
+SERVER_IDLE_S: Final = 75.0  # a connection between two requests
+SERVER_HEARTBEAT_S: Final = 15.0  # between two signs of life in a stream
+SERVER_PAGE_ITEMS: Final = 100  # of a list, unless the request says
+SERVER_PAGE_ITEMS_MAX: Final = 10_000
+SERVER_STREAM_EVENTS_MAX: Final = 10_000  # of one chat stream that can be read again
+SERVER_STREAM_BYTES_MAX: Final = 4 * 1024 * 1024  # and their size
+SERVER_STREAMS_KEPT: Final = 1_000  # chat streams that have ended and can be read again
+SERVER_STREAM_KEPT_S: Final = 600.0  # how long such a stream can be read again
+SERVER_FEED_EVENTS_MAX: Final = 5_000  # of the feed of all events, which all its readers share
+SERVER_FEED_BYTES_MAX: Final = 8 * 1024 * 1024
+SERVER_CALLERS_KEPT: Final = 10_000  # callers whose requests are counted at once
+SERVER_WEBHOOKS_MAX: Final = 100  # of one user
+SERVER_WEBHOOK_WAITING_MAX: Final = 1_000  # events that wait for one webhook; more are dropped
+SERVER_SPANS_KEPT: Final = 10_000  # spans that the traces show
+SERVER_COST_ROWS_MAX: Final = 10_000  # of the sums by agent, model and day
+SERVER_CALLS_MAX: Final = 10_000  # gRPC calls in flight, open streams included; more are refused
+SERVER_STREAMS_MAX: Final = 1_000  # gRPC calls in flight on one connection; more wait in the client
+SERVER_METADATA_BYTES_MAX: Final = 16 * 1024  # headers of one gRPC call
+SERVER_HANDSHAKE_S: Final = 20.0  # until a new connection has said hello, and a ping is answered; then it is dropped
+SERVER_KEEPALIVE_S: Final = 60.0  # between two pings to a silent gRPC client: one that is gone is noticed
+SERVER_PING_INTERVAL_S: Final = 10.0  # between two pings of a gRPC client; one that pings more often is dropped
+CLIENT_TIMEOUT_S: Final = 60.0  # one call of a client, where the caller says nothing else
+CLIENT_RECONNECT_S: Final = 30.0  # a server that restarts is waited for by calls that may be repeated
+CLIENT_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # one answer
+WORK_WAITING_MAX: Final = 10_000  # pieces of work that no worker has taken yet
+WORK_WAITING_PER_NAME_MAX: Final = 1_000  # of these, for one agent or service: one name cannot fill the queue
+WORK_WORKERS_MAX: Final = 1_000  # workers of one server
+WORK_NAMES_MAX: Final = 100  # agents and services of one worker
+WORK_RESULTS_KEPT: Final = 10_000  # results that are recognised when a worker reports them again
+WORK_ATTEMPTS_MAX: Final = 5  # a piece of work that lost so many workers is not given to a sixth
+WORK_LEASE_S: Final = 15.0  # a worker that stays silent for so long has lost its piece of work
+WORK_LEASE_S_MIN: Final = 1.0
+WORK_LEASE_S_MAX: Final = 3_600.0
+WORK_RETURN_S: Final = 20.0  # after a restart, for workers to come back and say what they have
+WORK_CLAIM_WAIT_S_MAX: Final = 30.0  # one claim waits at most so long for work
+WORK_PRESENCE_S: Final = 30.0  # a worker that has not asked for so long, and holds nothing, has left

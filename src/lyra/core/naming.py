@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 __all__ = [
     "OLD_NAMES",
     "PIPELINE",
+    "STAGE_PROGRAM",
     "SUPERVISE",
     "VEGA_AGENT",
     "VEGA_PROCESS",
@@ -72,6 +73,7 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
 _FIXED: Final = {old: name for name, olds in OLD_NAMES.items() for old in olds}
 _OWN: Final = ("lyra:", "lyra.")  # how the names of Lyra itself begin; no module of a user has such a name
 _AGENT: Final = "agent"  # the module of the programs of agents
+STAGE_PROGRAM: Final = "/stage"  # ends the name of the program that runs an agent as a stage of pipelines
 _named: dict[str, Any] = {}  # fixed name → function or class, of the modules imported so far
 
 
@@ -126,6 +128,7 @@ def program_names(name: str) -> tuple[str, ...]:
     if not own:
         return (name,)
     if module == _AGENT:
+        own = own.removesuffix(STAGE_PROGRAM)
         agent, _, version = own.rpartition("~")
         return (own, agent, name) if version.isdecimal() and agent else (own, name)
     last = own.rpartition(".")[2]

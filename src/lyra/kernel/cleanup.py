@@ -1,7 +1,8 @@
 """Tidying up and going down: what is over is forgotten after a while, and a shutdown loses nothing.
 
 `clean` is one round: processes that ended long ago, questions that were not answered in time, ended questions,
-pipelines that no worker drives and no question holds up, usage of pids that are gone, empty rate windows. `Rounds`
+pipelines that no worker drives and no question holds up, envelopes that were not changed, usage of pids that are gone,
+empty rate windows. `Rounds`
 repeats it on the kernel's clock, where a caller asks for that. `shut_down` takes nothing new and closes: what a store
 keeps goes on when it is opened again, entries, their questions and their pipelines among it; without a store entries
 end. Nothing alive is ever cleaned up.
@@ -31,6 +32,7 @@ def clean(
     processes_s: float = limits.CLEANUP_PROCESSES_S,
     interrupts_s: float = limits.CLEANUP_INTERRUPTS_S,
     sessions_s: float = limits.CLEANUP_SESSIONS_S,
+    envelopes_s: float = limits.CLEANUP_ENVELOPES_S,
 ) -> dict[str, int]:
     """One round; gives how many of each were ended or forgotten."""
     expired = parts.interrupts.expire_old_interrupts()
@@ -42,6 +44,7 @@ def clean(
         "interrupts_expired": expired,
         "interrupts": parts.interrupts.cleanup_resolved(interrupts_s),
         "sessions": parts.orchestrator.cleanup_stale_sessions(sessions_s),
+        "envelopes": parts.envelopes.forget_older_than(envelopes_s),
         "accounts": parts.resources.close_idle(processes_s),
         "rate_windows": parts.rate_limiter.cleanup_expired(),
     }

@@ -35,6 +35,7 @@ from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
 from lyra.core.type_parameters import Taken
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
+from lyra.kernel.as_user import UserKernel
 from lyra.kernel.base.acting import acting, as_registered, require, require_signal
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
@@ -69,6 +70,7 @@ from lyra.kernel.shared.withdrawals import Withdrawals
 from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.kernel.worker_api import DRAIN_S, WorkerApi, forward
+from lyra.kernel.workers.envelope_table import EnvelopeTable
 from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.rate_limits import RateLimiter
 from lyra.kernel.workers.time_limits import TimeLimits
@@ -134,6 +136,7 @@ class Kernel:
         "core",
         "declared",
         "entropy",
+        "envelopes",
         "fact",
         "find",
         "find_again",
@@ -288,10 +291,18 @@ class Kernel:
         self.orchestrator = Orchestrator(
             core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
         )
+        self.envelopes = EnvelopeTable(core, self.lifecycle)
         self.bus = CommBus(core)
         self.health = HealthMonitor(core, self.scheduler, self.lifetimes, interrupts, self.lifecycle)
         parts = WorkerParts(
-            core, interrupts, self.lifecycle, self.resources, self.rate_limiter, self.services, self.orchestrator
+            core,
+            interrupts,
+            self.lifecycle,
+            self.resources,
+            self.rate_limiter,
+            self.services,
+            self.orchestrator,
+            self.envelopes,
         )
         self.cleanup_rounds = Rounds(parts)
         self.worker_api = WorkerApi(parts, self.cleanup_rounds, lambda drain_s: self.close(drain_s=drain_s))
@@ -309,6 +320,7 @@ class Kernel:
             self.withdrawals,
             self.supervisors,
             self.orchestrator,
+            self.envelopes,
             self.health,
             self.bus,
             self.cleanup_rounds,
@@ -722,6 +734,10 @@ class Kernel:
             require_send(process)
         return ends
 
+    def as_user(self, user_id: str) -> UserKernel:
+        """This kernel as one user may use it: each call is checked to be about what is theirs."""
+        return UserKernel(self, user_id)
+
     def durable(self) -> Ack:
         """Await it to know that everything that happened so far is kept: for calls that give a value, not an Ack."""
         self.core.raise_if_closed()
@@ -845,8 +861,13 @@ class Kernel:
     report_agent_result = forward("worker_api", WorkerApi.report_agent_result)
     store_envelope = forward("worker_api", WorkerApi.store_envelope)
     get_envelope = forward("worker_api", WorkerApi.get_envelope)
+    create_envelope = forward("worker_api", WorkerApi.create_envelope)
+    update_envelope = forward("worker_api", WorkerApi.update_envelope)
+    clone_envelope = forward("worker_api", WorkerApi.clone_envelope)
+    check_bounds = forward("envelopes", EnvelopeTable.check_bounds)
     get_orchestration_state = forward("worker_api", WorkerApi.get_orchestration_state)
     register_agent = forward("worker_api", WorkerApi.register_agent)
+    execute_agent = forward("worker_api", WorkerApi.execute_agent)
     execute_pipeline = forward("worker_api", WorkerApi.execute_pipeline)
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.orchestrator import Orchestrator
     from lyra.kernel.process.process import Process
     from lyra.kernel.services.registry import ServiceRegistry
+    from lyra.kernel.workers.envelope_table import EnvelopeTable
     from lyra.kernel.workers.lifecycle import LifecycleManager
     from lyra.kernel.workers.rate_limits import RateLimiter
     from lyra.kernel.workers.usage import ResourceTracker
@@ -25,3 +26,4 @@ class WorkerParts(NamedTuple):
     rate_limiter: RateLimiter
     services: ServiceRegistry
     orchestrator: Orchestrator
+    envelopes: EnvelopeTable

@@ -20,9 +20,11 @@ from lyra.kernel.interrupts.service import Answer, Interrupt
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.pipelines.events import PipelineEvent
 from lyra.kernel.pipelines.instruction import Instruction, SessionState
+from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.registry import InferenceResponse, ServiceResponse
 from lyra.kernel.status import RequestStatus, SystemStatus, request_status, system_status
+from lyra.kernel.workers.envelopes import with_ids
 from lyra.kernel.workers.usage import COUNTED, ResourceUsage
 
 if TYPE_CHECKING:
@@ -116,10 +118,14 @@ class WorkerApi:
     def get_request_status(self, pid: str) -> RequestStatus:
         return request_status(self.parts, pid)
 
-    def cleanup(self) -> dict[str, int]:
-        """Forget what was over long ago; gives how many of each."""
+    def cleanup(self, *, older_than_s: float | None = None) -> dict[str, int]:
+        """Forget what was over long ago; gives how many of each. `older_than_s` is the age of processes, pipelines,
+        questions and envelopes alike; by default each has its own (24 h, 1 h, 1 h, 24 h)."""
         self._core.raise_if_closed()
-        return clean(self.parts)
+        if older_than_s is None:
+            return clean(self.parts)
+        age_s = real(older_than_s, "older_than_s")
+        return clean(self.parts, processes_s=age_s, interrupts_s=age_s, sessions_s=age_s, envelopes_s=age_s)
 
     def cleanup_every(self, seconds: float = limits.CLEANUP_INTERVAL_S) -> None:
         """Clean up every so many seconds from now on."""
@@ -174,13 +180,61 @@ class WorkerApi:
         """A pipeline's envelope as it stands: a copy."""
         return self._orchestrator.get_session_state(pid).envelope
 
+    def create_envelope(
+        self,
+        fields: Envelope | Mapping[str, Any] | str | None = None,
+        *,
+        user_id: str = "",
+        request_id: str = "",
+        session_id: str = "",
+    ) -> Envelope:
+        """Make an envelope without a pipeline, and keep it."""
+        return self.parts.envelopes.create(fields, user_id=user_id, request_id=request_id, session_id=session_id)
+
+    def update_envelope(self, changes: Envelope | Mapping[str, Any], *, user_id: str | None = None) -> Envelope:
+        """Change the envelope whose `envelope_id` is among the changes: fields that are not given keep their values,
+        and mappings are merged by key."""
+        return self.parts.envelopes.update(changes, user_id=user_id)
+
+    def clone_envelope(self, envelope: Envelope | Mapping[str, Any] | str, *, user_id: str | None = None) -> Envelope:
+        """Keep a copy of an envelope under a new id."""
+        return self.parts.envelopes.clone(envelope, user_id=user_id)
+
     def get_orchestration_state(self, pid: str) -> SessionState:
         return self._orchestrator.get_session_state(pid)
 
-    def register_agent(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
-        """Make an agent known to pipelines: an async function of the envelope that gives a mapping."""
+    def register_agent(
+        self,
+        name: str,
+        agent: Any,
+        *,
+        idempotent: bool = False,
+        prompts: Mapping[str, Any] | None = None,
+        models: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make an agent known to pipelines and `execute_agent`: an async function of the envelope that gives a mapping,
+        or an Agent. `prompts` are system prompts of an Agent by `prompt_key`, `models` its models by `model_role`."""
         self._core.raise_if_elsewhere()
-        self._orchestrator.agents.register(name, agent, idempotent=idempotent)
+        self._orchestrator.agents.register(name, agent, idempotent=idempotent, prompts=prompts, models=models)
+
+    async def execute_agent(
+        self,
+        name: str,
+        envelope: Any = None,
+        config: Any = None,
+        *,
+        user_id: str = "",
+        request_id: str = "",
+        session_id: str = "",
+        pid: str | None = None,
+        quota: Any = None,
+    ) -> AgentRun:
+        """Run one registered agent as a durable process, with the settings of a stage in `config` and a `quota`. An
+        agent that fails is a result without `success`, not an error; a known pid gives the result of that run."""
+        self._lifecycle.raise_if_closing("agent")
+        given = {"user_id": user_id, "request_id": request_id, "session_id": session_id}
+        work = with_ids(self._orchestrator.envelope_of(envelope), given)
+        return await self._orchestrator.execute_agent(name, work, config, pid=pid, quota=quota)
 
     def execute_pipeline(
         self, config: Any, envelope: Any = None, *, pid: str | None = None

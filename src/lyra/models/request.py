@@ -17,7 +17,8 @@ __all__ = ["Request"]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """`tool_choice` is auto, none, any, or the name of one tool. None leaves a setting to the provider."""
+    """`tool_choice` is auto, none, any, or the name of one tool. None leaves a setting to the provider. A provider
+    whose API has no `top_k`, `seed` or `repeat_penalty` leaves that one out."""
 
     model: str
     messages: tuple[Message, ...]
@@ -29,6 +30,9 @@ class Request(msgspec.Struct, frozen=True):
     temperature: float | None = None
     top_p: float | None = None
     stop: tuple[str, ...] = ()
+    top_k: int | None = None
+    seed: int | None = None
+    repeat_penalty: float | None = None
     output_schema: dict[str, Any] | None = None  # a JSON schema that the answer has to fit
     output_name: str = "answer"
     thinking_tokens: int | None = None  # how many tokens a thinking model may think before it answers

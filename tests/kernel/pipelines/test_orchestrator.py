@@ -17,8 +17,8 @@ from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel import AgentExecutionMetrics, AgentExecutionResult, InstructionKind, Kernel, PipelineConfig
 from lyra.kernel.base.core import Core
+from lyra.kernel.pipelines.agents import AgentResult
 from lyra.kernel.pipelines.instruction import metrics_data
-from lyra.kernel.pipelines.runner import AgentResult
 from lyra.kernel.pipelines.session import session_data
 from lyra.testing import SimClock, run_in_virtual_time
 from tests.kernel.conftest import Crash, crash, pass_time, run, settle
@@ -254,14 +254,44 @@ def test_required_output_fields():
         ({"max_iterations": 2}, 4, "max_iterations_exceeded"),
         ({"max_iterations": 50, "max_agent_hops": 5}, 5, "max_agent_hops_exceeded"),
         ({"max_iterations": 50, "edge_limits": [{"from": "b", "to": "a", "max_count": 2}]}, 6, "max_loop_exceeded"),
-        ({"max_iterations": 50, "edge_limits": {"a->b": 1}}, 3, "max_loop_exceeded"),
+        ({"max_iterations": 50, "edge_limits": {"a->b": 1}}, 3, "edge_limit_exceeded"),
     ],
 )
 def test_loops_are_bounded(settings, runs, reason):
-    """By iterations (at the limit), hops (at the limit) and edges (above it)."""
+    """By iterations (at the limit), hops (at the limit) and edges (above it): back to an earlier stage, or onward."""
     config = pipeline({"name": "a", "default_next": "b"}, {"name": "b", "default_next": "a"}, **settings)
     order, told, _ = drive(config, {})
     assert (len(order), told.terminal_reason) == (runs, reason)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"max_input_tokens": 60}, "max_input_tokens_exceeded"),
+        ({"max_output_tokens": 10}, "max_output_tokens_exceeded"),
+        ({}, "max_agent_hops_exceeded"),
+    ],
+)
+def test_tokens_are_bounded(settings, reason, path):
+    """Reached means stop: by the pipeline's bound, or the envelope's own; without one there is none."""
+
+    async def work(config, envelope, reason):
+        async with Kernel(path) as kernel:
+            kernel.initialize_orchestration("p", config, envelope, force=True)
+            told = kernel.get_next_instruction("p")
+            runs = 0
+            while told.kind == "run_agent":
+                used = {"tokens_in": 30, "tokens_out": 5}
+                told = step(kernel, told.agent_name, metrics=used)
+                runs += 1
+            assert told.terminal_reason == reason
+            return runs
+
+    loop = pipeline({"name": "a", "default_next": "b"}, {"name": "b", "default_next": "a"}, max_iterations=50)
+    expected = 2 if settings else 21
+    assert run(work({**loop, **settings}, None, reason)) == expected
+    assert run(work(loop, settings, reason)) == expected
+    assert run(work({**loop, "max_input_tokens": 30}, settings, "max_input_tokens_exceeded")) == 1
 
 
 def test_model_calls_are_bounded():

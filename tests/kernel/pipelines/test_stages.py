@@ -201,8 +201,8 @@ async def after_an_error_at_once(envelope):
         return {"n": 1}
 
 
-def a_task(envelope):
-    return asyncio.ensure_future(after_a_while(envelope))
+async def a_task(envelope):
+    return await asyncio.ensure_future(after_a_while(envelope))
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ class AgentDeclaration:
         "permissions",
         "rate_limit",
         "retry",
+        "sampling",
         "sources",
         "supervision",
         "system",
@@ -140,6 +141,7 @@ class AgentDeclaration:
         self.rate_limit = None if rate_limit is None else RateLimit.of(rate_limit)
         self.temperature = None if temperature is None else real(temperature, "temperature", least=0.0, most=2.0)
         self.top_p = None if top_p is None else real(top_p, "top_p", least=0.0, most=1.0)
+        self.sampling: dict[str, Any] = {}  # further fields of its Requests, set where it runs as a stage of a pipeline
         self.max_tokens = whole(max_tokens, "max_tokens", least=1, most=10**7)
         self.min_tokens = whole(min_tokens, "min_tokens", least=1, most=10**7)
         if not isinstance(fit_budget, bool):

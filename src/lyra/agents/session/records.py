@@ -45,6 +45,8 @@ def call_record(
     """One model call with all its tries together, from the start of the first to the end of the last."""
     usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
     micro_usd = call.all_micro_usd
+    if micro_usd is None and isinstance(error, LyraError) and not usage.total_input and not usage.output_tokens:
+        micro_usd = 0  # a request that failed before any answer is not charged, whatever the price
     if not session.turn_span:
         begin_turn(kernel, session)
     guess = call.guess

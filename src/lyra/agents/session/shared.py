@@ -7,7 +7,6 @@ is in the journal. A replay finds no caller waiting, so its answers are not deli
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +19,7 @@ from lyra.agents.session.call_details import tell_model_call
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.exports import export_as_configured
 from lyra.agents.session.model_settings import ModelSettings
+from lyra.agents.session.provider_keys import check_model_name, is_key, keys_in_environment
 from lyra.agents.session.records import call_record, session_record
 from lyra.agents.session.replies import Pending, Sink
 from lyra.agents.session.session import AgentSession
@@ -28,7 +28,6 @@ from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.effect import canonical_hash
 from lyra.core.limits import DOUBT_WAIT_S
-from lyra.core.providers import USUAL
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.secrets.redact import redact_data
 from lyra.core.tool import caller
@@ -60,11 +59,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentRuntime", "home", "runtime_of", "scopes"]
 
-_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _NO_KEY: Final = "leave the key out; what needs one gets it from its own settings"
-_KEY_LEAST: Final = 8  # characters; masking a shorter value would destroy ordinary text
 _MANY: Final = 10**9  # requests of one call that may ask its model any number of times
 _PART: Final = "agents"
+_PRICE_AFTER_S: Final = 0.1  # the request has been sent by then
 _THREADS: Final = 64  # for sync tools, which wait more than they compute
 
 # The budgets that `with lyra.budget(…)` has opened around the running code.
@@ -92,6 +90,7 @@ class AgentRuntime:
         "_known",
         "_life",
         "_loaded",
+        "_priced",
         "_requests",
         "_resolved",
         "_secrets",
@@ -126,6 +125,7 @@ class AgentRuntime:
         self.notices: dict[str, NoticeSource] = {}  # by pid: what else its model is told before its next answer
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
+        self._priced: set[str] = set()  # models whose price has been looked up, or will be in a moment
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
@@ -134,7 +134,7 @@ class AgentRuntime:
         self.is_own = False  # the kernel was made for one call, and ends with it
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
-        self._known: tuple[str, ...] = _in_environment()
+        self._known: tuple[str, ...] = keys_in_environment()
         self._keys: tuple[tuple[str, ...], KnownKeys] | None = None
         self.has_answered = False  # a model has answered since the kernel started
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
@@ -503,6 +503,7 @@ class AgentRuntime:
             metrics.retries += call.attempts - 1
         if call.lost.items:
             metrics.add(call.lost_tokens, int(call.lost.usd))
+            metrics.estimated_calls += call.lost_tokens.estimated and completion is None
         if completion is not None:
             if not call.attempts:
                 price = self.price(call)
@@ -532,17 +533,26 @@ class AgentRuntime:
                 self._resolved[model] = resolved
         return resolved
 
-    def load(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+    def load(self, model: str | LLMProvider, *, priced: bool = True) -> tuple[LLMProvider, str, str]:
         """`find`, and load libraries and prices before the first question. That takes a quarter of a second, which must
-        not count as the call's time, nor lie between an answer and its row in the journal."""
-        resolved = self.find(model)
+        not count as the call's time, nor lie between an answer and its row in the journal. A call that no money budget
+        holds is not `priced` before it is made: `price_later` looks the price up while the answer is waited for."""
+        resolved = provider, named, name = self.find(model)
         if model not in self._loaded:
-            provider, named, name = resolved
             provider.price(named)  # a scripted provider reads its script for this
             provider.load()
-            self.settings.prices.of(name)
             self._loaded.add(model)
+        if priced and name not in self._priced:
+            self.settings.prices.of(name)
+            self._priced.add(name)
         return resolved
+
+    def price_later(self, call: ModelCall) -> None:
+        """Look up the price of a model while its first answer is waited for."""
+        if call.model not in self._priced:
+            self._priced.add(call.model)
+            if not call.model.startswith("sim/"):
+                self.kernel.loop.call_later(_PRICE_AFTER_S, self.price, call)
 
     def prepare(self, agent: AgentDeclaration) -> None:
         """Load all models of an agent, before the time of a call begins."""
@@ -583,6 +593,7 @@ class AgentRuntime:
     def _named(self, model: str) -> tuple[LLMProvider, str, str]:
         try:
             self.settings.need(model)
+            check_model_name(model, self.known)
             name = self.client.resolve(model)
             return self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}"
         except ConfigError as mistake:
@@ -618,7 +629,7 @@ class AgentRuntime:
         secrets = (*self.client.secrets(), *self.settings.secrets)
         if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
-            self._known = tuple(sorted({*_in_environment(), *filter(_is_key, secrets)}, key=len, reverse=True))
+            self._known = tuple(sorted({*keys_in_environment(), *filter(is_key, secrets)}, key=len, reverse=True))
         return self._known
 
     @property
@@ -707,17 +718,6 @@ class AgentRuntime:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self.kernel.parts.get("models") is not self.client:
             await self.client.close()
-
-
-def _in_environment() -> tuple[str, ...]:
-    """The values of the variables where keys of providers usually are."""
-    names = {name for usual in USUAL.values() for name in usual.key}
-    values = (os.environ.get(name, "").strip() for name in (*names, *_AWS_SECRETS))
-    return tuple(filter(_is_key, values))
-
-
-def _is_key(value: str) -> bool:
-    return len(value) >= _KEY_LEAST
 
 
 def _is_root(process: Process) -> bool:

@@ -40,6 +40,7 @@ from lyra.models.stream import CUT_BY_BUDGET, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
     from lyra.models.stream import Completion
@@ -210,8 +211,9 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
             await write_milestone(process, _COMPACTED, begin, session.window_data())
 
 
-async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
-    """The program of an agent that does one task: its result is the text of the answer, its error why there is none."""
+async def once(ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None) -> str:
+    """The program of an agent that does one task: its result is the text of the answer, its error why there is none.
+    The `sink` is told the answer as it comes."""
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
     began_at = runtime.kernel.clock.now()
@@ -219,7 +221,7 @@ async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
     session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     early_call = current_early_call.get()
     around = scopes.get() if early_call is None else early_call.around(scopes.get())
-    pending = Pending(runtime, "", process.pid, around, None)  # no caller awaits it; it carries the caller's budgets
+    pending = Pending(runtime, "", process.pid, around, sink)  # no caller awaits it; it carries the caller's budgets
     pending.early_call = early_call
     turn = Turn(ctx, runtime, session, pending)
     failure: BaseException | None = None

@@ -111,6 +111,7 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
         output_schema=output.schema if output is not None else None,
         output_name=output.name if output is not None else "answer",
         thinking_tokens=agent.thinking_tokens,
+        **agent.sampling,
     )
     return ModelCall(
         turn.runtime,
@@ -129,7 +130,8 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
 async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
     """(provider, its name for the model, Lyra's name for it) of one of the agent's models."""
     try:
-        return turn.runtime.load(model)
+        budgets = (turn.process.budget, *turn.scopes)
+        return turn.runtime.load(model, priced=any(budget.limits_money for budget in budgets))
     except ConfigError as error:
         await turn.runtime.lacks(turn.process, error)
         raise

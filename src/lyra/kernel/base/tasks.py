@@ -3,7 +3,8 @@
 `Tasks` keeps a strong reference to every task it starts (the loop itself holds them weakly, so an unreferenced task
 can be collected while it waits) and cancels and awaits them all when it closes. `Writer` is the single thread in
 which a Store that must wait for a disk or a network is called, one call at a time, in the order asked. `Threads` are
-several that run beside the loop for as long as their owner lives.
+several that run beside the loop for as long as their owner lives. `BlockingCalls` runs functions of users that are not
+async, so that the loop does not wait for them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
-__all__ = ["Flight", "Tasks", "Threads", "Writer", "thread_id"]
+from lyra.core.limits import BLOCKING_CALLS_MAX
+
+__all__ = ["BlockingCalls", "Flight", "Tasks", "Threads", "Writer", "thread_id"]
 
 T = TypeVar("T")
 
@@ -111,3 +114,50 @@ class Threads:
         for thread in self._live:
             thread.join()
         self._live.clear()
+
+
+class BlockingCalls:
+    """Runs functions that block in threads, each with the context of its caller.
+
+    A call that is given up goes on in its thread to its end, and its result is dropped. Virtual time has no threads: on
+    such a loop the function runs where it is called."""
+
+    __slots__ = ("_name", "_pool")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        loop = asyncio.get_running_loop()
+        if hasattr(loop, "lyra_clock"):
+            return fn(*args, **kwargs)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max_workers=BLOCKING_CALLS_MAX, thread_name_prefix=self._name)
+        inside = copy_context()
+        done: Future[T] = self._pool.submit(lambda: inside.run(_without_stop, fn, args, kwargs))
+        try:
+            return await asyncio.wrap_future(done, loop=loop)
+        except asyncio.CancelledError:
+            done.add_done_callback(_drop)
+            raise
+
+    def close(self) -> None:
+        """Start no call that waits for a thread; those that run come to their end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
+def _drop(done: Future[Any]) -> None:
+    """Close a coroutine that a call gives after it was given up: it is awaited nowhere."""
+    if not done.cancelled() and done.exception() is None and asyncio.iscoroutine(coroutine := done.result()):
+        coroutine.close()
+
+
+def _without_stop(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    """Call a function; a StopIteration, which no future can hold, becomes a RuntimeError as in a coroutine."""
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error

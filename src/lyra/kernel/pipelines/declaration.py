@@ -88,7 +88,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     has_llm: bool = False
     has_tools: bool = False
     has_policies: bool = False
-    tool_access: ToolAccess = ToolAccess.NONE
+    tool_access: ToolAccess | None = None
     allowed_tools: tuple[str, ...] = ()
     model_role: str = ""
     prompt_key: str = ""
@@ -151,6 +151,8 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     max_iterations: int = ENVELOPE_ITERATIONS_MAX
     max_llm_calls: int = ENVELOPE_LLM_CALLS_MAX
     max_agent_hops: int = ENVELOPE_AGENT_HOPS_MAX
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
     default_timeout_seconds: float = PIPELINE_STAGE_TIMEOUT_S
     edge_limits: tuple[EdgeLimit, ...] = ()
     clarification_resume_stage: str = ""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import known_keys, whole
+from lyra.core.checking.check import known_keys, sendable_text, whole
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.core.open_question import OpenQuestion
 from lyra.errors import ConfigError
@@ -37,7 +37,17 @@ __all__ = [
     "session_state",
 ]
 
-_REPORT_KEYS: Final = ("agent_name", "output", "success", "error", "metrics", "run_id", "break_loop", "interrupt")
+_REPORT_KEYS: Final = (
+    "agent_name",
+    "output",
+    "success",
+    "error",
+    "metrics",
+    "run_id",
+    "break_loop",
+    "interrupt",
+    "error_code",
+)
 _RESPONSE_KEYS: Final = ("text", "approved", "decision", "data")
 
 
@@ -176,6 +186,7 @@ def report_row(result: Mapping[str, Any]) -> dict[str, Any]:
         "output": codec.decode(codec.encode(dict(output))) if output else {},
         "success": success,
         "error": None if error is None else str(error),
+        "error_code": sendable_text(result.get("error_code") or "", "error_code"),
         "metrics": metrics_data(result.get("metrics")),
         "break_loop": bool(result.get("break_loop", False)),
         "interrupt": asked_data(result.get("interrupt")),

@@ -21,6 +21,10 @@ __all__ = ["Move", "Tell"]
 
 Tell = Callable[[str, str, str, dict[str, Any]], None]  # pid, event type, stage, facts
 
+# Whether a limited edge leads back → why the pipeline ended.
+_LIMITED: Final = {True: TerminalReason.MAX_LOOP_EXCEEDED, False: TerminalReason.EDGE_LIMIT_EXCEEDED}
+# Code of the error that a stage failed with → why the pipeline ended; any other is TOOL_FAILED_FATALLY.
+_FATAL: Final = {"model_error": TerminalReason.LLM_FAILED_FATALLY}
 DENIED: Final = "User denied confirmation"
 
 
@@ -50,6 +54,10 @@ class Move:
         envelope.max_iterations = config.max_iterations
         envelope.max_llm_calls = config.max_llm_calls
         envelope.max_agent_hops = config.max_agent_hops
+        if config.max_input_tokens is not None:  # else the envelope's own bound holds
+            envelope.max_input_tokens = config.max_input_tokens
+        if config.max_output_tokens is not None:
+            envelope.max_output_tokens = config.max_output_tokens
         envelope.parallel_mode = self.session.parallel
         if envelope.terminated:
             return
@@ -201,6 +209,7 @@ class Move:
             self._route(token, stage)
 
     def _failed(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], error: str) -> None:
+        self.session.error_code = str(result.get("error_code") or "")
         measured = _recorded(result.get("metrics"))
         self.envelope.fail_stage(stage.name, error, now=self.now, agent=stage.agent_name, **measured)
         self.tell("stage_failed", stage.name, run_id=token.run, error=error)
@@ -251,7 +260,8 @@ class Move:
             self.envelope.iteration += 1
         limit = self.config.most_taken.get((source, target))
         if limit is not None and taken > limit:
-            self.terminate(TerminalReason.MAX_LOOP_EXCEEDED, f"{source} led to {target} more than {limit} times")
+            message = f"{source} led to {target} more than {limit} times"
+            self.terminate(_LIMITED[target in places and places[target] <= places.get(source, -1)], message)
             return False
         return True
 
@@ -357,7 +367,7 @@ class Move:
     def _branch_failed(self, token: Token, error: str) -> None:
         fork = self._fork(token.fork)
         if fork is None:
-            self.terminate(TerminalReason.TOOL_FAILED_FATALLY, error)
+            self.terminate(_FATAL.get(self.session.error_code, TerminalReason.TOOL_FAILED_FATALLY), error)
             return
         self._drop(token)
         fork.live.remove(token.id)

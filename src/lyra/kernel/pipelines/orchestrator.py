@@ -19,12 +19,13 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text
-from lyra.core.envelope import Envelope, TerminalReason
+from lyra.core.envelope import ANONYMOUS, Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_SESSION_IDLE_S
-from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
+from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.pipelines.agents import Agents
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.events import Feed, PipelineEvent
 from lyra.kernel.pipelines.instruction import (
@@ -38,11 +39,12 @@ from lyra.kernel.pipelines.instruction import (
 )
 from lyra.kernel.pipelines.keys import NodeKind
 from lyra.kernel.pipelines.questions import Questions
-from lyra.kernel.pipelines.runner import Agents, Runner, effect_name
+from lyra.kernel.pipelines.runner import Runner, effect_name
 from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, session_of, unmergeable
+from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
 from lyra.kernel.pipelines.state import PipelineState
 from lyra.kernel.programs.handle import Ack
-from lyra.kernel.workers.envelopes import ANONYMOUS, envelope_of
+from lyra.kernel.workers.envelopes import envelope_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -60,6 +62,15 @@ CHECKPOINT_VERSION: Final = "1.0"
 _WITH_TEXT: Final = frozenset(
     f"pipeline.{word}" for word in ("initialized", "reported", "restored", "waiting", "resumed", "terminated")
 )
+
+
+# Dimension of a Budget → (field of a quota, field of the usage).
+_LEFT: Final = {
+    "llm_calls": ("max_llm_calls", "llm_calls"),
+    "tool_calls": ("max_tool_calls", "tool_calls"),
+    "input_tokens": ("max_input_tokens", "tokens_in"),
+    "output_tokens": ("max_output_tokens", "tokens_out"),
+}
 
 
 class Orchestrator(Subsystem):
@@ -82,7 +93,7 @@ class Orchestrator(Subsystem):
         self._resources = resources
         self.state = PipelineState()
         self.state.tell = self._tell
-        self.agents = Agents(core)
+        self.agents = Agents(core, programs.name)
         self.questions = Questions(core, interrupts, self)
         self.runner = Runner(core, programs, lifetimes, interrupts, self)
         lifecycle.pipelines = self
@@ -93,6 +104,9 @@ class Orchestrator(Subsystem):
 
     def restored(self) -> None:
         self._restored_at = self._core.now()
+
+    def stop(self) -> None:
+        self.runner.threads.close()
 
     # ------------------------------------------------------------------ sessions
 
@@ -349,16 +363,30 @@ class Orchestrator(Subsystem):
         return None
 
     def _quota_reached(self, pid: str) -> tuple[TerminalReason | None, str]:
-        """The quota of the entry that a pipeline runs under, except its time: that is told, not enforced."""
+        """The quota that a pipeline runs under, except its time: that is told, not enforced."""
         resources = self._resources
-        entry = self._lifecycle.state.entries.get(pid)
-        if entry is None or (entry.pipeline and resources.get_quota(pid) == resources.default_quota):
-            return None, ""  # it has no quota of its own: the pipeline's bounds apply
+        if not self._has_own_quota(pid):
+            return None, ""  # the pipeline's bounds apply
         reason = resources.first_over(pid, timed=False)
         if not reason:
             return None, ""
         words = TerminalReason.__members__.values()
         return next((word for word in words if word.value == reason), TerminalReason.POLICY_VIOLATION), reason
+
+    def _has_own_quota(self, pid: str) -> bool:
+        """Whether it was submitted, or given another quota than the default."""
+        entry = self._lifecycle.state.entries.get(pid)
+        if entry is not None and not entry.pipeline:
+            return True
+        return self._resources.get_quota(pid) != self._resources.default_quota
+
+    def quota_left(self, pid: str) -> dict[str, Any]:
+        """What is left of the quota of a pipeline that has its own, as the limits of a Budget."""
+        if not self._has_own_quota(pid):
+            return {}
+        quota, usage = self._resources.get_quota(pid), self._resources.get_usage(pid)
+        left = {name: max(0, getattr(quota, limit) - getattr(usage, used)) for name, (limit, used) in _LEFT.items()}
+        return {**left, "seconds": max(0.001, quota.timeout_seconds - usage.elapsed_seconds)}
 
     # ------------------------------------------------------------------ questions to people
 
@@ -449,6 +477,34 @@ class Orchestrator(Subsystem):
             if not self._feeds[pid]:
                 del self._feeds[pid]
 
+    async def execute_agent(
+        self,
+        name: str,
+        envelope: Envelope | Mapping[str, Any] | str | None = None,
+        config: Any = None,
+        *,
+        pid: str | None = None,
+        quota: Any = None,
+    ) -> AgentRun:
+        """Run one agent as a pipeline of one stage, in a process of its own."""
+        self._core.raise_if_closed()
+        self.agents.must_exist(name)
+        work = self.envelope_of(envelope)
+        if work.terminated:
+            raise InvalidTransition(f"envelope {work.envelope_id} is over", hint="clone_envelope makes a new one")
+        checked = PipelineConfig.of(pipeline_of(name, config, work))
+        pid = pid or f"agent_{self._core.entropy.text(16)}"
+        if quota is not None and pid not in self.state.sessions:
+            user_id = "" if work.user_id == ANONYMOUS else work.user_id
+            self._resources.open(self._lifecycle.checked_pid(pid), self._resources.resolve(quota), user_id=user_id)
+        failure = ""
+        try:
+            async for _event in self.execute_pipeline(checked, work, pid=pid):
+                pass
+        except ProcessExit as error:  # killed while it ran: the session says what it got to
+            failure = error.message
+        return agent_run(name, work, self._session(pid), failure)
+
     def take_over(self, session: Session) -> None:
         """From a worker outside: its entry makes way for the process, which asks the open questions itself."""
         pid, core = session.process_id, self._core
@@ -494,6 +550,11 @@ class Orchestrator(Subsystem):
             journal = self._core.journal
             facts["seq"] = journal.seq + 1 if journal is not None else 0  # the row that is being applied
             self._put(pid, kind, stage, facts)
+
+    def tell_token(self, pid: str, stage: str, delta: str, *, debug: bool) -> None:
+        """Pass a piece of an answer to the listeners of a pipeline; it is not kept."""
+        if pid in self._feeds and pid in self.state.sessions:
+            self._put(pid, "token", stage, {"delta": delta, "debug": debug})
 
     def _put(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
         event = PipelineEvent(kind, stage, pid, self.state.sessions[pid].envelope, facts)

@@ -1,39 +1,40 @@
-"""A pipeline as a durable process: the agents registered here run its stages, one effect a run.
+"""A pipeline as a durable process: the agents registered here run its stages, one effect or one process a run.
 
 `run_pipeline` is a program like any other. It reads what is due (a journaled reading, so a replay reads the same),
 performs each run through the door (`ctx.do`: a finished run is never repeated, and for a run that was in flight when
-its kernel died a person is asked, unless it may be repeated), and reports it to the session. Reports that the session
-has already are ignored, which is all that a replay needs. Agents are looked up by name; after a restart a stage waits
-until its agent is registered. Routes are decided in `moves`.
+its kernel died a person is asked, unless it may be repeated) or as a child process (`stage_process`), and reports it
+to the session. Reports that the session has already are ignored, which is all that a replay needs. Agents are looked up
+by name (`agents`); after a restart a stage waits until its agent is registered. Routes are decided in `moves`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import msgspec
-
 from lyra.core import codec
-from lyra.core.checking.check import did_you_mean, sendable_text, short_text
+from lyra.core.budgets.budget import Usage
+from lyra.core.checking.check import sendable_text
 from lyra.core.effect import Charged, Effect
 from lyra.core.faultpoint import point
-from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
+from lyra.core.limits import EFFECTS_KEPT
 from lyra.core.naming import PIPELINE, named
-from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
-from lyra.kernel.base.acting import acting
+from lyra.errors import AgentFailed, Divergence, EffectFailed, LyraError, NameTaken, ProcessExit
+from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume, suspend
-from lyra.kernel.pipelines.instruction import asked_data, metrics_data, response_data
-from lyra.kernel.pipelines.keys import OutputMode
+from lyra.kernel.pipelines.agents import RegisteredAgent, result_data
+from lyra.kernel.pipelines.instruction import metrics_data, response_data
+from lyra.kernel.pipelines.outside import OutsideStages, skipped_result
+from lyra.kernel.pipelines.stage_process import SPENT, run_stage_process
 from lyra.kernel.process.call_keys import current_branch, next_key
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, read
 
 if TYPE_CHECKING:
+    from lyra.core.envelope import Envelope
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.pipelines.declaration import AgentConfig
@@ -43,10 +44,8 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["AgentResult", "Agents", "Runner", "effect_name", "run_pipeline"]
+__all__ = ["Runner", "effect_name", "run_pipeline"]
 
-
-_log: Final = logging.getLogger("lyra.kernel")
 _WENT_WELL: Final[dict[str, Any]] = {
     "output": {},
     "success": True,
@@ -55,86 +54,8 @@ _WENT_WELL: Final[dict[str, Any]] = {
     "break_loop": False,
     "interrupt": None,
 }
-# Metric of a run → dimension of the usage that it was charged.
-_SPENT: Final = {
-    "llm_calls": "llm_calls",
-    "tool_calls": "tool_calls",
-    "tokens_in": "input_tokens",
-    "tokens_out": "output_tokens",
-}
-
 
 _Numbered: TypeAlias = "asyncio.Future[None]"  # done when a branch has its number in the journal keys
-
-
-class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an agent function, instead of a plain mapping."""
-
-    output: dict[str, Any] = {}
-    success: bool = True
-    error: str | None = None
-    metrics: dict[str, Any] = {}
-    break_loop: bool = False
-    interrupt: dict[str, Any] | None = None
-
-
-class _Agent(msgspec.Struct, frozen=True):
-    call: Callable[[Any], Any]
-    idempotent: bool
-    owner: str = ""  # the pid of the process that registered it, if one did
-
-
-class Agents:
-    """Agents by name."""
-
-    def __init__(self, core: Core[Process]) -> None:
-        self._core = core
-        self._by_name: dict[str, _Agent] = {}
-        self._waiters: dict[str, list[Any]] = {}
-
-    def register(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
-        """Register an agent: a function of the envelope, best an async one, or an object with such a `run`."""
-        short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
-        if not name:
-            raise ConfigError("an agent needs a name", key="name")
-        call = agent if callable(agent) and not isinstance(agent, type) else getattr(agent, "run", None)
-        if not callable(call):
-            raise ConfigError(f"an agent is an async function of the envelope, not {agent!r}", key="agent")
-        maker = acting()
-        owner = maker.pid if maker is not None and maker.core is self._core else ""
-        self._by_name[name] = _Agent(call, idempotent, owner)
-        for waker in self._waiters.pop(name, []):
-            resume(waker)
-
-    def unregister(self, name: str) -> bool:
-        return self._by_name.pop(name, None) is not None
-
-    def names(self) -> list[str]:
-        return sorted(self._by_name)
-
-    def check(self, names: Iterable[str]) -> None:
-        """Refuse a pipeline whose agents are not all here."""
-        missing = [name for name in names if name not in self._by_name]
-        if missing:
-            near = did_you_mean(missing[0], self._by_name)
-            hint = f"did you mean {near!r}?" if near else "kernel.register_agent(name, fn) makes one known"
-            raise ConfigError(f"no agent is registered as {missing[0]!r}", hint=hint, key=missing[0], missing=missing)
-
-    def find(self, name: str) -> _Agent | None:
-        return self._by_name.get(name)
-
-    def get(self, name: str) -> _Agent:
-        if name not in self._by_name:
-            self.check([name])
-        return self._by_name[name]
-
-    async def wait_for(self, process: Process, name: str) -> _Agent:
-        """The agent, as soon as it is registered; not journaled."""
-        while name not in self._by_name:
-            self._core.publish(process.pid, "process.dormant", {"agent": name})
-            _log.warning("pipeline %s waits for its agent %s to be registered", process.pid, name)
-            await suspend(process, self._waiters.setdefault(name, []))
-        return self._by_name[name]
 
 
 class Runner:
@@ -155,6 +76,7 @@ class Runner:
         self._orchestrator = orchestrator
         self._effects: dict[Any, Effect] = {}  # by agent name, idempotency and retry policy
         self._waiters: dict[str, list[Any]] = {}  # pid → runners that wait for a change of their session
+        self.threads = BlockingCalls("lyra-stage")
 
     # ------------------------------------------------------------------ start and stop
 
@@ -361,15 +283,17 @@ class Runner:
         assert stage is not None, stage_name
         agents = self._orchestrator.agents
         agent = agents.find(stage.agent_name) or await agents.wait_for(process, stage.agent_name)
-        effect = self._effect(stage, agent)
         try:
-            result = await ctx.do(effect, process.pid, run, stage_name)
+            if agent.program is not None:
+                result = await run_stage_process(ctx, self._orchestrator, agent, stage, run)
+            else:
+                result = await ctx.do(self._effect(stage, agent), process.pid, run, stage_name)
         except (Divergence, asyncio.CancelledError):
             raise
         except Exception as error:  # any error of an agent is a failed stage
             if process.out_of_time:  # the pipeline's time is up, not the stage's: no route leads on from here
                 raise
-            result = {"success": False, "error": str(error) or type(error).__name__}
+            result = {"success": False, "error": str(error) or type(error).__name__, **_facts_of(error)}
         point("pipeline.answered")
         self._report(process.pid, run, result)
 
@@ -383,46 +307,77 @@ class Runner:
         row["metrics"] = metrics_data(row["metrics"])
         self._orchestrator.record_report(pid, token, row)
 
-    def _effect(self, stage: AgentConfig, agent: _Agent) -> Effect:
+    def _effect(self, stage: AgentConfig, agent: RegisteredAgent) -> Effect:
         retry = stage.retry
         # A stage that may be run again after a failure may be run again after a crash.
         idempotent = retry is not None or agent.idempotent
-        key = (stage.agent_name, idempotent, retry)
+        key = (stage.agent_name, idempotent, retry, agent.outside)
         effect = self._effects.get(key)
         if effect is None:
             if len(self._effects) >= EFFECTS_KEPT:
                 self._effects.clear()
-            effect = Effect(self._run_agent, name=effect_name(stage), idempotent=idempotent, retry=retry)
-            self._effects[key] = effect
+            outside = None if agent.outside is None else OutsideStages(self, agent.outside)
+            effect = self._effects[key] = Effect(
+                self._run_agent if outside is None else outside.run,
+                name=effect_name(stage),
+                idempotent=idempotent,
+                retry=retry,
+                skipped=skipped_result,
+                outside=outside,
+            )
         return effect
 
+    def run_key(self, pid: str, run: int) -> str:
+        """The key of a run, the same in every lifetime of the kernel."""
+        return self._core.idempotency_key(pid, f"run-{run}", self._core.processes[pid].life)
+
     async def _run_agent(self, pid: str, run: int, stage_name: str) -> Any:
-        """Call the agent with its view of the envelope; its result becomes plain data."""
+        """Call the agent that is registered here."""
+
+        def work(envelope: Envelope, stage: AgentConfig) -> Awaitable[Any]:
+            agent = self._orchestrator.agents.get(stage.agent_name)
+            self._core.taint.pass_on(agent.owner, pid, "an agent of")
+            return agent.run(envelope, stage, self.threads)
+
+        return await self.perform(pid, run, stage_name, work)
+
+    async def perform(
+        self, pid: str, run: int, stage_name: str, work: Callable[[Envelope, AgentConfig], Awaitable[Any]]
+    ) -> Any:
+        """Call an agent with its view of the envelope; its result becomes plain data."""
         session = self._orchestrator.state.sessions[pid]
         token = session.running(run=run)
         stage = session.pipeline_config.stage(stage_name)
         assert stage is not None, stage_name
         if token is None:
             raise AgentFailed(f"run {run} of {stage_name} is no longer needed")
-        agent = self._orchestrator.agents.get(stage.agent_name)
-        self._core.taint.pass_on(agent.owner, pid, "an agent of")
         clock = self._core.clock
         began = clock.monotonic()
-        value = agent.call(session.view(token))
-        if hasattr(value, "__await__"):
-            timeout_s = stage.timeout_seconds or session.pipeline_config.default_timeout_seconds
-            value = await in_time(clock, value, timeout_s, stage.agent_name)
+        timeout_s = stage.timeout_seconds or session.pipeline_config.default_timeout_seconds
+        value = await in_time(clock, work(session.view(token), stage), timeout_s, stage.agent_name)
         usage = None
         if isinstance(value, Charged):
             value, usage = value.value, value.usage
-        result = _result(stage, value)
+        result = result_data(stage, value)
         metrics = result["metrics"] = {"duration_ms": round((clock.monotonic() - began) * 1000), **result["metrics"]}
         if usage is not None:
-            for name, dimension in _SPENT.items():
+            for name, dimension in SPENT.items():
                 metrics.setdefault(name, usage[dimension])
         if self._core.journal is None:  # what the door makes of it for a journal: plain, and the session's own
             result = codec.decode(codec.encode(result))
         return result if usage is None else Charged(result, usage)
+
+    def work_of(self, pid: str, run: int) -> dict[str, Any]:
+        """The envelope and the stage of a run, as plain data for the process that runs it."""
+        session = self._orchestrator.state.sessions.get(pid)
+        token = session.running(run=run) if session is not None else None
+        if session is None or token is None:
+            raise AgentFailed(f"run {run} of pipeline {pid} is no longer needed")
+        self._core.taint.pass_on_to_here(pid, "the envelope of")
+        return {
+            "envelope": session.view(token).to_data(),
+            "stage": session.pipeline_config.by_name[token.stage].to_data(),
+        }
 
     async def _ask(self, ctx: Context, ask: list[Any]) -> None:
         """Put a branch's question to a human, and report its end to the session."""
@@ -462,6 +417,15 @@ def effect_name(stage: AgentConfig) -> str:
     return f"pipeline:{stage.agent_name}"
 
 
+def _facts_of(error: Exception) -> dict[str, Any]:
+    """What a report says of an error besides its text: its code, and what the failed run has used."""
+    facts: dict[str, Any] = {"error_code": error.code if isinstance(error, LyraError) else EffectFailed.code}
+    usage = getattr(error, "usage", None)
+    if isinstance(usage, Usage):
+        facts["metrics"] = {name: usage[dimension] for name, dimension in SPENT.items()}
+    return facts
+
+
 def _asked(question: Question) -> list[Any]:
     asked = question.interrupt
     return [question.kind, str(asked.get("question", "")), str(asked.get("message", "")), question.number]
@@ -475,36 +439,3 @@ async def run_pipeline(ctx: Context) -> dict[str, Any]:
 
 
 run_pipeline.__lyra_spawns__ = lambda _kernel, _args: ()  # type: ignore[attr-defined]  # asked about by its own name
-
-
-def _plain(value: Any) -> Any:
-    """The output of an agent with an `output` type (a dataclass, a Struct, a pydantic model) as a mapping."""
-    return None if type(value) in codec.UNCHANGED else codec.decode(codec.encode(value))
-
-
-def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:
-    """An agent's result as a report; a result with an error is raised, so that it is retried like an exception."""
-    data: dict[str, Any] = {"output": {}, "metrics": {}}
-    if isinstance(value, AgentResult):
-        if not value.success or value.error:
-            raise AgentFailed(value.error or f"{stage.agent_name} failed")
-        metrics_data(value.metrics)  # raises for wrong metrics, which fails the stage
-        data = {"output": value.output, "metrics": dict(value.metrics)}
-        if value.break_loop:
-            data["break_loop"] = True
-        if value.interrupt:
-            data["interrupt"] = asked_data(value.interrupt)  # raises for an unknown kind, which fails the stage
-    elif isinstance(value, Mapping):
-        data["output"] = dict(value)
-    elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:
-        data["output"] = {"text": value}
-    elif value is not None and isinstance(plain := _plain(value), dict):
-        data["output"] = plain
-    elif value is not None:
-        raise AgentFailed(
-            f"{stage.agent_name} gave {type(value).__name__}, not a mapping", hint="return a dict or an AgentResult"
-        )
-    wrong = stage.wrong_with(data["output"])
-    if wrong is not None:
-        raise AgentFailed(f"the output of {stage.agent_name} {wrong}")
-    return data

@@ -96,6 +96,7 @@ class Session(msgspec.Struct, kw_only=True):
     waiting: list[Question] = []  # oldest first; the envelope shows the first
     created_at: float = 0.0
     last_activity_at: float = 0.0
+    error_code: str = ""  # of the last run that failed; "" where its report had none
 
     @property
     def terminated(self) -> bool:

@@ -7,17 +7,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.envelope import Envelope
-from lyra.errors import ConfigError
+from lyra.core.checking.check import sendable_text
+from lyra.core.envelope import ANONYMOUS, Envelope
+from lyra.errors import ConfigError, Denied
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
-__all__ = ["ANONYMOUS", "envelope_of"]
+__all__ = ["envelope_of", "with_ids"]
 
-ANONYMOUS: Final = "anonymous"  # the user of an envelope that names none
 _OWNED: Final = ("request_id", "user_id", "session_id")
+
+
+def with_ids(envelope: Envelope, given: Mapping[str, str]) -> Envelope:
+    """The envelope with the ids that a caller gives: its own where it has none, an error where it has others."""
+    ids = {name: sendable_text(value, name) for name, value in given.items() if value}
+    if not ids:
+        return envelope
+    if ids.get("user_id") and envelope.user_id not in (ANONYMOUS, ids["user_id"]):
+        raise Denied(
+            f"envelope {envelope.envelope_id} is not {ids['user_id']}'s", envelope_id=envelope.envelope_id, **ids
+        )
+    return msgspec.structs.replace(envelope, **ids)
 
 
 def envelope_of(

@@ -43,7 +43,7 @@ class Anthropic(RemoteProvider):
         return f"{self.settings.base_url}/v1/messages"
 
     def headers(self, request: Request) -> dict[str, str]:
-        sampling = request.temperature is not None or request.top_p is not None
+        sampling = any(value is not None for value in (request.temperature, request.top_p, request.top_k))
         version = self.settings.api_version or (_VERSION_WITH_SAMPLING if sampling else _VERSION)
         return {"x-api-key": self.settings.key(), "anthropic-version": version}
 

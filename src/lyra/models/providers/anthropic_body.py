@@ -37,6 +37,8 @@ def body_of(request: Request) -> dict[str, Any]:
         body["temperature"] = request.temperature
     if request.top_p is not None:
         body["top_p"] = request.top_p
+    if request.top_k is not None and request.thinking_tokens is None:  # not accepted together with thinking
+        body["top_k"] = request.top_k
     if request.stop:
         body["stop_sequences"] = list(request.stop)
     if request.output_schema is not None:

@@ -69,6 +69,8 @@ def _config(request: Request) -> dict[str, Any]:
         "temperature": request.temperature,
         "topP": request.top_p,
         "stopSequences": list(request.stop) or None,
+        "topK": request.top_k,
+        "seed": request.seed,
     }
     if request.thinking_tokens is not None:
         config["thinkingConfig"] = {

@@ -63,6 +63,9 @@ def ollama_body(request: Request) -> dict[str, Any]:
         "temperature": request.temperature,
         "top_p": request.top_p,
         "stop": list(request.stop) or None,
+        "top_k": request.top_k,
+        "seed": request.seed,
+        "repeat_penalty": request.repeat_penalty,
     }
     given = {name: value for name, value in options.items() if value is not None}
     return {**body, "options": given} if given else body

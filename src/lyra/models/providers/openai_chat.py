@@ -63,6 +63,8 @@ def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
     body |= common_options(request, {"function": {"name": request.tool_choice}})
     if request.max_tokens is not None:
         body["max_tokens" if compatible else "max_completion_tokens"] = request.max_tokens
+    if request.seed is not None:
+        body["seed"] = request.seed
     if request.stop:
         body["stop"] = list(request.stop)
     if request.thinking_tokens is not None:

@@ -1,0 +1,217 @@
+"""The agents that run stages here, by name: functions of the envelope, and declarations that run as processes.
+
+A function gives a mapping or an `AgentResult`; one that is not async runs in a thread. A declaration (a
+`lyra.agents.Agent`) brings the program of its stages along (`__lyra_stage__`), and each run of it is a process of its
+own. This module knows neither sessions nor routes: `runner` runs a stage, `moves` goes on from its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.checking.check import did_you_mean, short_text
+from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.errors import AgentFailed, ConfigError, NoSuchAgent
+from lyra.kernel.base.acting import acting
+from lyra.kernel.base.waiting import resume, suspend
+from lyra.kernel.pipelines.instruction import asked_data, metrics_data
+from lyra.kernel.pipelines.keys import OutputMode
+
+if TYPE_CHECKING:
+    from lyra.core.envelope import Envelope
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.base.tasks import BlockingCalls
+    from lyra.kernel.pipelines.declaration import AgentConfig
+    from lyra.kernel.process.process import Process
+
+__all__ = ["AgentResult", "Agents", "RegisteredAgent", "result_data"]
+
+_log: Final = logging.getLogger("lyra.kernel")
+_STAGE: Final = "stage"  # a parameter of this name is given the stage
+
+
+class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an agent function, instead of a plain mapping."""
+
+    output: dict[str, Any] = {}
+    success: bool = True
+    error: str | None = None
+    metrics: dict[str, Any] = {}
+    break_loop: bool = False
+    interrupt: dict[str, Any] | None = None
+
+
+class RegisteredAgent(msgspec.Struct, frozen=True):
+    """An agent as it was registered: a function (`call`), or a `program` whose processes run its stages."""
+
+    call: Callable[..., Any] | None
+    idempotent: bool
+    owner: str = ""  # the pid of the process that registered it, if one did
+    program: Callable[..., Any] | None = None
+    budget: Any = None  # of each process of the program
+    blocks: bool = False  # the function is not async: it runs in a thread
+    outside: Any = None  # an OutsideAgent: another program runs its stages
+    takes_stage: str = ""  # how the function takes the stage's settings: "keyword", "second" or not at all
+
+    async def run(self, envelope: Envelope, stage: AgentConfig, threads: BlockingCalls) -> Any:
+        """What the function gives for this envelope; what it gives to be awaited is awaited here."""
+        assert self.call is not None
+        args: tuple[Any, ...] = (envelope, stage) if self.takes_stage == "second" else (envelope,)
+        options = {_STAGE: stage} if self.takes_stage == "keyword" else {}
+        if self.blocks:
+            value = await threads.call(self.call, *args, **options)
+        else:
+            value = self.call(*args, **options)
+        return await value if hasattr(value, "__await__") else value
+
+
+class Agents:
+    """Agents by name."""
+
+    def __init__(self, core: Core[Process], register_program: Callable[[Any], str]) -> None:
+        self._core = core
+        self._register_program = register_program
+        self._by_name: dict[str, RegisteredAgent] = {}
+        self._waiters: dict[str, list[Any]] = {}
+
+    def register(
+        self,
+        name: str,
+        agent: Any,
+        *,
+        idempotent: bool = False,
+        prompts: Mapping[str, Any] | None = None,
+        models: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Register an agent: a function of the envelope, an object with such a `run`, or an Agent. `prompts` by
+        prompt_key and `models` by model_role are for an Agent."""
+        short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
+        if not name:
+            raise ConfigError("an agent needs a name", key="name")
+        maker = acting()
+        owner = maker.pid if maker is not None and maker.core is self._core else ""
+        make_program = getattr(agent, "__lyra_stage__", None)
+        if make_program is not None:
+            program = make_program(name, prompts=prompts, models=models)
+            self._register_program(program)
+            registered = RegisteredAgent(None, idempotent, owner, program, getattr(agent, "budget", None))
+        elif getattr(agent, "__lyra_outside__", False):
+            registered = RegisteredAgent(None, idempotent, owner, outside=agent)
+        elif prompts is not None or models is not None:
+            raise ConfigError("prompts and models are for an Agent; a function reads the stage's settings itself")
+        else:
+            registered = _function(name, agent, idempotent, owner)
+        self._by_name[name] = registered
+        for waker in self._waiters.pop(name, []):
+            resume(waker)
+
+    def unregister(self, name: str) -> bool:
+        return self._by_name.pop(name, None) is not None
+
+    def names(self) -> list[str]:
+        return sorted(self._by_name)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse a pipeline whose agents are not all here."""
+        missing = [name for name in names if name not in self._by_name]
+        if missing:
+            hint = self._hint(missing[0])
+            raise ConfigError(f"no agent is registered as {missing[0]!r}", hint=hint, key=missing[0], missing=missing)
+
+    def must_exist(self, name: Any) -> None:
+        if not isinstance(name, str) or name not in self._by_name:
+            raise NoSuchAgent(f"no agent is registered as {name!r}", hint=self._hint(str(name)), name=str(name))
+
+    def _hint(self, name: str) -> str:
+        near = did_you_mean(name, self._by_name)
+        return f"did you mean {near!r}?" if near else "kernel.register_agent(name, fn) makes one known"
+
+    def find(self, name: str) -> RegisteredAgent | None:
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> RegisteredAgent:
+        if name not in self._by_name:
+            self.check([name])
+        return self._by_name[name]
+
+    async def wait_for(self, process: Process, name: str) -> RegisteredAgent:
+        """The agent, as soon as it is registered; not journaled."""
+        while name not in self._by_name:
+            self._core.publish(process.pid, "process.dormant", {"agent": name})
+            _log.warning("pipeline %s waits for its agent %s to be registered", process.pid, name)
+            await suspend(process, self._waiters.setdefault(name, []))
+        return self._by_name[name]
+
+
+def _function(name: str, agent: Any, idempotent: bool, owner: str) -> RegisteredAgent:
+    call = agent if callable(agent) and not isinstance(agent, type) else getattr(agent, "run", None)
+    if not callable(call):
+        raise ConfigError(f"an agent is an async function of the envelope, or an Agent, not {agent!r}", key=name)
+    return RegisteredAgent(call, idempotent, owner, blocks=_blocks(call), takes_stage=_takes_stage(call))
+
+
+def _blocks(call: Callable[..., Any]) -> bool:
+    """Whether a call is not async: neither a coroutine function nor an object whose `__call__` is one."""
+    inner: Any = call
+    while hasattr(inner, "func"):  # functools.partial
+        inner = inner.func
+    is_async = asyncio.iscoroutinefunction
+    return not (is_async(inner) or is_async(getattr(type(inner), "__call__", None)))  # noqa: B004 (of its class)
+
+
+def _takes_stage(call: Callable[..., Any]) -> str:
+    """How a function takes the stage's settings: by the name `stage`, or as a second argument without a default."""
+    try:
+        parameters = inspect.signature(call).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return ""
+    named = parameters.get(_STAGE)
+    if named is not None and named.kind in (named.POSITIONAL_OR_KEYWORD, named.KEYWORD_ONLY):
+        return "keyword"
+    required = [
+        parameter
+        for parameter in parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return "second" if len(required) == 2 else ""
+
+
+def _plain(value: Any) -> Any:
+    """The output of an agent with an `output` type (a dataclass, a Struct, a pydantic model) as a mapping."""
+    return None if type(value) in codec.UNCHANGED else codec.decode(codec.encode(value))
+
+
+def result_data(stage: AgentConfig, value: Any) -> dict[str, Any]:
+    """An agent's result as a report; a result with an error is raised, so that it is retried like an exception."""
+    data: dict[str, Any] = {"output": {}, "metrics": {}}
+    if isinstance(value, AgentResult):
+        if not value.success or value.error:
+            raise AgentFailed(value.error or f"{stage.agent_name} failed")
+        metrics_data(value.metrics)  # raises for wrong metrics, which fails the stage
+        data = {"output": value.output, "metrics": dict(value.metrics)}
+        if value.break_loop:
+            data["break_loop"] = True
+        if value.interrupt:
+            data["interrupt"] = asked_data(value.interrupt)  # raises for an unknown kind, which fails the stage
+    elif isinstance(value, Mapping):
+        data["output"] = dict(value)
+    elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:
+        data["output"] = {"text": value}
+    elif value is not None and isinstance(plain := _plain(value), dict):
+        data["output"] = plain
+    elif value is not None:
+        raise AgentFailed(
+            f"{stage.agent_name} gave {type(value).__name__}, not a mapping", hint="return a dict or an AgentResult"
+        )
+    wrong = stage.wrong_with(data["output"])
+    if wrong is not None:
+        raise AgentFailed(f"the output of {stage.agent_name} {wrong}")
+    return data

@@ -1,0 +1,136 @@
+"""The gRPC server over one kernel: it listens, holds its limits and drains.
+
+Health and reflection are on. `Health.Check` is open to everyone who can connect, as load balancers need it; all else,
+reflection included, needs a token. A connection that sends nothing, a peer that is gone and one that reads nothing are
+dropped by the limits of `_options`. Stopping refuses new work at once, tells health watchers, ends subscriptions, and
+waits for the calls in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.address import Address
+from lyra.core.limits import (
+    SERVER_CALLS_MAX,
+    SERVER_HANDSHAKE_S,
+    SERVER_KEEPALIVE_S,
+    SERVER_METADATA_BYTES_MAX,
+    SERVER_PING_INTERVAL_S,
+    SERVER_STREAMS_MAX,
+)
+from lyra.errors import ConfigError
+
+try:
+    import grpc
+    import grpc.aio
+    from grpc_health.v1 import health_pb2
+    from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+    from grpc_health.v1.health import aio as health_aio
+except ImportError as error:
+    raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
+
+from lyra.server.grpc.guard import Around, CallGuard, Observe
+from lyra.server.grpc.handlers import SERVICES, handlers_of, service_names
+from lyra.server.grpc.standard import health_handlers, reflection_handlers
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.settings import ServeSettings
+
+__all__ = ["GrpcFace"]
+
+_SECOND_MS: Final = 1000
+_STOP_S: Final = 1.0  # for streams of health and reflection, after the calls in flight have ended
+
+
+class GrpcFace:
+    """See the module. `observe` is told of each call (method, status code, seconds); `around` gives a context manager
+    for each (method, traceparent)."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        settings: ServeSettings,
+        *,
+        observe: Observe | None = None,
+        around: Around | None = None,
+    ) -> None:
+        self._kernel = kernel
+        self._settings = settings
+        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe, around=around)
+        self._services: dict[str, Any] = {}
+        self._health: Any = None
+        self._server: Any = None
+
+    async def start(self) -> Address:
+        """Listen; gives the address with the port that was chosen."""
+        wanted = self._settings.grpc
+        assert wanted is not None
+        self._server = grpc.aio.server(options=_options(self._settings), maximum_concurrent_rpcs=SERVER_CALLS_MAX)
+        self._health = health_aio.HealthServicer()
+        self._services = {name: make(self._kernel) for name, make in SERVICES.items()}
+        for name, service in self._services.items():
+            self._server.add_generic_rpc_handlers((handlers_of(name, service, self._guard),))
+        names = [*service_names(), HEALTH_SERVICE]
+        for handlers in (health_handlers(self._health, self._guard), *reflection_handlers(names, self._guard)):
+            self._server.add_generic_rpc_handlers((handlers,))
+        port = self._listen(wanted)
+        await self._server.start()
+        for name in service_names():
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return Address(wanted.host, port)
+
+    def _listen(self, wanted: Address) -> int:
+        tls = self._settings.tls
+        try:
+            if tls is None:
+                return int(self._server.add_insecure_port(str(wanted)))
+            return int(self._server.add_secure_port(str(wanted), _credentials(*tls.read())))
+        except RuntimeError:
+            raise ConfigError(
+                f"cannot listen for gRPC on {wanted}", hint="is another server there? port 0 chooses a free one"
+            ) from None
+
+    async def stop(self, drain_s: float) -> None:
+        """Refuse what is new, let calls in flight finish within `drain_s`, close. A second call changes nothing."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        self._guard.draining = True
+        await self._health.enter_graceful_shutdown()
+        for service in self._services.values():
+            if hasattr(service, "drain"):
+                await service.drain()  # calls that only wait end now
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._guard.wait_idle()
+        except TimeoutError:
+            pass  # what has not ended by now is cut off; durable work goes on when the store is opened again
+        await server.stop(_STOP_S)
+
+
+def _options(settings: ServeSettings) -> list[tuple[str, int]]:
+    """The limits of connections, streams and messages, as channel arguments of gRPC."""
+    return [
+        ("grpc.so_reuseport", 0),  # a second server on the same port is an error, not a share of the calls
+        ("grpc.max_receive_message_length", settings.message_bytes_max),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", SERVER_METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", SERVER_METADATA_BYTES_MAX),
+        ("grpc.max_allowed_incoming_connections", settings.connections_max),
+        ("grpc.max_concurrent_streams", SERVER_STREAMS_MAX),
+        ("grpc.server_handshake_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
+        ("grpc.keepalive_time_ms", int(SERVER_KEEPALIVE_S * _SECOND_MS)),
+        ("grpc.keepalive_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(SERVER_PING_INTERVAL_S * _SECOND_MS)),
+        ("grpc.http2.max_ping_strikes", 2),
+    ]
+
+
+def _credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
+    return grpc.ssl_server_credentials(
+        ((key, cert),), root_certificates=client_ca, require_client_auth=client_ca is not None
+    )

@@ -1,0 +1,184 @@
+"""The one place around every call: its message is read, its token checked, its end given a status and counted.
+
+A handler gets the parsed request and the `Caller`, gives a message (or, for a stream, an async iterator of them), and
+raises LyraErrors. A call that is cancelled, or whose deadline passes, cancels its handler, and with it the kernel work
+that the handler waits for; durable processes go on. While the server drains, calls that begin something are refused
+and those that finish something are taken (`FINISHING`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from lyra.core.clock import Clock
+from lyra.errors import ConfigError, Overloaded
+from lyra.server.grpc.statuses import end_of
+from lyra.server.identity import Caller, Tokens, bearer_token
+
+__all__ = ["FINISHING", "Around", "CallGuard", "Metadata", "Observe", "UnaryCall"]
+
+Metadata = Sequence[tuple[str, str | bytes]]
+UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
+StreamCall = Callable[[Any, Caller], AsyncIterator[Message]]
+Observe = Callable[[str, str, float], Any]  # method, status code, seconds
+Around = Callable[[str, str], AbstractContextManager[Any]]  # method, traceparent ("": none came)
+
+# Calls that finish what was begun, and those that only read: they are taken while the server drains.
+FINISHING: Final = frozenset(
+    {
+        "KernelService/GetProcess",
+        "KernelService/TransitionState",
+        "KernelService/TerminateProcess",
+        "KernelService/CheckQuota",
+        "KernelService/RecordUsage",
+        "KernelService/ListProcesses",
+        "KernelService/GetProcessCounts",
+        "OrchestrationService/ReportAgentResult",
+        "OrchestrationService/GetSessionState",
+        "SystemService/GetSystemStatus",
+        "SystemService/GetRequestStatus",
+        "SystemService/ResolveInterrupt",
+        "SystemService/CancelInterrupt",
+        "SystemService/ListInterrupts",
+        "WorkerService/RenewWork",
+        "WorkerService/CompleteWork",
+    }
+)
+
+
+class Method(NamedTuple):
+    """One RPC of the contract."""
+
+    name: str  # KernelService/GetProcess
+    request: type[Message]
+    response: type[Message]
+
+
+class CallGuard:
+    """Wraps handlers; knows the calls in flight."""
+
+    def __init__(
+        self, tokens: Tokens, clock: Clock, *, observe: Observe | None = None, around: Around | None = None
+    ) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._observe = observe
+        self._around = around
+        self.draining = False
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until no call is in flight."""
+        await self._idle.wait()
+
+    def caller(self, metadata: Metadata) -> Caller:
+        """Who calls, by the metadata of the call."""
+        fields = _texts(metadata)
+        return self._tokens.caller(
+            bearer_token(fields.get("authorization", "")),
+            user_id=fields.get("user_id", ""),
+            session_id=fields.get("session_id", ""),
+        )
+
+    def unary(self, method: Method, handler: UnaryCall) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def invoke(data: bytes, context: Any) -> bytes:
+            with self._flight(method, context) as call:
+                try:
+                    request, caller = self._admit(method, data, context)
+                    response = await handler(request, caller)
+                    return bytes(response.SerializeToString())
+                except Exception as error:
+                    await call.abort(error)
+                    raise  # never reached: abort raises
+
+        return invoke
+
+    def stream(self, method: Method, handler: StreamCall) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
+        async def invoke(data: bytes, context: Any) -> AsyncIterator[bytes]:
+            with self._flight(method, context) as call:
+                try:
+                    request, caller = self._admit(method, data, context)
+                    async for message in handler(request, caller):
+                        yield message.SerializeToString()
+                except Exception as error:  # noqa: BLE001 - every error has its status
+                    await call.abort(error)
+
+        return invoke
+
+    def _admit(self, method: Method, data: bytes, context: Any) -> tuple[Message, Caller]:
+        caller = self.caller(context.invocation_metadata())
+        if self.draining and method.name not in FINISHING:
+            raise Overloaded("the server is stopping", hint="try again when it is back")
+        try:
+            return method.request.FromString(data), caller
+        except DecodeError:
+            raise ConfigError(f"the request is no {method.request.DESCRIPTOR.name}") from None
+
+    def _flight(self, method: Method, context: Any) -> _Flight:
+        return _Flight(self, method.name, context)
+
+    def begin(self) -> float:
+        self._in_flight += 1
+        self._idle.clear()
+        return self._clock.monotonic()
+
+    def end(self, method: str, code: str, began: float) -> None:
+        self._in_flight -= 1
+        if self._in_flight == 0:
+            self._idle.set()
+        if self._observe is not None:
+            self._observe(method, code, self._clock.monotonic() - began)
+
+    def around(self, method: str, context: Any) -> AbstractContextManager[Any]:
+        """What an observer puts around a call, with the trace that the caller is in."""
+        if self._around is None:
+            return nullcontext()
+        return self._around(method, _texts(context.invocation_metadata()).get("traceparent", ""))
+
+
+class _Flight:
+    """One call from its start to its end."""
+
+    __slots__ = ("_around", "_began", "_context", "_guard", "_method", "code")
+
+    def __init__(self, guard: CallGuard, method: str, context: Any) -> None:
+        self._guard = guard
+        self._method = method
+        self._context = context
+        self.code = "OK"
+
+    def __enter__(self) -> _Flight:
+        self._began = self._guard.begin()
+        self._around = self._guard.around(self._method, self._context)
+        self._around.__enter__()
+        return self
+
+    async def abort(self, error: Exception) -> None:
+        ended = end_of(error, self._method)
+        self.code = ended.code.name
+        await self._context.abort(ended.code, ended.details, ended.metadata)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+            self.code = grpc.StatusCode.CANCELLED.name
+        try:
+            self._around.__exit__(kind, error, trace)
+        finally:
+            self._guard.end(self._method, self.code, self._began)
+
+
+def _texts(metadata: Metadata) -> dict[str, str]:
+    """The text values of metadata; of a key that comes twice, the first."""
+    fields: dict[str, str] = {}
+    for key, value in metadata:
+        if isinstance(value, str):
+            fields.setdefault(key, value)
+    return fields

@@ -1,0 +1,78 @@
+"""To whom things belong, and the check of it: processes, envelopes, questions, services.
+
+What has no user (programs that the server itself started, services of its own) belongs to the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.errors import ConfigError
+from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.services.service import ServiceInfo
+from lyra.kernel.workers.envelopes import ANONYMOUS
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.identity import Caller
+
+__all__ = [
+    "SERVICE_OWNER",
+    "exists",
+    "interrupt_owner",
+    "owned_envelope",
+    "owner_of",
+    "require_process",
+    "service_owner",
+]
+
+SERVICE_OWNER: Final = "owner"  # the key of a service's metadata that names the user who registered it
+
+
+def exists(kernel: Kernel, pid: str) -> bool:
+    """Whether a pid is a process or the session of a pipeline."""
+    return kernel.lifecycle.find(pid) is not None or pid in kernel.orchestrator.state.sessions
+
+
+def owner_of(kernel: Kernel, pid: str) -> str:
+    """The user of a process: its entry's, else its pipeline's; "" for one without. NoSuchProcess if it does not
+    exist."""
+    session = kernel.orchestrator.state.sessions.get(pid)
+    if session is None or kernel.lifecycle.find(pid) is not None:
+        user_id = kernel.lifecycle.owner(pid).user_id
+        if user_id:
+            return user_id
+    user_id = session.envelope.user_id if session is not None else ""
+    return "" if user_id == ANONYMOUS else user_id
+
+
+def require_process(kernel: Kernel, caller: Caller, pid: str) -> str:
+    """The pid of a process that the caller may see and change."""
+    caller.require_owner(owner_of(kernel, pid), f"process {pid}")
+    return pid
+
+
+def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
+    """The user of a question: its own, else that of its process."""
+    if interrupt.user_id or not exists(kernel, interrupt.pid):
+        return interrupt.user_id
+    return owner_of(kernel, interrupt.pid)
+
+
+def service_owner(info: ServiceInfo) -> str:
+    owner = info.metadata.get(SERVICE_OWNER)
+    return owner if isinstance(owner, str) else ""
+
+
+def owned_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an envelope with the ids of the caller; a user that the caller may not act for is Denied."""
+    owned = dict(fields)
+    for name in ("user_id", "session_id"):
+        if not isinstance(owned.get(name, ""), str):
+            raise ConfigError(f"an envelope's {name} is text", key=name)
+    caller = caller.acting_for(owned.get("user_id", ""))
+    for name in ("user_id", "session_id"):
+        if not owned.get(name) and getattr(caller, name):
+            owned[name] = getattr(caller, name)
+    return owned
