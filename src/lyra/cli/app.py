@@ -53,6 +53,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "events",
         "Show what happened, and with -f what happens: each row of the journal on a line.",
     ),
+    "export": Lazy(
+        "lyra.cli.commands.export",
+        "export",
+        "Write the Events, calls and spans of a store to JSON lines, SQLite or OpenTelemetry.",
+    ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
     "mock": Lazy(
         "lyra.cli.commands.mock", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."
