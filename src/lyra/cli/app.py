@@ -37,7 +37,9 @@ class Lazy(NamedTuple):
 
 COMMANDS: Final[dict[str, Lazy]] = {
     "agent": Lazy("lyra.cli.commands.agent", "agent", "Run one agent with the built-in tools in this folder."),
-    "audit": Lazy("lyra.cli.commands.audit", "audit", "Verify and show audit logs."),
+    "audit": Lazy(
+        "lyra.cli.commands.audit", "audit", "Verify and show audit logs, and what a store tells without one."
+    ),
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import sqlite3
 from contextlib import closing
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lyra import Agent, Kernel, tool
+from lyra.errors import LyraError
 from lyra.observe import SqliteRecords
 from lyra.observe.otel import attach_otel
 from tests.agents.support import calls, says
@@ -26,7 +29,7 @@ async def add(a: int, b: int) -> int:
 
 
 @pytest.fixture
-def store(lyra) -> Path:
+def store(lyra: Any) -> Any:
     """A store in which an agent has called a model twice and a tool once."""
     path = lyra.folder / "lyra.db"
 
@@ -123,3 +126,47 @@ def test_mistakes_are_told(lyra, store, arguments, said):
     assert done.returncode == 2
     assert said in done.stderr
     assert not (lyra.folder / "x.db").exists()
+
+
+def test_a_collector_that_is_not_there_is_told(lyra, store, monkeypatch):
+    """Nothing listens: an error of one sentence, not a count."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    done = lyra("export", str(store), "--to", "otlp", **env)
+    assert done.returncode == 1
+    assert "the collector does not take the spans" in done.stderr
+
+
+def test_the_audit_of_a_store(lyra):
+    """`lyra audit view`: rights that were refused, questions and answers, with keys masked."""
+    path = lyra.folder / "lyra.db"
+
+    async def fetch(url: str) -> str:
+        return url
+
+    async def program(ctx: Any) -> Any:
+        with contextlib.suppress(LyraError):
+            await ctx.do(fetch, "x", needs=["net.http:example.com"])
+        return (await ctx.ask(f"may I? {KEY}", kind="confirmation")).text
+
+    async def main() -> None:
+        async with Kernel(path, programs=[program]) as kernel:
+            process = await kernel.spawn(program, pid="worker", grant=["human.ask"])
+            while not (pending := kernel.interrupts.get_pending_interrupt("worker")):
+                await asyncio.sleep(0.01)
+            kernel.resolve_interrupt(pending.id, {"text": "yes"})
+            await process.wait()
+
+    asyncio.run(main())
+    rows = lyra.json("audit", "view", str(path))
+    kinds = [row["kind"] for row in rows]
+    assert kinds[0] == "process.created"
+    assert {"effect.stopped", "interrupt.created", "interrupt.resolved", "process.terminated"} <= set(kinds)
+    stopped = next(row for row in rows if row["kind"] == "effect.stopped")
+    assert stopped["fields"]["code"] == "capability_denied"
+    done = lyra("audit", "view", str(path), "--pid", "worker")
+    assert "interrupt.created" in done.stdout
+    assert KEY not in done.stdout + str(rows)

@@ -36,19 +36,24 @@ def export_events(events: Iterable[Event]) -> int:
         for event in events:
             spans(event)
             count += 1
+            if batches.is_refused:
+                break
         batches.send()
     finally:
         provider.shutdown()
+    if batches.is_refused:
+        raise StoreError("the collector does not take the spans", hint="is it running, and is its address right?")
     return count
 
 
 class _Batches:
-    """An exporter that hands spans on in batches, and raises where the exporter behind it fails."""
+    """An exporter that hands spans on in batches, until the exporter behind it fails."""
 
     def __init__(self, exporter: Any, success: Any) -> None:
         self._exporter = exporter
         self._success = success
         self._waiting: list[Any] = []
+        self.is_refused = False
 
     def export(self, spans: Sequence[Any]) -> Any:
         self._waiting += spans
@@ -58,8 +63,8 @@ class _Batches:
 
     def send(self) -> None:
         spans, self._waiting = self._waiting, []
-        if spans and self._exporter.export(spans) is not self._success:
-            raise StoreError("the collector does not take the spans", hint="is it running, and is its address right?")
+        if spans and not self.is_refused:
+            self.is_refused = self._exporter.export(spans) is not self._success
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
