@@ -1,8 +1,9 @@
 """`lyra audit`: check that an audit log is as it was written, and look at what is in it, or in a store without one.
 
 All of them only read. `verify` names the first line that was changed, removed, reordered, inserted or cut off, and
-exits with 1. A log whose end was removed looks whole by itself: `--expect` takes a hash that was once its last one. A run without
-an end, in a log of which no line was touched, is a warning: it was killed, or there was no room for its last records.
+exits with 1. A log whose end was removed looks whole by itself: `--expect` takes a hash that was once its last one. A
+run without an end, in a log of which no line was touched, is a warning: it was killed, or there was no room for its
+last records.
 """
 
 from __future__ import annotations
