@@ -82,7 +82,8 @@ def _envelope_fields(value: Any) -> dict[str, Any]:
         if data.get(name):
             fields[f"{name}_ms"] = data[name] * 1000
     fields["metadata_str"] = {
-        name: part if isinstance(part, str) else _write(part).decode() for name, part in data.get("metadata", {}).items()
+        name: part if isinstance(part, str) else _write(part).decode()
+        for name, part in data.get("metadata", {}).items()
     }
     if isinstance(fields.get("interrupt"), Mapping):
         question = pb.FlowInterrupt.DESCRIPTOR.fields_by_name
