@@ -41,14 +41,17 @@ class Record(dict[str, Any]):
 
 
 # ------------------------------------------------------------------ out
-def request_class(rpc: str) -> type[Any]:
-    service, _, name = rpc.partition("/")
-    return GetMessageClass(pb.DESCRIPTOR.services_by_name[service].methods_by_name[name].input_type)
+def request_class(rpc: str) -> Any:
+    return GetMessageClass(_method(rpc).input_type)
 
 
-def answer_class(rpc: str) -> type[Any]:
+def answer_class(rpc: str) -> Any:
+    return GetMessageClass(_method(rpc).output_type)
+
+
+def _method(rpc: str) -> Any:
     service, _, name = rpc.partition("/")
-    return GetMessageClass(pb.DESCRIPTOR.services_by_name[service].methods_by_name[name].output_type)
+    return pb.DESCRIPTOR.services_by_name[service].methods_by_name[name]
 
 
 def message_of(descriptor: Any, value: Any) -> Any:
@@ -73,7 +76,9 @@ def _fields_of(descriptor: Any, value: Any) -> dict[str, Any]:
 
 
 def _envelope_fields(value: Any) -> dict[str, Any]:
-    data = {"raw_input": value} if isinstance(value, str) else value.to_data() if isinstance(value, Envelope) else value
+    data: Any = value.to_data() if isinstance(value, Envelope) else value
+    if isinstance(value, str):
+        data = {"raw_input": value}
     if not isinstance(data, Mapping):
         raise ConfigError(f"an envelope is an Envelope, a mapping or text, not {type(value).__name__}", key="envelope")
     known = pb.Envelope.DESCRIPTOR.fields_by_name
@@ -82,7 +87,8 @@ def _envelope_fields(value: Any) -> dict[str, Any]:
         if data.get(name):
             fields[f"{name}_ms"] = data[name] * 1000
     fields["metadata_str"] = {
-        name: part if isinstance(part, str) else _write(part).decode() for name, part in data.get("metadata", {}).items()
+        name: part if isinstance(part, str) else _write(part).decode()
+        for name, part in data.get("metadata", {}).items()
     }
     if isinstance(fields.get("interrupt"), Mapping):
         question = pb.FlowInterrupt.DESCRIPTOR.fields_by_name
@@ -212,7 +218,15 @@ def _with_envelope(data: Record) -> Record:
 
 
 def _interrupt(data: Record) -> Interrupt:
-    return _build_interrupt(Record(data, status=data["status"] or "pending", kind=data["kind"] or ""))
+    interrupt: Interrupt = _build_interrupt(Record(data, status=data["status"] or "pending", kind=data["kind"] or ""))
+    return interrupt
+
+
+def _process(data: Record) -> ProcessControlBlock:
+    block: ProcessControlBlock = _build_process(
+        Record(data, pending_interrupt=data["pending_interrupt"] or None, child_pids=tuple(data["child_pids"]))
+    )
+    return block
 
 
 def _answer(data: Record) -> Answer:
@@ -230,9 +244,10 @@ def _response(data: Record) -> ServiceResponse:
     )
 
 
+_build_process: Final = _built(ProcessControlBlock)
 _build_interrupt: Final = _built(Interrupt)
 VALUES: Final[dict[str, Callable[[Record], Any]]] = {
-    "ProcessControlBlock": _built(ProcessControlBlock),
+    "ProcessControlBlock": _process,
     "ResourceQuota": _built(ResourceQuota),
     "ResourceUsage": _built(ResourceUsage),
     "QuotaResult": _built(QuotaResult),
