@@ -33,7 +33,7 @@ test: style postgres redis erlang bubblewrap ripgrep node ## Run every check and
 	@rm -f $(VENV)/.skips
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed" || failed=1; \
-	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || test $$? -eq 5 || failed=1; \
+	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || { status=$$?; test $$status -eq 5 || $(BIN)/python -m tests.again $$status; } || failed=1; \
 	$(BIN)/python -m tests.skips $(VENV)/.skips || failed=1; \
 	exit $$failed
 
@@ -50,7 +50,8 @@ types: $(VENV)/.installed-check
 	$(BIN)/mypy
 
 tests: $(VENV)/.installed-check
-	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS)
+	@rm -f .pytest_cache/v/cache/lastfailed  # tests.again reads the failures of this run there
+	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS) || $(BIN)/python -m tests.again $$?
 
 style: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .

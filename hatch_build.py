@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parent
 CONTRACT = "lyra/engine/v1/engine.proto"
 GENERATED = ROOT / "src" / "lyra" / "server" / "generated"
-_DOCSTRING = '"""Message classes that hatch_build.py writes from proto/lyra/engine/v1/engine.proto; never edited."""\n'
+_DOCSTRING = '"""The classes in `engine_pb2`, which hatch_build.py writes from proto/lyra/engine/v1; never edited."""\n'
 
 
 def generate() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.first_token import DELAY_S, MODEL, Used, children, server
 from benchmarks.measure import Figure, Row, Size, at_most
 
-__all__ = ["run"]
+__all__ = ["Arrival", "run", "to_prompt", "to_request"]
 
 SAGE = [sys.executable, "-c", "import sys; from lyra.cli.main import sage; sys.exit(sage(sys.argv[1:]))"]
 PEERS = {"claude": "@anthropic-ai/claude-code", "codex": "@openai/codex", "opencode": "opencode-ai"}
@@ -58,7 +58,7 @@ def _whole(command: list[str], env: dict[str, str]) -> Used:
     return Used((usage.ru_utime + usage.ru_stime) * 1e3, usage.ru_maxrss / 1024)
 
 
-class _Arrival:
+class Arrival:
     """The CPU that a process had used when its first request arrived."""
 
     def __init__(self) -> None:
@@ -71,7 +71,8 @@ class _Arrival:
                 self.cpu_ms = _cpu_ms(self.pid)
 
 
-def _to_request(arrival: _Arrival, env: dict[str, str], folder: str) -> float:
+def to_request(arrival: Arrival, env: dict[str, str], folder: str) -> float:
+    """CPU until the request of a printed task has come."""
     arrival.pid, arrival.cpu_ms = 0, 0.0
     command = [*SAGE, "-p", "hello", "--model", MODEL]
     with subprocess.Popen(command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
@@ -79,7 +80,7 @@ def _to_request(arrival: _Arrival, env: dict[str, str], folder: str) -> float:
     return arrival.cpu_ms
 
 
-def _to_prompt(env: dict[str, str], folder: str) -> float:
+def to_prompt(env: dict[str, str], folder: str) -> float:
     """CPU until the prompt's mark is on the screen of a terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -155,7 +156,7 @@ def _peers(size: Size) -> dict[str, Used]:
 
 
 def run(size: Size) -> list[Row]:
-    arrival = _Arrival()
+    arrival = Arrival()
     with server(arrived=arrival) as url, children(url) as env, tempfile.TemporaryDirectory() as folder:
         root = str(Path(folder, "sessions"))
         work = str(Path(folder, "work"))
@@ -163,8 +164,8 @@ def run(size: Size) -> list[Row]:
         env["XDG_DATA_HOME"] = folder
         version = _median(lambda: _whole([*SAGE, "--version"], env).cpu_ms, size)
         peak = _whole([*SAGE, "--version"], env).peak_mb
-        request = _median(lambda: _to_request(arrival, env, work), size)
-        prompt = _median(lambda: _to_prompt(env, work), size)
+        request = _median(lambda: to_request(arrival, env, work), size)
+        prompt = _median(lambda: to_prompt(env, work), size)
         with _variables(env):
             delays = asyncio.run(_added_delays(size.of(200, 3), work, root))
         turns = size.of(1_000, 3)

@@ -19,6 +19,7 @@ from lyra.config import (
     Config,
     KernelConfig,
     SageConfig,
+    ServerConfig,
     SettingOrigin,
     VesperConfig,
 )
@@ -68,6 +69,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
     fields |= {f"sage.{name}" for name in SageConfig.__struct_fields__}
+    fields |= {f"server.{name}" for name in ServerConfig.__struct_fields__}
     fields |= {f"vesper.{name}" for name in VesperConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
 
@@ -103,6 +105,18 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "sage.recall": ("true", "true", lambda c: c.sage.recall, True),
     "sage.session_budget_usd": ('"$1.50"', "1.50", lambda c: c.sage.session_budget_usd, Money(1_500_000)),
     "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
+    "server.connections_max": ("7", "7", lambda c: c.server.connections_max, 7),
+    "server.drain_s": ("2.5", "2.5", lambda c: c.server.drain_s, 2.5),
+    "server.grpc": ('"[::1]:7"', "[::1]:7", lambda c: c.server.grpc, "[::1]:7"),
+    "server.hosts": ('["a.example"]', "a.example", lambda c: c.server.hosts, ("a.example",)),
+    "server.http": ('"127.0.0.1:0"', "127.0.0.1:0", lambda c: c.server.http, "127.0.0.1:0"),
+    "server.message_bytes_max": ("2048", "2048", lambda c: c.server.message_bytes_max, 2048),
+    "server.plaintext": ("true", "true", lambda c: c.server.plaintext, True),
+    "server.requests_per_minute": ("60", "60", lambda c: c.server.requests_per_minute, 60),
+    "server.tls_cert": ('"/c.pem"', "/c.pem", lambda c: c.server.tls_cert, "/c.pem"),
+    "server.tls_client_ca": ('"/a.pem"', "/a.pem", lambda c: c.server.tls_client_ca, "/a.pem"),
+    "server.tls_key": ('"/k.pem"', "/k.pem", lambda c: c.server.tls_key, "/k.pem"),
+    "server.token_file": ('"/t"', "/t", lambda c: c.server.token_file, "/t"),
     "vesper.results": ('"redis://h:1/2"', "redis://h:1/2", lambda c: c.vesper.results.reveal(), "redis://h:1/2"),
 }
 
@@ -146,6 +160,20 @@ def test_the_defaults_are_the_table(place):
         "agent": {"model": None},
         "audit": {"file": None, "level": "basic"},
         "sage": {"daily_budget_usd": None, "recall": False, "session_budget_usd": None, "turn_budget_usd": None},
+        "server": {
+            "connections_max": 1_000,
+            "drain_s": 10.0,
+            "grpc": "127.0.0.1:50051",
+            "hosts": [],
+            "http": "127.0.0.1:8420",
+            "message_bytes_max": 4 * 1024 * 1024,
+            "plaintext": False,
+            "requests_per_minute": None,
+            "tls_cert": None,
+            "tls_client_ca": None,
+            "tls_key": None,
+            "token_file": None,
+        },
         "vesper": {"results": "memory"},
         "providers": {},
         "prices": {},

@@ -420,7 +420,7 @@ CODES: dict[str, Surface] = {
     "corrupt": Surface("DATA_LOSS", 500, 1, "Corrupt"),
     "tampered": Surface("DATA_LOSS", 500, 3, "Tampered"),
     "store_full": Surface("RESOURCE_EXHAUSTED", 507, 1, "StoreFull"),
-    "no_such_session": Surface("NOT_FOUND", 404, 1, "NoSuchSession"),
+    "no_such_session": Surface("NOT_FOUND", 404, 2, "NoSuchSession"),
     "internal": Surface("INTERNAL", 500, 1, "InternalError"),
 }
 

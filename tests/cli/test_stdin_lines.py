@@ -13,12 +13,12 @@ from lyra.cli import stdin_lines
 from lyra.errors import ConfigError
 
 
-async def _all(fd: int) -> list[bytes]:
+async def _all(fd: int, **cut: int) -> list[bytes]:
     async with asyncio.timeout(20):
-        return [line async for line in stdin_lines.stdin_lines(fd)]
+        return [line async for line in stdin_lines.stdin_lines(fd, **cut)]
 
 
-def _piped(data: bytes) -> list[bytes]:
+def _piped(data: bytes, **cut: int) -> list[bytes]:
     read, write = os.pipe()
 
     def feed() -> None:
@@ -27,9 +27,17 @@ def _piped(data: bytes) -> list[bytes]:
 
     threading.Thread(target=feed, daemon=True).start()
     try:
-        return asyncio.run(_all(read))
+        return asyncio.run(_all(read, **cut))
     finally:
-        os.close(read)
+        _close_after_reading(read)
+
+
+def _close_after_reading(fd: int) -> None:
+    """Close a pipe once its thread has seen the end: it must not read from a later pipe of the same number."""
+    for thread in threading.enumerate():
+        if thread.name == "lyra-stdin":
+            thread.join(20)
+    os.close(fd)
 
 
 def test_lines_come_without_their_ends(tmp_path: Path) -> None:
@@ -55,7 +63,7 @@ def test_a_line_comes_before_the_next_is_written() -> None:
         return line
 
     assert asyncio.run(first()) == b"one"
-    os.close(read)
+    _close_after_reading(read)
 
 
 def test_a_line_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +76,9 @@ def test_a_line_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as opened, pytest.raises(ConfigError, match="stdin cannot be read"):
         asyncio.run(_all(opened.fileno()))
+
+
+def test_a_line_is_cut_for_a_caller_that_answers_it() -> None:
+    """One byte more than allowed says that it was longer; the next line comes whole."""
+    lines = _piped(b"x" * 200_000 + b"\nshort\n" + b"y" * 11, cut_to_bytes=10)
+    assert lines == [b"x" * 11, b"short", b"y" * 11]

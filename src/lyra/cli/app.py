@@ -40,11 +40,17 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
+    "cost": Lazy("lyra.cli.views.cost", "cost", "Sum up what model calls cost, by agent, model, day or process."),
     "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
     "doctor": Lazy(
         "lyra.cli.commands.doctor",
         "doctor",
         "Check which optional features work on this machine and how to install the others.",
+    ),
+    "events": Lazy(
+        "lyra.cli.views.events",
+        "events",
+        "Show what happened, and with -f what happens: each row of the journal on a line.",
     ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
     "mock": Lazy(
@@ -58,6 +64,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "pipeline": Lazy(
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
     ),
+    "ps": Lazy("lyra.cli.views.ps", "ps", "List processes: state, age, spending, what each waits for."),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "sage": Lazy("lyra.cli.sage.group", "sage", "Work on code with an agent: in this terminal, or printed with -p."),
     "serve": Lazy(
@@ -67,6 +74,13 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.store", "store", "Inspect, compact and sign a store: info, check, compact, export, adopt."
     ),
     "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
+    "top": Lazy("lyra.cli.views.top", "top", "Watch the processes live: state, calls, spending; the busiest first."),
+    "trace": Lazy(
+        "lyra.cli.views.trace",
+        "trace",
+        "Show the calls of processes as a tree, with latency, cost and a waterfall.",
+    ),
+    "tree": Lazy("lyra.cli.views.tree", "tree", "Draw who started whom, with states, restarts and spending."),
     "trust": Lazy(
         "lyra.cli.commands.trust",
         "trust",

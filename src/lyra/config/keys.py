@@ -26,7 +26,9 @@ class SettingKey(NamedTuple):
     """
 
     name: str
-    type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address"]
+    type: Literal[
+        "store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address", "hosts"
+    ]
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -253,6 +255,15 @@ _TABLE: Final = (
         default="127.0.0.1:50051",
         sentence="Where `lyra serve` listens for gRPC: HOST:PORT (port 0 chooses a free one), or `none`.",
         optional=True,
+    ),
+    SettingKey(
+        "server.hosts",
+        type="hosts",
+        default=(),
+        sentence=(
+            "Names under which clients reach `lyra serve` over HTTP, besides its address and this machine's own: "
+            "requests for any other host are refused."
+        ),
     ),
     SettingKey(
         "server.http",

@@ -165,6 +165,20 @@ def _read_address(key: SettingKey, value: Any, _source: SettingSource) -> str:
         raise ConfigError(f"{key.name}: {mistake.message}", hint=mistake.hint) from None
 
 
+def _read_hosts(key: SettingKey, value: Any, source: SettingSource) -> tuple[str, ...]:
+    if isinstance(value, str) and source.kind in ("env", "flag"):
+        value = _split_list(value)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(host, str) and _is_host(host) for host in value):
+        raise ConfigError(
+            f"{key.name} is a list of host names, not {shape(value)}", hint='such as ["lyra.example.org"], no ports'
+        )
+    return tuple(host.lower() for host in value)
+
+
+def _is_host(text: str) -> bool:
+    return 0 < len(text) <= 253 and all(letter.isalnum() or letter in ".-:" for letter in text)
+
+
 _FLAGS: Final = {"true": True, "false": False}
 
 READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
@@ -179,6 +193,7 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "results": _read_results,
     "flag": _read_flag,
     "address": _read_address,
+    "hosts": _read_hosts,
 }
 
 

@@ -3,10 +3,14 @@
     observe(kernel, "trace.jsonl")   one line a model call
     observe(kernel, "trace.db")      the same in SQLite, with every span, to be queried
     attach_audit(kernel, "audit.jsonl")   what was decided, refused, asked and answered
+    attach_metrics(kernel).render()  figures for Prometheus
+    attach_otel(kernel)              spans, metrics and log records to OpenTelemetry
+    configure_logs("info", "json")   the log, with the trace and the pid of each record
 
 `spans` reads Events as spans and shows them as a tree, `lines` and `database` write them down, `attach` connects a
-kernel with a file. `audit` is the log of decisions, `chain` the hash chain that makes changes to it visible. A listener
-is any function of an Event: `kernel.on_event(Spans())`.
+kernel with a file. `audit` is the log of decisions, `chain` the hash chain that makes changes to it visible. `metrics`
+counts what `metric_table` lists, `logs` is the log, `otel` the way to OpenTelemetry. A listener is any function of an
+Event: `kernel.on_event(Spans())`.
 """
 
 from lyra.observe.attach import observe
@@ -14,17 +18,29 @@ from lyra.observe.audit import AuditLog, attach_audit
 from lyra.observe.chain import verify
 from lyra.observe.database import SqliteRecords
 from lyra.observe.lines import JsonLines
+from lyra.observe.logs import EventLog, attach_log, configure_logs
+from lyra.observe.metrics import PrometheusMetrics, attach_metrics
+from lyra.observe.otel import RequestSpan, attach_from_environment, attach_otel, request_span
 from lyra.observe.spans import Span, SpanNode, Spans, span_of, span_tree
 
 __all__ = [
     "AuditLog",
+    "EventLog",
     "JsonLines",
+    "PrometheusMetrics",
+    "RequestSpan",
     "Span",
     "SpanNode",
     "Spans",
     "SqliteRecords",
     "attach_audit",
+    "attach_from_environment",
+    "attach_log",
+    "attach_metrics",
+    "attach_otel",
+    "configure_logs",
     "observe",
+    "request_span",
     "span_of",
     "span_tree",
     "verify",

@@ -9,7 +9,17 @@ Start with `agent.live`: one session that is open.
 
 from typing import Any
 
-__all__ = ["ExecutionResult", "PermissionAnswer", "PermissionRequest", "SageAgentSDK", "query", "query_sync"]
+__all__ = [
+    "ExecutionResult",
+    "PermissionAnswer",
+    "PermissionRequest",
+    "RunOptions",
+    "SageAgentSDK",
+    "SageNotice",
+    "UnifiedRunOptions",
+    "query",
+    "query_sync",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,7 @@ class ServeSettings:
     connections_max: int = SERVER_CONNECTIONS_MAX
     requests_per_minute: int | None = None
     drain_s: float = SERVER_DRAIN_S
+    hosts: tuple[str, ...] = ()  # names under which clients reach it, besides its address
     token_source: str = ""  # in words, for the person who starts it
 
     def __post_init__(self) -> None:
@@ -92,6 +93,7 @@ class ServeSettings:
             "connections_max": section.connections_max,
             "requests_per_minute": section.requests_per_minute,
             "drain_s": section.drain_s,
+            "hosts": section.hosts,
         }
         return cls(**{**settings, **given, "tokens": tokens, "tls": tls, "token_source": source})
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import pytest
 import lyra
 from lyra import Agent, Config, Kernel
 from lyra.errors import BudgetExceeded, ConfigError, ModelError
+from lyra.models import pricing
 from tests import trusting
 from tests.agents.turn.test_policies import MODEL, text_reply
 from tests.models.server import Asked, Reply, Server, run, sse
@@ -188,6 +190,35 @@ def test_the_users_price_counts(home, monkeypatch):
             assert answer.cost_usd == pytest.approx(2e-6)  # 15 tokens, rounded up
 
     run(main())
+
+
+@pytest.mark.parametrize(("budget", "requests"), [(None, 1), ("$1", 0)])
+def test_a_price_is_looked_up_while_the_answer_is_waited_for(home, monkeypatch, budget, requests):
+    """Loading the prices holds up no request that no money budget has to be asked about, and no answer that has
+    come."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    published, order = pricing._published, []
+
+    def body() -> Iterator[bytes]:
+        order.append("answer")
+        yield bytes(reply.body)
+
+    reply = text_reply("yes", tokens_in=10, tokens_out=5)
+
+    async def main() -> None:
+        async with Server(dataclasses.replace(reply, body=body(), delay_s=0.5)) as server:
+            users(home, f'[providers.anthropic]\nbase_url = "{server.url}"')
+
+            def look_up(*args: Any) -> Any:
+                order.append(f"price after {len(server.requests)} requests")
+                return published(*args)
+
+            monkeypatch.setattr(pricing, "_published", look_up)
+            answer = await lyra.run(Agent(model=MODEL, budget=budget, max_tokens=50), "hi")
+            assert answer.cost_usd == pytest.approx((10 * 3 + 5 * 15) / 1e6)
+
+    run(main())
+    assert order == [f"price after {requests} requests", "answer"]
 
 
 def test_a_projects_cheap_price_does_not_stretch_a_budget(home, monkeypatch):

@@ -258,6 +258,51 @@ def test_a_call_that_is_cut_off_leaves_a_record_and_its_cost(how, budget):
     virtual(main())
 
 
+@pytest.mark.parametrize(
+    ("steps", "input_tokens"), [(["word " * 40, 60.0], None), ([counted(100, 1), "word " * 40, 60.0], 100)]
+)
+def test_a_cut_off_call_counts_the_input_and_what_arrived(steps, input_tokens):
+    """The input as the stream's beginning told it, or estimated; at least the tokens of the partial text. The record
+    says that it is an estimate, and the budget has the same sum."""
+
+    async def main() -> None:
+        async with Kernel(clock=clock_here()) as kernel:
+            records = heard(kernel, "model.called")
+            process = await kernel.spawn(Agent("a", model=Tries(steps), max_tokens=500))
+            with pytest.raises(DeadlineExceeded):
+                await process.send("a question of some words", timeout=1)
+            await asyncio.sleep(0.1)
+            (record,) = [event.data for event in records]
+            assert record["estimated"] is True
+            assert record["input_tokens"] == (input_tokens or record["input_tokens"]) > 5
+            assert 40 <= record["output_tokens"] <= 120
+            paid = record["input_tokens"] * 3 + record["output_tokens"] * 15
+            assert record["cost_usd"] == process.metrics.cost_usd == paid / 1e6
+            assert int(process.budget.used("usd")) == paid
+            assert process.metrics.estimated_calls == 1
+
+    virtual(main())
+
+
+def test_a_failure_before_any_answer_costs_nothing():
+    """Its cost is known, also where the price of the model is not."""
+
+    class Unpriced(Tries):
+        def price(self, model: str) -> None:
+            return None
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            records = heard(kernel, "model.called")
+            for number, model in enumerate((Tries([BROKEN]), Unpriced([BROKEN]))):
+                process = await kernel.spawn(Agent(f"a{number}", model=model, retry=None))
+                with pytest.raises(LyraError):
+                    await process.send("hi")
+            assert [event.data["cost_usd"] for event in records] == [0.0, 0.0]
+
+    run(main())
+
+
 def test_a_cut_off_call_pays_for_the_tries_before_it():
     """In the scope around it and in the process's own budget alike."""
 

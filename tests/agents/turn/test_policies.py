@@ -488,13 +488,16 @@ def test_a_process_that_ends_fails_its_callers(monkeypatch):
 
 
 # ---------------------------------------------------------------- what failures cost
+ARRIVED = 7  # estimated tokens of the text that came before the answer broke off; its provider had counted one
+
+
 def half(tokens_in: int) -> Reply:
     """An answer that breaks off after its provider has counted the input."""
     return Reply(sse(*_events("abc def ghi", tokens_in, 5, 3)[:4]), cut=True)
 
 
 def test_tokens_of_a_failed_try_are_paid_for(ask):
-    """Counted by the provider, they are spent, whatever became of the answer."""
+    """Input that the provider counted and text that arrived are spent, whatever became of the answer."""
 
     async def main() -> None:
         async with (
@@ -505,7 +508,7 @@ def test_tokens_of_a_failed_try_are_paid_for(ask):
                 agent = Agent("a", model=MODEL, budget="$1", retry=QUICK, max_tokens=100)
                 assert await ask(server, agent, kernel=kernel) == "abc def ghi"
             (process,) = kernel.processes.values()
-            paid = 2 * 1000 * 3 + (1 + 20) * 15
+            paid = 2 * 1000 * 3 + (ARRIVED + 20) * 15
             assert int(scope.used) == int(process.budget.used("usd")) == paid
             assert int(process.budget.reserved("usd")) == 0
 
@@ -524,7 +527,7 @@ def test_failures_cannot_pass_a_budget(ask):
                         await ask(server, agent, kernel=kernel)
             # The provider counts far more than was asked of it: the first such surprise is over before it is known.
             assert len(server.requests) == 2
-            assert int(scope.used) == 2 * (100_000 * 3 + 15)
+            assert int(scope.used) == 2 * (100_000 * 3 + ARRIVED * 15)
 
     run(main())
 
@@ -540,9 +543,9 @@ def test_a_failure_is_paid_for_after_a_restart(ask, tmp_path, monkeypatch):
                 with pytest.raises(ModelError):
                     await ask(server, agent, kernel=kernel)
                 (pid,) = kernel.processes
-                assert int(kernel.processes[pid].budget.used("usd")) == 1000 * 3 + 15
+                assert int(kernel.processes[pid].budget.used("usd")) == 1000 * 3 + ARRIVED * 15
             async with Kernel(path, programs=[agent]) as kernel:
-                assert int(kernel.processes[pid].budget.used("usd")) == 1000 * 3 + 15
+                assert int(kernel.processes[pid].budget.used("usd")) == 1000 * 3 + ARRIVED * 15
 
     run(main())
 

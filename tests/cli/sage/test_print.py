@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from benchmarks.first_token import server, usual
 
 from tests import warm
 from tests.cli.agent_runner import DONE, call
@@ -15,6 +16,17 @@ from tests.cli.sage.conftest import Sage
 from tests.source import PYTHONPATH
 
 KEY = "sk-ant-" + "a1b2c3d4" * 5
+# What a first request does without, unless files or options of the user ask for it.
+LATER = {
+    "genai_prices",
+    "lyra.core.commands.programs",
+    "lyra.sandbox.sandbox",
+    "lyra.tools.builtin.page_text",
+    "lyra.tools.shell.command_line",
+    "lyra.tools.yaml.folder",
+    "pydantic",
+    "tomllib",
+}
 PRICE = {"input_usd_per_mtok": 10, "output_usd_per_mtok": 10}
 
 
@@ -70,7 +82,7 @@ def test_tool_calls_are_told_on_stderr(sage: Sage) -> None:
     assert done.stdout == "All done.\n"
     assert done.stderr.splitlines()[0] == "  Read    a.txt  2 lines"
     assert "  Bash    rm -rf x  failed: Bash was not run" in done.stderr
-    assert sage("-p", "go", "--model", model).stderr == ""
+    assert "rm -rf x" not in sage("-p", "go", "--model", model).stderr
     assert "  Read    a.txt" in sage("-p", "go", "--model", model, "--verbose", "--stream-json").stderr
 
 
@@ -188,6 +200,34 @@ def test_printing_imports_nothing_of_a_terminal(sage: Sage) -> None:
     assert done.stdout.splitlines() == ["hello", "0 [] False"], done.stderr
 
 
+@pytest.mark.slow
+def test_what_the_first_request_does_not_need_is_not_imported_before_it(sage: Sage) -> None:
+    """Neither prices nor the sandbox, nor what reads command lines or YAML tools; no garbage collection of the start
+    is due."""
+    program = (
+        "import gc, sys; from lyra.models.wire.http import Http; from lyra.cli.main import sage\n"
+        "post = Http.post\n"
+        "def noted(*args, **options):\n"
+        f"    print(sorted({LATER!r} & set(sys.modules)), gc.isenabled(), gc.get_freeze_count() > 0, flush=True)\n"
+        "    return post(*args, **options)\n"
+        "Http.post = noted\n"
+        "sys.exit(sage(['-p', 'hello', '--model', 'anthropic/claude-sonnet-4-20250514']))\n"
+    )
+    with server() as url:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=sage.folder,
+            env={**sage.env, **usual(url), "PYTHONPATH": PYTHONPATH},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stdout.splitlines()[0] == "[] True True", done.stderr
+    assert done.returncode == 0
+
+
 # ---------------------------------------------------------------- over HTTP
 @pytest.mark.slow
 def test_a_real_provider_over_http(sage: Sage) -> None:
@@ -225,3 +265,44 @@ def test_rules_of_an_untrusted_folder_are_told_to_be_passed_over(sage: Sage) -> 
     sage.write("AGENTS.md", "Amounts are whole cents.\n")
     assert "passed over: AGENTS.md (rules)" in sage("-p", "hi", "--model", "sim/echo").stderr
     assert sage("-p", "hi", "--model", "sim/echo", "--trust-folder").stderr == ""
+
+
+def test_a_command_that_opens_another_session_is_refused(sage: Sage) -> None:
+    """With the command that does it; `/resume` without a name lists the sessions."""
+    first, second = sage.ask("one")["session_id"], sage.ask("two")["session_id"]
+    assert first in sage("-c", "-p", "/resume", "--model", "sim/echo").stdout
+    refused = sage("-c", "-p", f"/resume {first}", "--model", "sim/echo")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"hint: sage -r {first}\n" in refused.stderr
+    forked = sage("-c", "-p", "/fork 1", "--model", "sim/echo")
+    assert f"hint: sage -r {second} --fork-before 1\n" in forked.stderr
+
+
+def test_denied_calls_are_told_on_stderr(sage: Sage) -> None:
+    """A model may take no notice of a denial: the person who reads the answer is told all the same."""
+    model = sage.script(call("Write", file_path="a.txt", content="x"), DONE)
+    done = sage("-p", "go", "--model", model)
+    assert (done.returncode, done.stdout) == (0, "All done.\n")
+    assert done.stderr.startswith("note: calls were denied: Write;")
+    assert sage("-p", "go", "--model", model, "--output-mode", "silent").stderr == ""
+    assert sage("-p", "go", "--model", model, "--output-format", "json").stderr == ""
+    assert sage("-p", "go", "--model", model, "--allowed-tools", "Write").stderr == ""
+
+
+def test_words_of_a_hook_are_on_stderr(sage: Sage) -> None:
+    """In every way to print text."""
+    settings = sage.home / ".config" / "lyra"
+    settings.mkdir(parents=True, exist_ok=True)
+    hook = 'printf \'{"message": "mind the gap"}\''
+    (settings / "lyra.toml").write_text(f"[[hooks.UserPromptSubmit]]\ncommand = {json.dumps(hook)}\n")
+    for mode in ("batch", "streaming"):
+        done = sage("-p", "hi", "--model", "sim/echo", "--output-mode", mode)
+        assert done.stdout == "hi\n"
+        assert "mind the gap" in done.stderr
+
+
+def test_a_run_that_ends_at_once_leaves_no_warning(sage: Sage) -> None:
+    """Also while the sandbox is tried in the background."""
+    for _ in range(3):
+        done = sage("-p", "/help undo", "--model", "sim/echo")
+        assert (done.returncode, done.stderr) == (0, "")

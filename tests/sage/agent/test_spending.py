@@ -100,6 +100,52 @@ async def test_the_budget_of_a_run_is_new_in_the_next(project: Project) -> None:
         assert (await say(session, "three"))[-1]["status"] == "success"
 
 
+async def interrupted(session: LiveSession) -> dict[str, Any]:
+    line: dict[str, Any] = {}
+    async for line in session.send("tell a long story"):
+        if line["type"] == "text_delta":
+            await session.interrupt()
+    return line
+
+
+SLOW = {"text": "word " * 40, "chunk_s": 0.05}
+
+
+async def test_an_interrupted_answer_has_tokens_and_a_price(project: Project) -> None:
+    """The question and what arrived of the answer are counted, and the cost of the session stays known."""
+    async with opened(project, replies=(SLOW, ANSWER)) as session:
+        assert (await interrupted(session))["status"] == "interrupted"
+        (turn,) = session.spending.log.sums("turn", session=session.id)
+        assert (turn.calls, turn.unpriced_calls) == (1, 0)
+        assert turn.input_tokens > 100
+        assert 1 <= turn.output_tokens < 40
+        assert turn.cost_micro_usd == (turn.input_tokens + turn.output_tokens) * 10
+        assert session.usage()["cost_usd"] == session.record.cost_usd == turn.cost_micro_usd / 1_000_000
+
+
+async def test_an_interrupted_answer_costs_all_that_a_limit_set_aside(project: Project) -> None:
+    """A provider may go on after the connection is closed: the log and the budget count the same, on the high side."""
+    async with opened(project, "sage.session_budget_usd=$20", replies=(SLOW,)) as session:
+        await interrupted(session)
+        spent = session.spending.log.spent(session=session.id)
+        assert spent >= 8_192 * 10, "the longest answer"
+        assert spent == session.process.metrics.cost_micro_usd
+        assert session.spending.limits()["sage.session_budget_usd"][0] == spent
+    async with opened(project, options={"budget": Money(20_000_000)}, replies=(SLOW,)) as session:
+        await interrupted(session)
+        spent = session.spending.log.spent(session=session.id)
+        assert session.spending.limits()["--max-budget-usd"][0] == spent >= 8_192 * 10
+
+
+async def test_a_failed_call_leaves_the_cost_known(project: Project) -> None:
+    """A request that was refused costs nothing, also for a model whose price is not known."""
+    refused = {"error": {"kind": "auth", "message": "no"}}
+    model = project.script(refused, price="unknown")
+    async with project.open(model=model) as session:
+        assert (await say(session, "hello"))[-1]["status"] != "success"
+        assert session.usage()["cost_usd"] == 0.0
+
+
 async def test_a_damaged_log_stops_only_what_has_a_limit(project: Project) -> None:
     project.data.mkdir()
     (project.data / USAGE_FILE).write_text("not a database" * 100)

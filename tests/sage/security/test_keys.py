@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from lyra.errors import ConfigError
 from lyra.sage.commands.registry import run_command
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.terminal.prompt.history import PromptHistory
 from tests.sage.open_session import Project, call, say
 
+FORM_KEY = "sk-ant-api03-" + "Qw7eRt5yUi9oPa3sDf1gHj6kLz8xCv2bNm4Q"
 KEY = "Zt9mQ4xWv7LrPa2KdN8sYh3BjUc6Ge5TfX1o"
 
 
-def kept(folder: Path) -> list[str]:
+def kept(folder: Path, key: str = KEY) -> list[str]:
     """The files below a folder that hold the key, copies of the project's files aside."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    paths = [path for path in folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
     return [path.name for path in paths if path.parent.name != "contents"]
 
 
@@ -73,3 +75,37 @@ async def test_the_history_of_prompts_asks_the_session_for_keys(project: Project
     history.add(f"again {KEY}")
     lines = (tmp_path / "history").read_text().splitlines()
     assert [json.loads(line) for line in lines] == ["use ***", "again ***"]
+
+
+@pytest.mark.parametrize("name", [f"anthropic/{KEY}", f"anthropic/{FORM_KEY}", FORM_KEY, KEY[:20]])
+async def test_a_key_typed_as_the_name_of_a_model_is_refused(project: Project, name: str) -> None:
+    """The session goes on with its model. The key is in no file and in no error."""
+    async with project.open() as session:
+        await say(session, "hello")
+        with pytest.raises(ConfigError) as refused:
+            await session.set_model(name)
+        assert name not in refused.value.render()
+        assert session.model == "sim/echo"
+        assert (await say(session, "go on"))[-1]["status"] == "success"
+    with pytest.raises(ConfigError, match="is a key"):
+        await project.open(model=name).__aenter__()
+    assert kept(project.data, name.rpartition("/")[2]) == []
+
+
+async def test_a_key_in_the_names_of_a_model_call_is_masked_in_the_usage(project: Project) -> None:
+    """A program's own provider may have any name: the usage log masks it."""
+    async with project.open() as session:
+        await say(session, "hello")
+        record = {"cost_usd": 0.0, "input_tokens": 1, "output_tokens": 1}
+        session.kernel.publish("main", "model.called", {"agent": f"a {KEY}", "model": f"own/{KEY}", **record})
+        assert set(session.usage()["models"]) == {"sim/echo", "own/***"}
+        assert "a ***" in session.usage()["agents"]
+    assert kept(project.data) == []
+
+
+async def test_a_path_that_looks_like_a_key_may_name_a_script(project: Project) -> None:
+    script = project.write(
+        "sk-learn-examples-2026/script.json", json.dumps({"sequence": [{"text": "from the script"}]})
+    )
+    async with project.open(model=f"sim/script:{script}") as session:
+        assert (await say(session, "hello"))[-1]["text"] == "from the script"

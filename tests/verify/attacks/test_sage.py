@@ -18,7 +18,13 @@ from lyra.sandbox.paths import Beneath
 from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
 from verify.attacks.sage.world import SageWorld
 
-QUICK_KEYS = ("in a prompt", "in the output of tools", "in titles and forks", "in what an editor is told")
+QUICK_KEYS = (
+    "in a prompt",
+    "in the output of tools",
+    "in titles and forks",
+    "in what an editor is told",
+    "as the model of a slash command",
+)
 RULES = ("plan mode", "deny rules", "sub-agents", "what commands and skills declare")
 UNDONE = ("an undo where a folder is a link now", "a checkpoint where a folder is a link now")
 QUICK_PATHS = (*UNDONE, "copies of files outside", "exports over links", "imports of rules", "files of skills")

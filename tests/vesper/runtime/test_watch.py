@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from lyra.errors import SourceError
 from lyra.observe.spans import span_of
@@ -15,6 +16,7 @@ from lyra.vesper import Runtime, load
 from lyra.vesper.check.judge import check_text
 from lyra.vesper.evidence.metrics import prometheus
 from lyra.vesper.evidence.modes import allowed
+from lyra.vesper.evidence.state import SERIES_MAX, EvidenceState
 
 HALF = """\
 node_id: half_v1
@@ -214,3 +216,31 @@ def test_a_node_comes_up_slowly_after_a_divergence() -> None:
     assert allowed(300_000, 1, blocked=False, clean=20_000) == "dual_verify"
     assert allowed(300_000, 1, blocked=False, clean=999) == "shadow_direct"
     assert allowed(300_000, 0, blocked=False, clean=0) == "direct_only"
+
+
+def test_all_names_of_nodes_are_one_text_for_prometheus():
+    """`metrics_text` has the six names of every node, also of executions that were not written yet; it parses."""
+    node = load(HALF)
+    with Runtime() as runtime:
+        runtime.execute(node, {"number": 4})
+        runtime.execute(node, {"number": -1})
+        text = runtime.metrics_text()
+    names = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert names >= {
+        *("sir_executions_total", "sir_execution_duration_ms_bucket", "sir_executions_errors"),
+        *("sir_divergences", "sir_confidence", "sir_traffic_split"),
+    }
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert sum(sample.value for sample in families["sir_executions"].samples) == 2
+
+
+def test_series_of_a_declared_metric_are_bounded():
+    """Values of a label beyond the limit are counted together, also over many rows."""
+    state = EvidenceState()
+    for number in range(SERIES_MAX + 20):
+        values = {json.dumps({"user_id": f"u{number}"}): 1}
+        declared = {"calls": {"type": "counter", "buckets": [], "values": values}}
+        row = {"node": "n", "digest": "d", "compared": 0, "errors": 0, "executions": {}, "metrics": declared}
+        state.apply("vesper.compared", "", 0.0, row)
+    kept = state.by_digest["d"].metrics["calls"]["values"]
+    assert (len(kept), kept[json.dumps({"user_id": "other"})]) == (SERIES_MAX + 1, 20)

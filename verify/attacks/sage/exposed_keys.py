@@ -28,12 +28,14 @@ __all__ = ["ATTEMPTS", "KEY", "run"]
 
 # No well-known kind of key: only a process that knows it can find it.
 KEY: Final = "Zt9mQ4xWv7LrPa2KdN8sYh3BjUc6Ge5TfX1o"
+FORM_KEY: Final = "sk-ant-api03-" + "Qw7eRt5yUi9oPa3sDf1gHj6kLz8xCv2bNm4Q"  # known by its form alone
 _VARIABLE: Final = "ANTHROPIC_API_KEY"
 _SPELLED: Final = {
     "the key": KEY.encode(),
     "the key in base64": base64.b64encode(KEY.encode()),
     "the key in hexadecimal digits": KEY.encode().hex().encode(),
     "half of the key": KEY[:18].encode(),
+    "a key of a well-known form": FORM_KEY.encode(),
 }
 _COPIES: Final = "/files/"  # of the project's files, in the folder of a session
 
@@ -180,13 +182,48 @@ async def _slash_commands(world: SageWorld) -> str:
     return shown + _text_of(world.folder / "out.json")
 
 
+async def _model_command(world: SageWorld) -> str:
+    """The key as a model's name, of a provider and alone, known to this process and only by its form."""
+    async with MockServer({"replies": [{"text": "hello"}] * 9}) as server:
+        with _variables(world, {**server.env, _VARIABLE: KEY}):
+            async with world.open() as session:
+                shown = await _told(session, "hello")
+                for name in (KEY, f"anthropic/{KEY}", f"openai/{KEY}", FORM_KEY, f"anthropic/{FORM_KEY}"):
+                    shown += await _command(session, f"/model {name}")
+                    shown += await _told(session, "go on")
+                    shown += json.dumps([session.usage(), session.context()], default=str)
+                    for line in ("/cost", "/status", "/context", "/model", "/export out.json"):
+                        shown += await _command(session, line)
+    return shown + _text_of(world.folder / "out.json")
+
+
+async def _model_flag(world: SageWorld) -> str:
+    """The key as the model of `sage -p`, answered and refused by its server, and what later commands show."""
+    shown = ""
+    async with MockServer(
+        {"replies": [{"text": "hello"}, {"error": {"kind": "bad_request", "message": "no"}}] * 9}
+    ) as server:
+        with _variables(world, {**server.env, _VARIABLE: KEY}):
+            for model in (f"anthropic/{KEY}", f"openai/{KEY}", f"anthropic/{FORM_KEY}", KEY, FORM_KEY):
+                for words in (("--stream-json",), ("--output-format", "json"), ("--debug",)):
+                    shown += await _sage(world, "-p", "hello", "--model", model, *words)
+            for words in (
+                ("sessions", "list", "--json"),
+                ("usage", "--by", "model"),
+                ("status",),
+                ("-c", "-p", "more"),
+            ):
+                shown += await _sage(world, *words)
+    return shown
+
+
 async def _command(session: Any, line: str) -> str:
     try:
         result = await run_command(session, line)
     except LyraError as error:
         # What the user has typed may be shown to them; it is not kept.
-        return "" if KEY in line else error.render() + repr(error.fields)
-    return "" if KEY in line else repr(result.blocks)
+        return "" if KEY in line or FORM_KEY in line else error.render() + repr(error.fields)
+    return "" if KEY in line or FORM_KEY in line else repr(result.blocks)
 
 
 async def _titles(world: SageWorld) -> str:
@@ -305,6 +342,8 @@ ATTEMPTS: Final[dict[str, Callable[[SageWorld], Coroutine[Any, Any, str]]]] = {
     "in the model's answer and thinking": _answer_of_the_model,
     "in the error of the model's server": _error_of_the_server,
     "in slash commands": _slash_commands,
+    "as the model of a slash command": _model_command,
+    "as the model of sage -p": _model_flag,
     "in titles and forks": _titles,
     "in what is remembered": _memory,
     "in the work of sub-agents": _sub_agents,

@@ -43,6 +43,7 @@ class ModelCall:
     model = ""
     limit: RateLimit | None = None  # of the model, shared by all agents
     provider: LLMProvider | None = None
+    span_id = ""  # of its record, where a listener hears it
     attempts = 0  # 0 after the call: its answer came from the journal
     began_s = 0.0  # when the first try began
     micro_usd: int | None = None
@@ -124,35 +125,57 @@ class ModelCall:
             return usage
         return msgspec.structs.replace(usage, input_tokens=tokens_in, output_tokens=tokens_out, estimated=True)
 
-    def lose(self, counted: TokenUsage) -> None:
-        """Count the tokens of a failed try that its provider had counted: they are paid for all the same."""
+    def lose(self, usage: TokenUsage, partial: Message, *, is_final: bool) -> None:
+        """Count the tokens of a failed try, which are paid for all the same: none where nothing came. A provider's
+        count is too low before it `is_final`."""
+        has_answer = bool(partial.content or partial.tool_calls)
+        is_whole = is_final and usage.output_tokens and usage.total_input
+        counted = self.counted_so_far(usage, partial) if has_answer and not is_whole else usage
         if not counted.total_input and not counted.output_tokens:
             return
-        self._count_lost(counted)
+        self.learn(usage)  # so that the next estimate for this model is high enough
+        self._add_lost_tokens(counted)
         self.uncovered = self._usage_of(counted)
         self.lost += self.uncovered
 
-    def cut(self, counted: TokenUsage) -> None:
-        """Count a try that was cut off as spent in full: its provider reports no final usage."""
-        known = self._usage_of(counted)
-        spent = self.quoted if self.estimated else known
-        if not spent.usd and known.usd:  # only money that is limited is reserved
-            spent += Usage(usd=known.usd)
-        self._count_lost(counted)
+    def counted_so_far(self, usage: TokenUsage, partial: Message) -> TokenUsage:
+        """Tokens of a try that ended too soon: the input as its provider told it when the stream began, else the
+        estimate; the output is at least what arrived."""
+        tokens_in = usage.input_tokens
+        if not usage.total_input:
+            tokens_in = self.quoted["input_tokens"] or self.conversation.estimate(self.model, self.request)
+        tokens_out = max(usage.output_tokens, min(answer_tokens(partial), self.request.max_tokens or 10**9))
+        return msgspec.structs.replace(usage, input_tokens=tokens_in, output_tokens=tokens_out, estimated=True)
+
+    def cut(self, counted: TokenUsage, partial: Message) -> None:
+        """Count a try that was cut off; its provider reports no final usage.
+
+        Where a budget limits it, all that was reserved counts as spent, as the provider may have gone on. Otherwise
+        what is known and estimated counts, but for an early call: a serial run would not have made it.
+        """
+        self.learn(counted)
+        spent = self.quoted if self.estimated else self._usage_of(counted)
+        if not spent.usd:  # only money that is limited is reserved
+            spent += Usage(usd=self._usage_of(counted).usd)
+        is_early = self.early_call is not None or (not spent.usd and self._guess_in_scopes())
+        tokens = counted if is_early else self.counted_so_far(counted, partial)
+        if not is_early and not self.estimated:
+            spent = self._usage_of(tokens)
+        elif not is_early and not spent.usd:
+            spent += Usage(usd=self._usage_of(tokens).usd)
+        self._add_lost_tokens(tokens)
         self.lost += spent
-        if not spent.usd:
-            self._guess_in_scopes()
         self.settle(self.lost)
 
-    def _guess_in_scopes(self) -> None:
-        """Tell scopes that count calls which were cut off what the question probably cost."""
+    def _guess_in_scopes(self) -> bool:
+        """Tell scopes that count calls which were cut off what the question probably cost; True where one does."""
         guess = self._usage_of(TokenUsage(input_tokens=self.quoted["input_tokens"]))
         for scope in self.scopes:
             if scope.cut_off(guess):
                 self.guess = guess
+        return bool(self.guess.items)
 
-    def _count_lost(self, counted: TokenUsage) -> None:
-        self.learn(counted)  # so that the next estimate for this model is high enough
+    def _add_lost_tokens(self, counted: TokenUsage) -> None:
         self.lost_tokens = self.lost_tokens + counted if self.lost.items else counted
 
     def learn(self, counted: TokenUsage) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import begin_turn, new_span, turn_span
+from lyra.agents.session.spans import TraceSpan, begin_turn, new_span, turn_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
 from lyra.models.usage import TokenUsage
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from lyra.agents.session.execution import AgentExecution
     from lyra.agents.session.model_call import ModelCall
     from lyra.agents.session.session import AgentSession
+    from lyra.core.tool import ToolCall
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["CALL_FIELDS", "call_record", "tool_record", "turn_record"]
+__all__ = ["CALL_FIELDS", "call_record", "session_record", "tool_record", "turn_record"]
 
 CALL_FIELDS: Final = (
     "trace_id",
@@ -44,13 +45,15 @@ def call_record(
     """One model call with all its tries together, from the start of the first to the end of the last."""
     usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
     micro_usd = call.all_micro_usd
+    if micro_usd is None and isinstance(error, LyraError) and not usage.total_input and not usage.output_tokens:
+        micro_usd = 0  # a request that failed before any answer is not charged, whatever the price
     if not session.turn_span:
         begin_turn(kernel, session)
     guess = call.guess
     guessed = {"guessed_tokens": guess["input_tokens"], "guessed_usd": int(guess.usd) / 1_000_000}
     return {
         "trace_id": session.trace_id,
-        "span_id": new_span(kernel),
+        "span_id": call.span_id or new_span(kernel),
         "agent": session.agent.name,
         "model": call.model,
         "input_tokens": usage.input_tokens,
@@ -63,7 +66,26 @@ def call_record(
         **({"estimated": True} if usage.estimated else {}),
         **_cached(usage),
         **(guessed if guess.items else {}),
+        **_sampled(session),
     }
+
+
+def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
+    """A session that begins or ends; `span_id` is "" where it has no span of its own."""
+    own, outer = session.session_span or TraceSpan(session.trace_id, "", session.sampled), session.outer_span
+    return {
+        "trace_id": own.trace_id,
+        "span_id": own.span_id,
+        "agent": session.agent.name,
+        "root": root,
+        "parent_span": (outer.span_id or None) if outer is not None else None,
+        **({} if own.sampled is None else {"sampled": own.sampled}),
+    }
+
+
+def _sampled(session: AgentSession) -> dict[str, bool]:
+    """What a caller outside decided about the trace, where one did."""
+    return {} if session.sampled is None else {"sampled": session.sampled}
 
 
 def _cached(usage: TokenUsage) -> dict[str, int]:
@@ -82,17 +104,21 @@ def _status(error: BaseException) -> str:
 
 
 def tool_record(
-    kernel: Kernel, session: AgentSession, tool: str, *, span_id: str, began_s: float, failed: bool
+    kernel: Kernel, session: AgentSession, call: ToolCall, *, span_id: str, began_s: float, error: str
 ) -> dict[str, Any]:
+    """One call of a tool; `error` is why it failed, "" where it did not."""
     turn = turn_span(kernel, session)
     return {
         "trace_id": turn.trace_id,
         "span_id": span_id,
         "agent": session.agent.name,
-        "tool": tool,
+        "tool": call.name,
         "latency_ms": _ms(kernel.clock.monotonic() - began_s),
-        "status": "error" if failed else "ok",
+        "status": "error" if error else "ok",
         "parent_span": turn.span_id,
+        "call_id": call.id,
+        **({"error": error} if error else {}),
+        **_sampled(session),
     }
 
 
@@ -113,6 +139,7 @@ def turn_record(kernel: Kernel, session: AgentSession, execution: AgentExecution
         "tool_calls": usage["tool_calls"],
         "parent_span": session.parent_span,
         **({"estimated": True} if usage["estimated_calls"] else {}),
+        **_sampled(session),
     }
 
 

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
 from lyra.agents.session.events import AgentEvent, Interrupted, Restart, Text, Thinking
-from lyra.agents.session.spans import current_span
 from lyra.agents.session.stream_dedup import StreamDedup
 from lyra.core.budgets.budget import Budget
+from lyra.core.trace_context import enclosing_span
 from lyra.core.type_parameters import Out_co, Piece_co
 from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 
@@ -212,7 +212,7 @@ class Pending(Generic[Out_co]):
         self.pid = pid
         self.scopes = scopes
         self.sink = sink
-        self.span = current_span.get()  # the span that is open around the caller
+        self.span = enclosing_span()  # the span that is open around the caller
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
         self.is_keyed = False  # its caller asks again after a restart

@@ -124,10 +124,13 @@ class AgentSession:
         "messages",
         "metrics",
         "outer",
+        "outer_span",
         "parent_span",
         "permissions",
         "pid",
         "replayed",
+        "sampled",
+        "session_span",
         "sink",
         "subagent_type",
         "tool_effects",
@@ -167,7 +170,11 @@ class AgentSession:
         )
         self.turn_span = ""  # of the turn that is under way
         self.replayed = False  # the turn began with answers from the journal
-        self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
+        # The span that the turn belongs to: the caller's, such as the tool call of another agent, or the session's.
+        self.parent_span: str | None = None
+        self.outer_span: TraceSpan | None = None  # that was open around the code that spawned the process
+        self.session_span: TraceSpan | None = None  # of a root process whose end a listener hears
+        self.sampled: bool | None = None  # what a caller outside decided about the trace
         self.sink: Sink | None = None  # the stream of the turn that is under way
         self.pid = ""
         self.marks: Taint | None = None  # which processes have read text from outside
@@ -230,12 +237,18 @@ class AgentSession:
         self.execution = AgentExecution(self, len(self.messages), now)
         self.turn_span = ""
 
-    def asked_in(self, span: TraceSpan | None, own: tuple[str, str | None]) -> None:
-        """Put the next turn under the span that is open around the caller, else under the session's own."""
-        if span is not None:
-            self.trace_id, self.parent_span = span.trace_id, span.span_id or None
+    @property
+    def place(self) -> tuple[str, str | None, bool | None]:
+        """Where its spans are: the trace, the span that they belong to, and whether a caller wants them sampled."""
+        return (self.trace_id, self.parent_span, self.sampled)
+
+    def asked_in(self, span: TraceSpan | None, own: tuple[str, str | None, bool | None]) -> None:
+        """Put the next turn under the span that is open around the caller, else under the session's own, which is also
+        the place for a caller that is where the session began."""
+        if span is not None and not (self.session_span is not None and span == self.outer_span):
+            self.trace_id, self.parent_span, self.sampled = span.trace_id, span.span_id or None, span.sampled
         elif self.parent_span != own[1]:
-            self.trace_id, self.parent_span = own
+            self.trace_id, self.parent_span, self.sampled = own
 
     def append(self, message: Message) -> None:
         self.messages.append(message)

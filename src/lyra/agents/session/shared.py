@@ -7,7 +7,6 @@ is in the journal. A replay finds no caller waiting, so its answers are not deli
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,20 +15,23 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from lyra.agents.session.agent_cache import cache_of
+from lyra.agents.session.call_details import tell_model_call
 from lyra.agents.session.early_call import current_early_call
+from lyra.agents.session.exports import export_as_configured
 from lyra.agents.session.model_settings import ModelSettings
-from lyra.agents.session.records import call_record
+from lyra.agents.session.provider_keys import check_model_name, is_key, keys_in_environment
+from lyra.agents.session.records import call_record, session_record
 from lyra.agents.session.replies import Pending, Sink
 from lyra.agents.session.session import AgentSession
-from lyra.agents.session.spans import current_span
+from lyra.agents.session.spans import begin_session
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.effect import canonical_hash
 from lyra.core.limits import DOUBT_WAIT_S
-from lyra.core.providers import USUAL
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.secrets.redact import redact_data
 from lyra.core.tool import caller
+from lyra.core.trace_context import format_traceparent
 from lyra.errors import AgentFailed, CapabilityDenied, ConfigError, EffectFailed, EffectInDoubt, LyraError, ProcessExit
 from lyra.kernel.base.acting import acting
 from lyra.kernel.base.waiting import suspend
@@ -57,11 +59,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentRuntime", "home", "runtime_of", "scopes"]
 
-_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _NO_KEY: Final = "leave the key out; what needs one gets it from its own settings"
-_KEY_LEAST: Final = 8  # characters; masking a shorter value would destroy ordinary text
 _MANY: Final = 10**9  # requests of one call that may ask its model any number of times
 _PART: Final = "agents"
+_PRICE_AFTER_S: Final = 0.1  # the request has been sent by then
 _THREADS: Final = 64  # for sync tools, which wait more than they compute
 
 # The budgets that `with lyra.budget(…)` has opened around the running code.
@@ -89,6 +90,7 @@ class AgentRuntime:
         "_known",
         "_life",
         "_loaded",
+        "_priced",
         "_requests",
         "_resolved",
         "_secrets",
@@ -123,6 +125,7 @@ class AgentRuntime:
         self.notices: dict[str, NoticeSource] = {}  # by pid: what else its model is told before its next answer
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
+        self._priced: set[str] = set()  # models whose price has been looked up, or will be in a moment
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
@@ -131,7 +134,7 @@ class AgentRuntime:
         self.is_own = False  # the kernel was made for one call, and ends with it
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
-        self._known: tuple[str, ...] = _in_environment()
+        self._known: tuple[str, ...] = keys_in_environment()
         self._keys: tuple[tuple[str, ...], KnownKeys] | None = None
         self.has_answered = False  # a model has answered since the kernel started
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
@@ -141,6 +144,7 @@ class AgentRuntime:
         kernel.interrupts.on_doubt.append(self._in_doubt)
         kernel.core.after_abort.append(self._store_lost)
         self._has_read_doubts = kernel.journal is None
+        export_as_configured(kernel)
 
     # ------------------------------------------------------------------ asking
 
@@ -205,8 +209,10 @@ class AgentRuntime:
         if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
-        limit = {} if only is None else {"only": list(only)}
-        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content), **limit})
+        more: dict[str, Any] = {} if only is None else {"only": list(only)}
+        if kernel.journal is not None and pending.span is not None and pending.span.span_id:
+            more["trace"] = format_traceparent(pending.span)  # after a restart the turn goes on in the caller's trace
+        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content), **more})
         return pending
 
     def _await(self, pending: Pending, process: Process) -> None:
@@ -433,9 +439,7 @@ class AgentRuntime:
         session = AgentSession(agent, ConversationTokens(self._tokens), durable=durable, tool_effects=tool_effects)
         if restored is not None:
             session.replay(restored)
-        outer = current_span.get()
-        if outer is not None:
-            session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
+        begin_session(self.kernel, session, process.line, root=_is_root(process))
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
         session.pid, session.marks = process.pid, self.kernel.taint
@@ -446,7 +450,19 @@ class AgentRuntime:
             if before is not None:  # it crashed and begins anew; its costs so far still count
                 session.metrics = before.metrics
             self.sessions[guard.pid] = session
+        if self.kernel.agents_heard and self.kernel.listeners.hears("agent.began"):
+            self.kernel.publish(process.pid, "agent.began", session_record(session, root=_is_root(process)))
         return session
+
+    def end(self, process: Process, session: AgentSession, began_at: float, failure: BaseException | None) -> None:
+        """Publish that the process of a session ends, or stands still until its store is opened again."""
+        kernel = self.kernel
+        if kernel.agents_heard and kernel.listeners.hears("agent.ended"):
+            is_paused = kernel.stopping and kernel.journal is not None
+            status = "paused" if is_paused else "error" if isinstance(failure, Exception) else "ok"
+            latency_ms = int((kernel.clock.now() - began_at) * 1000)
+            record = session_record(session, root=_is_root(process))
+            kernel.publish(process.pid, "agent.ended", {**record, "latency_ms": latency_ms, "status": status})
 
     def _inherit(self, session: AgentSession, process: Process) -> None:
         """Give a helper its caller's permissions and hooks; one with its own permissions may not do what the caller's
@@ -487,6 +503,7 @@ class AgentRuntime:
             metrics.retries += call.attempts - 1
         if call.lost.items:
             metrics.add(call.lost_tokens, int(call.lost.usd))
+            metrics.estimated_calls += call.lost_tokens.estimated and completion is None
         if completion is not None:
             if not call.attempts:
                 price = self.price(call)
@@ -497,7 +514,9 @@ class AgentRuntime:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
         if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
-            kernel.publish(process.pid, "model.called", call_record(kernel, session, call, completion, error))
+            record = call_record(kernel, session, call, completion, error)
+            tell_model_call(self, record["span_id"], call, completion)
+            kernel.publish(process.pid, "model.called", record)
 
     # ------------------------------------------------------------------ models, prices and tokens
 
@@ -514,17 +533,26 @@ class AgentRuntime:
                 self._resolved[model] = resolved
         return resolved
 
-    def load(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+    def load(self, model: str | LLMProvider, *, priced: bool = True) -> tuple[LLMProvider, str, str]:
         """`find`, and load libraries and prices before the first question. That takes a quarter of a second, which must
-        not count as the call's time, nor lie between an answer and its row in the journal."""
-        resolved = self.find(model)
+        not count as the call's time, nor lie between an answer and its row in the journal. A call that no money budget
+        holds is not `priced` before it is made: `price_later` looks the price up while the answer is waited for."""
+        resolved = provider, named, name = self.find(model)
         if model not in self._loaded:
-            provider, named, name = resolved
             provider.price(named)  # a scripted provider reads its script for this
             provider.load()
-            self.settings.prices.of(name)
             self._loaded.add(model)
+        if priced and name not in self._priced:
+            self.settings.prices.of(name)
+            self._priced.add(name)
         return resolved
+
+    def price_later(self, call: ModelCall) -> None:
+        """Look up the price of a model while its first answer is waited for."""
+        if call.model not in self._priced:
+            self._priced.add(call.model)
+            if not call.model.startswith("sim/"):
+                self.kernel.loop.call_later(_PRICE_AFTER_S, self.price, call)
 
     def prepare(self, agent: AgentDeclaration) -> None:
         """Load all models of an agent, before the time of a call begins."""
@@ -565,6 +593,7 @@ class AgentRuntime:
     def _named(self, model: str) -> tuple[LLMProvider, str, str]:
         try:
             self.settings.need(model)
+            check_model_name(model, self.known)
             name = self.client.resolve(model)
             return self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}"
         except ConfigError as mistake:
@@ -600,7 +629,7 @@ class AgentRuntime:
         secrets = (*self.client.secrets(), *self.settings.secrets)
         if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
-            self._known = tuple(sorted({*_in_environment(), *filter(_is_key, secrets)}, key=len, reverse=True))
+            self._known = tuple(sorted({*keys_in_environment(), *filter(is_key, secrets)}, key=len, reverse=True))
         return self._known
 
     @property
@@ -691,15 +720,10 @@ class AgentRuntime:
             await self.client.close()
 
 
-def _in_environment() -> tuple[str, ...]:
-    """The values of the variables where keys of providers usually are."""
-    names = {name for usual in USUAL.values() for name in usual.key}
-    values = (os.environ.get(name, "").strip() for name in (*names, *_AWS_SECRETS))
-    return tuple(filter(_is_key, values))
-
-
-def _is_key(value: str) -> bool:
-    return len(value) >= _KEY_LEAST
+def _is_root(process: Process) -> bool:
+    """Whether no other process asked for this one; a guard of its own does not count."""
+    parent = process.parent if process.known_as == process.pid or process.parent is None else process.parent.parent
+    return parent is None
 
 
 def _process_ended(process: Process) -> LyraError:

@@ -30,6 +30,7 @@ from lyra.agents.turn.repeat_guard import RepeatGuard
 from lyra.agents.turn.tool_calls import run_tools
 from lyra.agents.turn.turn import Turn
 from lyra.core.message import Message
+from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.process import GIVEN_UP
@@ -96,11 +97,24 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
     """
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
+    began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, ctx.restored)
+    failure: BaseException | None = None
+    try:
+        await _serve(ctx, runtime, session, turn_ended)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        runtime.end(process, session, began_at, failure)
+
+
+async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, turn_ended: TurnEnded | None) -> None:
+    process = ctx.own_process
     if ctx.restored is not None:
         _deliver_again(runtime, session, ctx.restored)
     checkpointed = len(session.messages)
-    own_span = (session.trace_id, session.parent_span)
+    own_span = session.place
     while True:
         message = await ctx.receive()
         request_id, content = parse_message(message)
@@ -123,6 +137,8 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
         if pending is not None:
             pending.running = process.pid
             session.asked_in(pending.span, own_span)
+        elif isinstance(message, dict) and "trace" in message:  # its caller asked before a restart
+            session.asked_in(parse_traceparent(str(message["trace"])), own_span)
         turn = Turn(ctx, runtime, session, pending)
         failure: BaseException | None = None
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
@@ -200,6 +216,7 @@ async def once(ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sin
     The `sink` is told the answer as it comes."""
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
+    began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, None)
     session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     early_call = current_early_call.get()
@@ -220,6 +237,7 @@ async def once(ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sin
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
         if asker is not None:
             asker.metrics.add_helper(session.metrics.totals)
+        runtime.end(process, session, began_at, failure)
     return answer
 
 

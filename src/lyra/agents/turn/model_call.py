@@ -10,10 +10,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from lyra.agents.session.model_call import ModelCall
+from lyra.agents.session.spans import new_span, turn_span
 from lyra.agents.turn.context_window import CHECK_TOKENS, fit
 from lyra.agents.turn.model_effect import expected, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.policies.retry import RETRYABLE, error_class
+from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import BudgetExceeded, ConfigError, LyraError, ModelError
 from lyra.kernel.process.call_keys import next_key
 from lyra.models.request import Request
@@ -61,7 +63,14 @@ async def _ask_models(turn: Turn) -> Completion:
                     )
                     early_call.note_estimate(runtime.tokens, call.model)
                 effect = model_effect(session, model, call)
-                completion: Completion = await kernel.door.perform(process, next_key(process), effect, (call,), {})
+                completion: Completion
+                if kernel.agents_heard and not turn.ctx.replaying and kernel.listeners.hears("model.called"):
+                    call.span_id = new_span(kernel)
+                    place = turn_span(kernel, session)
+                    with OpenSpan(TraceSpan(place.trace_id, call.span_id, place.sampled)):
+                        completion = await kernel.door.perform(process, next_key(process), effect, (call,), {})
+                else:
+                    completion = await kernel.door.perform(process, next_key(process), effect, (call,), {})
             except LyraError as error:
                 runtime.record(process, session, call, error=error)
                 if call.is_last or process.out_of_time or not _falls_back(error):
@@ -121,7 +130,8 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
 async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
     """(provider, its name for the model, Lyra's name for it) of one of the agent's models."""
     try:
-        return turn.runtime.load(model)
+        budgets = (turn.process.budget, *turn.scopes)
+        return turn.runtime.load(model, priced=any(budget.limits_money for budget in budgets))
     except ConfigError as error:
         await turn.runtime.lacks(turn.process, error)
         raise

@@ -163,6 +163,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     call.attempts += 1
     if call.attempts == 1:
         call.began_s = runtime.kernel.clock.monotonic()
+        runtime.price_later(call)
     sink = call.sink
     provider = call.provider
     assert provider is not None
@@ -240,9 +241,9 @@ def _failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> BaseExcep
     if isinstance(raised, Exception) and call.runtime.is_out_of_time(call.pid):
         error = deadline_behind(raised) or raised
     if isinstance(error, Exception) and not isinstance(error, DeadlineExceeded):
-        call.lose(fold.usage if not fold.text else call.counted(fold.usage, fold.message))
+        call.lose(fold.usage, fold.message, is_final=fold.finished)
     else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
-        call.cut(fold.usage)
+        call.cut(fold.usage, fold.message)
     if call.lost.items:
         error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
     return error

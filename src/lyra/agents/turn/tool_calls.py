@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.content import parts_of, plain_or_text
+from lyra.agents.session.call_details import tell_tool_call
 from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.records import tool_record
 from lyra.agents.session.replies import show_question
 from lyra.agents.session.shared import home, scopes
-from lyra.agents.session.spans import Held, TraceSpan, current_span, new_span, turn_span
+from lyra.agents.session.spans import Held, TraceSpan, new_span, turn_span
 from lyra.agents.turn.inside_output import recorded_output
 from lyra.core.effect import Effect
 from lyra.core.message import Message
@@ -42,6 +43,7 @@ from lyra.core.tool import (
     progress,
     rights,
 )
+from lyra.core.trace_context import OpenSpan
 from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.base.acting import act_as
 from lyra.kernel.process.call_keys import comes_next, current_branch, next_key
@@ -160,18 +162,22 @@ async def _run(turn: Turn, call: ToolCall) -> ToolResult:
     if not kernel.agents_heard or turn.ctx.replaying:
         return await _call(turn, call)
     if not kernel.listeners.hears("tool.called"):
-        with Held(current_span, turn_span(kernel, session)):
+        with OpenSpan(turn_span(kernel, session)):
             return await _call(turn, call)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()
-    failed = True
+    error, result = "cancelled", None
     try:
-        with Held(current_span, TraceSpan(turn_span(kernel, session).trace_id, span_id)):
+        with OpenSpan(TraceSpan(turn_span(kernel, session).trace_id, span_id, session.sampled)):
             result = await _call(turn, call)
-        failed = result.is_error
+        error = (result.error_code or "error") if result.is_error else ""
         return result
+    except LyraError as failure:
+        error = failure.code
+        raise
     finally:
         if not kernel.stopping:
-            record = tool_record(kernel, session, call.name, span_id=span_id, began_s=began_s, failed=failed)
+            tell_tool_call(turn.runtime, span_id, call, result)
+            record = tool_record(kernel, session, call, span_id=span_id, began_s=began_s, error=error)
             kernel.publish(turn.ctx.pid, "tool.called", record)
 
 

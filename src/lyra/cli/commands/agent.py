@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.collector_pause import CollectorPause
 from lyra.cli.new_file import check_folder
 from lyra.cli.render import note, printable, report
 from lyra.cli.stdout_thread import StdoutThread
@@ -38,10 +39,10 @@ __all__ = [
     "agent_options",
     "check_resume",
     "ending_signals",
-    "model_of_session",
     "options_of",
     "run_printed",
     "session_options",
+    "take_over_settings",
     "task_of",
     "warn",
     "with_servers",
@@ -119,12 +120,16 @@ _PRINTED: Final = (
 def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | None, **given: Any) -> None:
     """Run one agent with the built-in tools in this folder."""
     invocation, printer = ctx.ensure_object(Invocation), LinePrinter(form)
+    pause = ctx.with_resource(CollectorPause())
     resume = check_resume(resume, continues=continues, store=given["store"])
-    given["model"] = model_of_session(resume, given["model"])
+    take_over_settings(resume, given)
     task, piped = task_of(given["prompt"], 'say what to do: lyra agent -p "TASK"')
     ctx.exit(
         run_printed(
-            invocation, printer, given, lambda options: _asked(invocation, options, task, piped, printer, resume)
+            invocation,
+            printer,
+            given,
+            lambda options: _asked(invocation, options, task, piped, printer, resume, pause),
         )
     )
 
@@ -140,18 +145,23 @@ def check_resume(resume: str | None, *, continues: bool, store: str = "memory") 
     return "" if continues else resume
 
 
-def model_of_session(resume: str | None, model: str) -> str:
-    """The model that was asked for, else the one that the session to go on with had; empty where there is none."""
-    if model or resume is None:
-        return model
+def take_over_settings(resume: str | None, given: dict[str, Any]) -> None:
+    """Take over the model of the session to go on with, where none was asked for. Its permission mode is taken over
+    when it is opened; that `bypass` is not is told here."""
+    if resume is None or (given["model"] and given["mode"]):
+        return
     from lyra.sage.session.index import SessionIndex
 
     with SessionIndex() as index:
         try:
             record = index.get(resume) if resume else index.latest(os.path.realpath(os.curdir))
         except LyraError:  # said when the session is opened
-            return ""
-    return record.model if record is not None else ""
+            return
+    if record is None:
+        return
+    given["model"] = given["model"] or record.model
+    if record.mode == "bypass" and given["mode"] is None:
+        note("note: the mode bypass of the session is not kept; add --permission-mode bypass if it is wanted")
 
 
 def run_printed(
@@ -183,6 +193,11 @@ class LinePrinter:
         self.is_text = form == "text"
         self._over = False
         self._stdout: StdoutThread | None = None
+
+    @property
+    def has_opening(self) -> bool:
+        """Whether the `system` line is printed."""
+        return self._types is None
 
     def tell(self, line: dict[str, Any]) -> None:
         """Print an object as one line and flush. ASCII only, so that it is valid in any locale."""
@@ -257,21 +272,35 @@ async def _asked(
     piped: str,
     printer: LinePrinter,
     resume: str | None,
+    pause: CollectorPause,
 ) -> HeadlessOutcome:
+    def opened(headless: Headless) -> None:
+        pause.end()
+        warn(headless)
+
     if resume is not None:
         from lyra.sage.agent.live import SessionStart
         from lyra.sage.print.printed import ask_session
 
         async with with_servers(invocation, options) as equipped:
             start = SessionStart(resume=resume)
-            return await ask_session(equipped, invocation.config, start, task, printer.say, beside=piped, warn=warn)
+            return await ask_session(
+                equipped,
+                invocation.config,
+                start,
+                task,
+                printer.say,
+                beside=piped,
+                warn=opened,
+                opening=printer.has_opening,
+            )
     from lyra.agents.headless.headless import Headless
 
     options = _with_hooks(invocation, options)
     async with with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
-        warn(run)
+        opened(run)
         try:
-            return await run.ask(task, printer.say, beside=piped)
+            return await run.ask(task, printer.say, beside=piped, opening=printer.has_opening)
         except asyncio.CancelledError:
             with suppress(TimeoutError, OSError):
                 await asyncio.wait_for(printer.say(run.result("interrupted")), _LAST_WORDS_S)
@@ -346,7 +375,8 @@ def ending_signals() -> Iterator[list[int]]:
                 signal.signal(number, before[number])
 
 
-def warn(run: Headless) -> None:
+def warn(run: Headless, *, watches: bool = True) -> None:
+    """Tell what is wrong with rules and files; with `watches`, also what becomes wrong with files of tools later."""
     from lyra.agents.headless.setup import unknown_tools
 
     options = run.options
@@ -355,7 +385,8 @@ def warn(run: Headless) -> None:
     problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
     for sentence in (*run.config.notes, *problems):
         note(f"note: {sentence}")
-    _tell_of_tools(run, set(problems))
+    if watches:
+        _tell_of_tools(run, set(problems))
 
 
 def _ruled(run: Headless) -> list[str]:

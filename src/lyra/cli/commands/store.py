@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lyra.store.signing import SigningStore
     from lyra.store.space import Space
 
-__all__ = ["jsonable", "store"]
+__all__ = ["jsonable", "must_be_a_kind", "open_existing", "store"]
 
 # Counting processes reads the journal from end to end; beyond this many rows `info` would no longer be quick.
 _COUNTED_ROWS_MAX: Final = 200_000
@@ -57,7 +57,7 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_obj
 def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
     """Show what a store holds: rows, processes and their programs, size, owner."""
-    with _opened(invocation, target) as opened:
+    with open_existing(invocation, target) as opened:
         facts = _facts(opened)
     if as_json:
         document(facts)
@@ -74,7 +74,7 @@ def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
 @click.pass_context
 def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
     """Read a whole store and report every fault in it, and what is not as you signed it."""
-    with _opened(ctx.ensure_object(Invocation), target) as opened:
+    with open_existing(ctx.ensure_object(Invocation), target) as opened:
         location, problems = opened.location, _faults(opened)
         for name, run in _runs(opened):
             sentences = [run.message] if isinstance(run, Corrupt) else _faults(run)
@@ -137,7 +137,7 @@ def compact(invocation: Invocation, target: str | None, *, as_json: bool) -> Non
     settings = invocation.config.kernel
     retention = (SystemClock().now(), settings.retention_s, settings.lease_s)
     refused: list[StoreError] = []
-    with _opened(invocation, target) as opened:
+    with open_existing(invocation, target) as opened:
         dropped, of_runs = _compacted(opened, *retention), {}
         for name, run in _runs(opened):
             try:
@@ -182,7 +182,7 @@ def adopt_command(invocation: Invocation, target: str | None, *, yes: bool, as_j
     from lyra.store.signing import SigningStore
 
     lease_s = invocation.config.kernel.lease_s
-    with _opened(invocation, target) as opened:
+    with open_existing(invocation, target) as opened:
         assert isinstance(opened, SigningStore)  # there is no other kind that lasts
         stores = [listed(opened), *(listed(_signable(run), name) for name, run in _runs(opened))]
         if not as_json:
@@ -223,9 +223,9 @@ def export(
 ) -> None:
     """Write the journal to stdout, one JSON object a line; then the rows of durable Vega runs, each with its `run`."""
     if kind is not None:
-        _must_be_a_kind(kind)
+        must_be_a_kind(kind)
     damaged: list[Corrupt] = []
-    with _opened(invocation, target) as opened:
+    with open_existing(invocation, target) as opened:
         if run_id is None:
             _write_rows(opened.read(after=after, pid=pid, kind=kind), {})
         names = []
@@ -259,7 +259,7 @@ def _write_rows(rows: Iterable[Record], marks: dict[str, str]) -> None:
         sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
 
 
-def _must_be_a_kind(kind: str) -> None:
+def must_be_a_kind(kind: str) -> None:
     """A misspelt kind has no rows; that must not look like an empty journal."""
     from lyra.core.checking.check import did_you_mean
     from lyra.core.event import KINDS
@@ -272,7 +272,7 @@ def _must_be_a_kind(kind: str) -> None:
 
 # ---------------------------------------------------------------- opening without making
 @contextmanager
-def _opened(invocation: Invocation, target: str | None) -> Iterator[Store]:
+def open_existing(invocation: Invocation, target: str | None) -> Iterator[Store]:
     """Open the store that the argument names, or the configured one; it has to exist."""
     if target is None:
         target = invocation.config.store_target()

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.collector_pause import CollectorPause
 from lyra.cli.commands.agent import (
     LinePrinter,
     agent_options,
     check_resume,
-    model_of_session,
     run_printed,
+    take_over_settings,
     task_of,
     warn,
     with_servers,
 )
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.headless import HeadlessOptions, HeadlessOutcome, Tell
+    from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell
     from lyra.sage.agent.live import SessionStart
 
 __all__ = ["start"]
@@ -54,7 +55,7 @@ def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> 
 @click.option("-r", "--resume", metavar="ID", help="Go on with a session; see sage sessions list.")
 @click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy, and leave that session as it is.")
 @click.option("--fork-before", type=click.IntRange(1), metavar="N", help="The same from before turn N.")
-@click.option("--title", default="", metavar="TEXT", help="The title of a new session.")
+@click.option("--title", default="", metavar="TEXT", help="The title of the session; with -c or -r its new one.")
 @click.option(
     "--working-dir",
     metavar="DIR",
@@ -100,7 +101,12 @@ def start(
     **given: Any,
 ) -> None:
     """Start or go on with a session; the word may be left out."""
-    invocation = ctx.ensure_object(Invocation)
+    invocation, pause = ctx.ensure_object(Invocation), ctx.with_resource(CollectorPause())
+
+    def opened(headless: Headless) -> None:
+        pause.end()
+        warn(headless, watches=not interactive)  # the terminal tells later problems itself
+
     form = _STREAM if streams else form
     resume = check_resume(resume, continues=continues)
     fork = fork or fork_before is not None
@@ -109,27 +115,28 @@ def start(
     _check_formats(given_form, form, mode_of_text)
     from lyra.sage.agent.live import SessionStart
 
-    given["model"] = model_of_session(resume, given["model"])
+    take_over_settings(resume, given)
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
     words = " ".join(task)
     requested = given_form == _STREAM
     printed = printed or form != "text" or mode_of_text is not None or given["schema_file"] is not None
-    if not printed and sys.stdin.isatty() and sys.stdout.isatty():
+    interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive:
         from lyra.cli.sage.interactive import run_interactive
 
-        ctx.exit(run_interactive(invocation, given, beginning, words, verbose=verbose))
+        ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
-    tell = _told(printer, verbose=verbose)
+    tell = _told(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
     if requested:
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _conversed(invocation, options, beginning, words, tell)
+            return _conversed(invocation, options, beginning, words, tell, opened)
     else:
         prompt = words or (None if sys.stdin is None or sys.stdin.isatty() else "-")
         text, piped = task_of(prompt, _MISSING)
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _asked(invocation, options, beginning, text, piped, tell)
+            return _asked(invocation, options, beginning, text, piped, tell, opened, opening=printer.has_opening)
 
     ctx.exit(run_printed(invocation, printer, given, run, rules=True))
 
@@ -149,33 +156,49 @@ def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrint
     return LinePrinter(form, several=several)
 
 
-def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
-    """What is called with each line."""
-    if not verbose:
+def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
+    """What is called with each line. `denials`: tell which tools were denied."""
+    if not verbose and not denials:
         return printer.say
-    from lyra.cli.sage.text_output import ToolLines
+    from lyra.cli.sage.text_output import DeniedCalls, ToolLines
 
-    tools = ToolLines()
+    seeing: list[ToolLines | DeniedCalls] = [*([ToolLines()] if verbose else []), *([DeniedCalls()] if denials else [])]
 
     async def tell(line: dict[str, Any]) -> None:
-        tools.see(line)
+        for view in seeing:
+            view.see(line)
         await printer.say(line)
 
     return tell
 
 
 async def _asked(
-    invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, task: str, piped: str, tell: Tell
+    invocation: Invocation,
+    options: HeadlessOptions,
+    beginning: SessionStart,
+    task: str,
+    piped: str,
+    tell: Tell,
+    opened: Callable[[Headless], object],
+    *,
+    opening: bool,
 ) -> HeadlessOutcome:
     from lyra.sage.extensions.plugins.session_servers import plugin_servers
     from lyra.sage.print.printed import ask_session
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
-        return await ask_session(equipped, invocation.config, beginning, task, tell, beside=piped, warn=warn)
+        return await ask_session(
+            equipped, invocation.config, beginning, task, tell, beside=piped, warn=opened, opening=opening
+        )
 
 
 async def _conversed(
-    invocation: Invocation, options: HeadlessOptions, beginning: SessionStart, first: str, tell: Tell
+    invocation: Invocation,
+    options: HeadlessOptions,
+    beginning: SessionStart,
+    first: str,
+    tell: Tell,
+    opened: Callable[[Headless], object],
 ) -> HeadlessOutcome:
     from lyra.cli.stdin_lines import stdin_lines
     from lyra.sage.print.conversed import converse
@@ -186,4 +209,4 @@ async def _conversed(
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         lines = stdin_lines(sys.stdin.fileno())
-        return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=warn)
+        return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=opened)

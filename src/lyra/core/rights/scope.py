@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from lyra.core.commands.programs import INERT, can_reach, named_words
 from lyra.core.rights.glob import BARRIER, Glob
 
 __all__ = ["EVERYTHING", "SEPARATORS", "SHELL", "commands_in", "named_in", "normal", "pattern_of", "problem"]
@@ -128,6 +127,8 @@ def named_in(line: str) -> str | None:
     raw = line.split(" ") if not _QUOTES_OR_BRACES.intersection(line) else _WORD.findall(line)
     if " ".join(raw) != line:
         return None
+    from lyra.core.commands.programs import INERT, can_reach, named_words  # large tables; many programs run no command
+
     words = [_QUOTING.sub(lambda quoted: quoted[1] or quoted[2] or quoted[3] or "", word) for word in raw]
     name = words[0].rpartition("/")[2]
     for index, word in enumerate(raw[:-1] if raw[-1] in ("*", EVERYTHING) else raw):

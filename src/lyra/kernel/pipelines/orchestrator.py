@@ -612,7 +612,9 @@ class Orchestrator(Subsystem):
         """Write `pipeline.ended` for a session that the last row ended, and end its entry."""
         pid, message = session.process_id, session.envelope.termination_reason
         reason = session.terminal_reason.value if session.terminal_reason is not None else ""
-        self._core.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
+        seconds = max(self._core.now() - session.created_at, 0.0)
+        row = {"reason": reason, "message": message, "pipeline": session.pipeline_config.name}
+        self._core.fact(self.state, pid, "pipeline.ended", {**row, "latency_ms": int(seconds * 1000)})
         self._lifecycle.pipeline_over(pid, reason or message)
 
 

@@ -98,6 +98,10 @@ class Programs:
     def get(self, name: str) -> Callable[..., Any] | None:
         return self._by_name.get(name)
 
+    def known(self) -> dict[str, Callable[..., Any]]:
+        """The programs that are known, by name; a copy."""
+        return dict(self._by_name)
+
     def begin(self, program: Callable[..., Any], ctx: Any, args: Iterable[Any]) -> Coroutine[Any, Any, Any]:
         try:
             started: Coroutine[Any, Any, Any] = program(ctx, *args)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,12 +18,15 @@ from acp import PROTOCOL_VERSION, RequestError, schema
 from lyra._version import __version__
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import LyraError
 from lyra.sage.acp.editor_files import EditorFiles
 from lyra.sage.acp.open_session import OpenSession
 from lyra.sage.acp.prompt import read_prompt
+from lyra.sage.acp.refusals import invalid, no_model, refusal
 from lyra.sage.acp.servers import servers_for
+from lyra.sage.acp.updates import config_options
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord
@@ -34,10 +38,11 @@ _PAGE: Final = 50  # sessions in one answer
 
 
 class SageAcpAgent:
-    """`options` are those of the command line; each session has them in its own folder."""
+    """`options` and `settings` (`KEY=VALUE`) are those of the command line; each session has them in its own folder."""
 
-    def __init__(self, options: HeadlessOptions) -> None:
+    def __init__(self, options: HeadlessOptions, *, settings: Sequence[str] = ()) -> None:
         self._options = options
+        self._settings = settings
         self._client: Any = None
         self._capabilities: schema.ClientCapabilities | None = None
         self._sessions: dict[str, OpenSession] = {}
@@ -80,9 +85,7 @@ class SageAcpAgent:
         )
 
     async def authenticate(self, method_id: str, **_more: Any) -> schema.AuthenticateResponse | None:
-        raise RequestError.invalid_params(
-            {"reason": f"there is no way {method_id!r} to log in: keys come from lyra.toml"}
-        )
+        raise invalid(f"there is no way {method_id!r} to log in: keys come from lyra.toml")
 
     async def _open(
         self,
@@ -92,7 +95,7 @@ class SageAcpAgent:
         additional_directories: list[str] | None,
     ) -> OpenSession:
         if not os.path.isabs(cwd):
-            raise RequestError.invalid_params({"reason": "cwd is an absolute path"})
+            raise invalid("cwd is an absolute path")
         stack = contextlib.AsyncExitStack()
         offered = self._capabilities.fs if self._capabilities is not None else None
         files = EditorFiles(
@@ -104,7 +107,9 @@ class SageAcpAgent:
         try:
             also = (*self._options.also, *(additional_directories or ()))
             options = msgspec.structs.replace(self._options, folder=cwd, also=also, attended=True, wrap=files.wrap)
-            config = Config.load(cwd, trust=options.trust)
+            config = Config.load(cwd, flags=self._settings, trust=options.trust)
+            if not (options.model or config.agent.model) or start.resume is not None:
+                options = msgspec.structs.replace(options, model=self._model_for(config, start.resume))
             servers = servers_for(config, cwd, mcp_servers, setup_of(options).permissions.denied)
             if servers is not None:
                 await stack.enter_async_context(servers)
@@ -113,20 +118,30 @@ class SageAcpAgent:
             live = await stack.enter_async_context(LiveSession(options, config, start=start))
         except LyraError as error:
             await stack.aclose()
-            raise RequestError.invalid_params({"reason": str(error)}) from None
+            raise refusal(error) from None
         except BaseException:
             await stack.aclose()
             raise
         before = self._sessions.pop(live.id, None)
         if before is not None:
             await before.close()
-        session = self._sessions[live.id] = OpenSession(self._client, live, stack, files)
+        session = self._sessions[live.id] = OpenSession(self._client, live, stack, files, modes=self._mode_names)
         return session
+
+    def _model_for(self, config: Config, resumed: str | None) -> str:
+        """The model of the command line, else the one that the session had, else the configured one."""
+        model = self._options.model
+        if not model and resumed:
+            with SessionIndex() as index:
+                model = index.get(resumed).model
+        if not (model or config.agent.model):
+            raise no_model()
+        return model
 
     def _session(self, session_id: str) -> OpenSession:
         session = self._sessions.get(session_id)
         if session is None:
-            raise RequestError.invalid_params({"reason": f"the session {session_id!r} is not open"})
+            raise invalid(f"the session {session_id!r} is not open")
         return session
 
     async def _closed_first(self, session_id: str) -> None:
@@ -145,9 +160,9 @@ class SageAcpAgent:
         **_more: Any,
     ) -> schema.NewSessionResponse:
         session = await self._open(cwd, SessionStart(), mcp_servers, additional_directories)
-        await session.tell_commands()
+        await session.begin()
         return schema.NewSessionResponse(
-            session_id=session.live.id, modes=self._modes(session), config_options=_config_options(session)
+            session_id=session.live.id, modes=self._modes(session), config_options=config_options(session.live)
         )
 
     async def load_session(
@@ -162,8 +177,8 @@ class SageAcpAgent:
         await self._closed_first(session_id)
         session = await self._open(cwd, SessionStart(resume=session_id), mcp_servers, additional_directories)
         await session.replay()
-        await session.tell_commands()
-        return schema.LoadSessionResponse(modes=self._modes(session), config_options=_config_options(session))
+        await session.begin()
+        return schema.LoadSessionResponse(modes=self._modes(session), config_options=config_options(session.live))
 
     async def resume_session(
         self,
@@ -176,8 +191,8 @@ class SageAcpAgent:
         """Open a session again without telling its conversation."""
         await self._closed_first(session_id)
         session = await self._open(cwd, SessionStart(resume=session_id), mcp_servers, additional_directories)
-        await session.tell_commands()
-        return schema.ResumeSessionResponse(modes=self._modes(session), config_options=_config_options(session))
+        await session.begin()
+        return schema.ResumeSessionResponse(modes=self._modes(session), config_options=config_options(session.live))
 
     async def fork_session(
         self,
@@ -189,16 +204,16 @@ class SageAcpAgent:
     ) -> schema.ForkSessionResponse:
         start = SessionStart(resume=session_id, fork=True)
         session = await self._open(cwd, start, mcp_servers, additional_directories)
-        await session.tell_commands()
+        await session.begin()
         return schema.ForkSessionResponse(
-            session_id=session.live.id, modes=self._modes(session), config_options=_config_options(session)
+            session_id=session.live.id, modes=self._modes(session), config_options=config_options(session.live)
         )
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_more: Any
     ) -> schema.ListSessionsResponse:
         if cursor is not None and not cursor.isdecimal():
-            raise RequestError.invalid_params({"reason": "the cursor is not one of an earlier answer"})
+            raise invalid("the cursor is not one of an earlier answer")
         begin = int(cursor[:9]) if cursor else 0
         with SessionIndex() as index:
             records = index.list(_real(cwd) if cwd else None, begin + _PAGE + 1)[begin:]
@@ -222,17 +237,21 @@ class SageAcpAgent:
 
     # ------------------------------------------------------------------ settings
 
+    def _mode_names(self) -> list[str]:
+        return [mode for mode in MODES if mode != "bypass" or self._options.mode == "bypass"]
+
     def _modes(self, session: OpenSession) -> schema.SessionModeState:
-        offered = [mode for mode in MODES if mode != "bypass" or self._options.mode == "bypass"]
         return schema.SessionModeState(
             current_mode_id=session.live.mode,
-            available_modes=[schema.SessionMode(id=mode, name=mode, description=MODES[mode]) for mode in offered],
+            available_modes=[
+                schema.SessionMode(id=mode, name=mode, description=MODES[mode]) for mode in self._mode_names()
+            ],
         )
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_more: Any) -> schema.SetSessionModeResponse:
         session = self._session(session_id)
-        if mode_id not in {mode.id for mode in self._modes(session).available_modes}:
-            raise RequestError.invalid_params({"reason": f"there is no mode {mode_id!r} here"})
+        if mode_id not in self._mode_names():
+            raise invalid(f"there is no mode {mode_id!r} here")
         await session.set_mode(mode_id)
         return schema.SetSessionModeResponse()
 
@@ -241,12 +260,14 @@ class SageAcpAgent:
     ) -> schema.SetSessionConfigOptionResponse:
         session = self._session(session_id)
         if config_id != "model" or not isinstance(value, str):
-            raise RequestError.invalid_params({"reason": f"there is no setting {config_id!r}"})
+            raise invalid(f"there is no setting {config_id!r}")
         try:
+            runtime_of(session.live.kernel).find(value)  # raises where the provider is not known, or has no key
             await session.live.set_model(value)
         except LyraError as error:
-            raise RequestError.invalid_params({"reason": error.message}) from None
-        return schema.SetSessionConfigOptionResponse(config_options=_config_options(session))
+            raise refusal(error) from None
+        await session.tell_settings()
+        return schema.SetSessionConfigOptionResponse(config_options=config_options(session.live))
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         raise RequestError.method_not_found(method)
@@ -264,18 +285,3 @@ def _info(record: SessionRecord) -> schema.SessionInfo:
 
     changed = datetime.fromtimestamp(record.updated_at, UTC).isoformat()
     return schema.SessionInfo(session_id=record.id, cwd=record.folder, title=record.label, updated_at=changed)
-
-
-def _config_options(session: OpenSession) -> list[Any]:
-    """The model, as a setting that the editor shows: the one in use and the configured one."""
-    known = dict.fromkeys(name for name in (session.live.model, session.live.config.agent.model) if name)
-    return [
-        schema.SessionConfigOptionSelect(
-            type="select",
-            id="model",
-            name="Model",
-            category="model",
-            current_value=session.live.model,
-            options=[schema.SessionConfigSelectOption(value=name, name=name) for name in known],
-        )
-    ]

@@ -1,24 +1,29 @@
 """OpenSession: one session that an editor has open: its LiveSession, its MCP servers, the prompt that is under way.
 
 `prompt` sends a message and tells the editor what happens; questions of the agent become permission requests. A slash
-command runs and its result is told as text. One prompt at a time.
+command runs and its result is told as text; what it changes of modes, models, titles and commands is told as well.
+Notices are told as they come, between prompts too. One prompt at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from acp import RequestError, helpers, schema
+from acp import helpers, schema
 
-from lyra.errors import ConfigError, LyraError
+from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.editor_files import EditorFiles
 from lyra.sage.acp.prompt import EditorPrompt
-from lyra.sage.acp.updates import call_title, diff_of, ended, kind_of, message_updates, plan_of, shown_text, started
+from lyra.sage.acp.questions import EditorQuestions
+from lyra.sage.acp.refusals import INVALID_REQUEST, invalid, refusal
+from lyra.sage.acp.slash import ELSEWHERE, available_commands, is_command
+from lyra.sage.acp.updates import config_options, ended, message_updates, plan_of, shown_text, started
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.commands.registry import command_list, run_command
-from lyra.sage.commands.result import plain_text
+from lyra.sage.agent.session_notices import SessionNotices
+from lyra.sage.commands.registry import run_command
+from lyra.sage.commands.result import SlashResult, plain_text
 
 __all__ = ["OpenSession"]
 
@@ -30,24 +35,32 @@ _STOP_REASONS: Final[dict[str, schema.StopReason]] = {
     "max_tokens": "max_tokens",
     "content_filter": "refusal",
 }
-_DECISIONS: Final[dict[str, tuple[str, schema.PermissionOptionKind]]] = {
-    "allow": ("Allow once", "allow_once"),
-    "always": ("Always allow", "allow_always"),
-    "deny": ("No", "reject_once"),
-    "never": ("Never", "reject_always"),
-}
+_INTERNAL_ERROR: Final = -32603
 
 
 class OpenSession:
-    """`client` is the editor's side of the connection."""
+    """`client` is the editor's side of the connection; `modes` are those that can be switched to."""
 
-    def __init__(self, client: Any, live: LiveSession, stack: contextlib.AsyncExitStack, files: EditorFiles) -> None:
+    def __init__(
+        self,
+        client: Any,
+        live: LiveSession,
+        stack: contextlib.AsyncExitStack,
+        files: EditorFiles,
+        *,
+        modes: Callable[[], list[str]],
+    ) -> None:
         self._client = client
         self.live = live
         self._stack = stack
+        self._modes = modes
         self._diffs: set[str] = set()  # calls whose content is a diff
-        self._title = live.record.label
+        self._told: dict[str, Any] = {"title": live.record.label, "mode": live.mode, "model": live.model}
+        self._is_prompting = False
         self._is_cancelled = False
+        self._asking: set[str] = set()  # tasks in the background whose question the editor has
+        self._questions = EditorQuestions(client, live, self._tell)
+        self._notices = SessionNotices(live, self._on_notice)
         files.session_id = live.id
 
     async def close(self) -> None:
@@ -60,16 +73,14 @@ class OpenSession:
     async def _tell(self, update: Any) -> None:
         await self._client.session_update(session_id=self.live.id, update=update)
 
-    async def tell_commands(self) -> None:
-        commands = [
-            schema.AvailableCommand(
-                name=name,
-                description=shown_text(about) or name,
-                input=schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint="arguments")),
-            )
-            for name, about in command_list(self.live)
-        ]
-        await self._tell(helpers.update_available_commands(commands))
+    async def begin(self) -> None:
+        """Tell the commands, and ask what tasks of an earlier run wait for."""
+        await self._tell_commands()
+        self._notices.look()
+        self.ask_tasks()
+
+    async def _tell_commands(self) -> None:
+        await self._tell(helpers.update_available_commands(available_commands(self.live)))
 
     async def replay(self) -> None:
         """Tell the conversation so far, and what the last run left in doubt."""
@@ -81,15 +92,24 @@ class OpenSession:
     # ------------------------------------------------------------------ prompts
 
     async def prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
-        if self.live.is_busy:
-            raise RequestError.invalid_request({"reason": "a prompt is under way in this session"})
-        self._is_cancelled = False
+        if self._is_prompting:
+            raise invalid("a prompt is under way in this session", INVALID_REQUEST)
+        self._is_prompting, self._is_cancelled = True, False
+        try:
+            if self._notices.look():
+                await self._tell_commands()
+            return await self._prompt(prompt)
+        finally:
+            self._is_prompting = False
+
+    async def _prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
         content, more = prompt.content, {"beside": prompt.beside}
-        if prompt.text.startswith("/"):
+        if is_command(prompt.text):
             result = await self._command(prompt.text)
-            if result.prompt is None:
-                return schema.PromptResponse(stop_reason="end_turn")
-            content, more = result.prompt, result.send_with
+            if result is None or result.prompt is None:
+                return schema.PromptResponse(stop_reason="cancelled" if self._is_cancelled else "end_turn")
+            beside = "\n\n".join(filter(None, (result.send_with.get("beside"), prompt.beside)))
+            content, more = prompt.with_text(result.prompt), {**result.send_with, "beside": beside}
         last: dict[str, Any] = {}
         try:
             async with contextlib.aclosing(self.live.send(content, **more)) as lines:
@@ -97,7 +117,7 @@ class OpenSession:
                     last = line
                     await self._line(line)
         except LyraError as error:
-            raise RequestError.internal_error({"reason": shown_text(error.message)}) from None
+            raise refusal(error, _INTERNAL_ERROR) from None
         await self._tell_figures()
         return self._response(last)
 
@@ -105,28 +125,32 @@ class OpenSession:
         status = "interrupted" if self._is_cancelled else result["status"]
         reason = _STOP_REASONS.get(status)
         if reason is None:
-            failure = self.live.headless.failure
-            message = failure.message if failure is not None else f"the turn ended with {status}"
-            raise RequestError.internal_error({"reason": shown_text(message), "status": status})
+            failure = self.live.headless.failure or AgentFailed(f"the turn ended with {status}", status=status)
+            raise refusal(failure, _INTERNAL_ERROR)
         if result.get("cut_off"):
             reason = "max_tokens"
         return schema.PromptResponse(stop_reason=reason)
 
     async def cancel(self) -> None:
-        self._is_cancelled = self.live.is_busy
+        self._is_cancelled = self._is_prompting
         await self.live.interrupt()
 
-    async def _command(self, text: str) -> Any:
+    async def _command(self, text: str) -> SlashResult | None:
+        """Run a slash command and tell what it shows; None where it was cancelled."""
+        mode = self.live.mode
         try:
-            result = await run_command(self.live, text)
+            result = await run_command(self.live, text, elsewhere=ELSEWHERE)
+            if self.live.mode not in (mode, *self._modes()):
+                await self.live.set_mode(mode)
+                raise ConfigError(f"the mode is for sessions of `sage acp` that were started with it, and stays {mode}")
         except LyraError as error:
-            message = f"{error.message}\n{error.hint}" if error.hint else error.message
-            raise RequestError.invalid_params({"reason": shown_text(message)}) from None
+            if self._is_cancelled:
+                return None
+            raise refusal(error) from None
         told = plain_text(result.blocks)
-        if result.open_session:
-            told = f"{told}\nOpen the session {result.open_session} from the list of the editor.".strip()
         if told:
             await self._tell(helpers.update_agent_message_text(shown_text(told)))
+        await self._tell_figures()
         return result
 
     async def _line(self, line: dict[str, Any]) -> None:
@@ -144,7 +168,9 @@ class OpenSession:
         elif kind == "tool_end":
             await self._tell(ended(line, keep_diff=line["id"] in self._diffs))
         elif kind == "interrupt":
-            await self._ask(line)
+            await self._questions.ask(line)
+        elif kind == "notice":
+            await self._tell_notice(line)
 
     async def _started(self, line: dict[str, Any]) -> None:
         update = started(line, self.live.folder)
@@ -163,74 +189,56 @@ class OpenSession:
             priced = None if cost is None else schema.Cost(amount=cost, currency="USD")
             used = int(context["total"])
             await self._tell(schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=priced))
-        if self.live.record.label != self._title:
-            self._title = self.live.record.label
-            await self._tell(schema.SessionInfoUpdate(session_update="session_info_update", title=self._title))
+        await self.tell_settings()
 
-    # ------------------------------------------------------------------ questions
+    async def tell_settings(self) -> None:
+        """Tell what has another value than the editor knows: title, mode, model."""
+        now = {"title": self.live.record.label, "mode": self.live.mode, "model": self.live.model}
+        changed = {name for name, value in now.items() if value != self._told[name]}
+        self._told = now
+        if "title" in changed:
+            await self._tell(schema.SessionInfoUpdate(session_update="session_info_update", title=now["title"]))
+        if "mode" in changed:
+            await self._tell(helpers.update_current_mode(now["mode"]))
+        if "model" in changed:
+            options = config_options(self.live)
+            await self._tell(schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options))
+            self.ask_tasks()  # the session was opened anew, which withdrew what the editor was asked
 
-    async def _ask(self, line: dict[str, Any]) -> None:
-        if "tool" in line:
-            await self._ask_permission(line)
-        else:
-            await self._ask_in_words(line)
+    # ------------------------------------------------------------------ notices and tasks
 
-    async def _ask_permission(self, line: dict[str, Any]) -> None:
-        tool, arguments = line["tool"], line["arguments"]
-        names = {word: name for word, (name, _) in _DECISIONS.items()}
-        if line.get("always"):
-            names["always"] = f"Always allow {shown_text(line['always'])}"
-        else:
-            del names["always"], names["never"]
-        call = schema.ToolCallUpdate(
-            tool_call_id=line["call_id"],
-            title=call_title(tool, arguments),
-            kind=kind_of(tool),
-            status="pending",
-            content=diff_of(tool, arguments, self.live.folder) or None,
-            raw_input=arguments,
-        )
-        decision = await self._chosen(call, names)
-        await self._answer(line["id"], decision or "deny")
+    def _on_notice(self, notice: dict[str, Any]) -> None:
+        self._start(self._tell_notice(notice), "lyra-acp-notice")
+        if notice["source"] == "task":
+            self.ask_tasks()
 
-    async def _ask_in_words(self, line: dict[str, Any]) -> None:
-        """A question with a few answers; the editor shows them as options."""
-        words = _answers_of(line)
-        about: list[Any] | None = (
-            [helpers.tool_content(helpers.text_block(shown_text(line["message"])))] if line["message"] else None
-        )
-        call = schema.ToolCallUpdate(
-            tool_call_id=f"question-{line['id']}",
-            title=shown_text(line["question"])[:500],
-            kind="think",
-            status="pending",
-            content=about,
-        )
-        await self._tell(helpers.start_tool_call(call.tool_call_id, call.title or "", kind="think", status="pending"))
-        chosen = await self._chosen(call, {word: shown_text(word) for word in words})
-        await self._tell(helpers.update_tool_call(call.tool_call_id, status="completed" if chosen else "failed"))
-        if chosen and line["kind"] == "clarification":
-            await self._answer(line["id"], "", text=chosen)
-        else:
-            await self._answer(line["id"], chosen or "deny")
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.live.kernel.tasks.start(work, name=name)
 
-    async def _chosen(self, call: schema.ToolCallUpdate, names: dict[str, str]) -> str:
-        """The word that the user chose; empty where the editor was cancelled."""
-        options = [
-            schema.PermissionOption(option_id=word, name=name, kind=_DECISIONS.get(word, ("", "allow_once"))[1])
-            for word, name in names.items()
-        ]
+    async def _tell_notice(self, notice: dict[str, Any]) -> None:
+        """Tell words of the program: a quotation of its own, so that it is not read as a part of the answer."""
+        if notice["level"] == "status":  # what a hook does at this moment; it is not kept
+            return
+        update = helpers.update_agent_message_text(f"\n\n> Notice: {' '.join(shown_text(notice['text']).split())}\n\n")
+        update.field_meta = {"lyra/notice": notice["level"]}
+        await self._tell(update)
+
+    def ask_tasks(self) -> None:
+        """Ask the editor what tasks in the background wait for; a task is asked for once at a time."""
+        for task_id in self._notices.asking():
+            if task_id not in self._asking:
+                self._asking.add(task_id)
+                self._start(self._ask_task(task_id), "lyra-acp-question")
+
+    async def _ask_task(self, task_id: str) -> None:
         try:
-            response = await self._client.request_permission(session_id=self.live.id, tool_call=call, options=options)
-        except RequestError:
-            return ""
-        outcome = response.outcome
-        chosen = getattr(outcome, "option_id", "") if outcome.outcome == "selected" else ""
-        return chosen if chosen in names else ""
-
-    async def _answer(self, interrupt_id: str, decision: str, *, text: str = "") -> None:
-        with contextlib.suppress(LyraError):  # the turn was cancelled meanwhile
-            await self.live.answer(interrupt_id, decision, text=text)
+            while (line := self._notices.question_of(task_id)) is not None:
+                if not await self._questions.ask({**line, "background": True}):
+                    words = f"{task_id} still waits for an answer: /tasks answer {task_id} allow (or deny, or a text)"
+                    await self._tell_notice({"text": words, "level": "warning"})
+                    return
+        finally:
+            self._asking.discard(task_id)
 
     # ------------------------------------------------------------------ settings
 
@@ -238,15 +246,5 @@ class OpenSession:
         try:
             await self.live.set_mode(mode)
         except ConfigError as error:
-            raise RequestError.invalid_params({"reason": error.message}) from None
-        await self._tell(helpers.update_current_mode(mode))
-
-
-def _answers_of(line: dict[str, Any]) -> Sequence[str]:
-    """The answers that a question offers, by its kind; a free text cannot be typed into an option."""
-    options = line.get("options")
-    if isinstance(options, list) and options:
-        return [str(option) for option in options]
-    if line["kind"] == "effect_in_doubt" or "retry" in str(line["message"]):
-        return ("retry", "skip", "fail")
-    return ("yes", "no")
+            raise refusal(error) from None
+        await self.tell_settings()

@@ -10,10 +10,9 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from acp import RequestError
-
 from lyra.config import Config
 from lyra.errors import ConfigError
+from lyra.sage.acp.refusals import invalid, refusal
 from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
 if TYPE_CHECKING:
@@ -36,27 +35,34 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
         named = {name: settings_of(name, entry, origin="user", place="the editor") for name, entry in handed}
         known = {settings.name: settings for settings in (*added, *load_settings(config, folder))}
     except ConfigError as error:
-        raise RequestError.invalid_params({"reason": error.message}) from None
+        raise refusal(error) from None
     return McpServers(list({**known, **named}.values()), workspace=folder, denied=denied)
 
 
 def _entry(server: Any) -> tuple[str, dict[str, Any]]:
     if hasattr(server, "command"):
         env = {variable.name: variable.value for variable in server.env or ()}
-        entry = {"command": server.command, "args": list(server.args or ()), "env": env}
+        entry = {"command": _real_folder(server.command), "args": list(server.args or ()), "env": env}
         readable = _installation(server.command)
         return server.name, {**entry, "readable": readable} if readable else entry
     if hasattr(server, "url"):
         headers = {header.name: header.value for header in server.headers or ()}
         transport = "sse" if getattr(server, "type", "http") == "sse" else "http"
         return server.name, {"url": server.url, "headers": headers, "transport": transport}
-    raise RequestError.invalid_params({"reason": "this kind of MCP server is not supported"})
+    raise invalid("this kind of MCP server is not supported")
+
+
+def _real_folder(command: str) -> str:
+    """The path of a program with the links of its folders followed, as the sandbox has them; a link that is the program
+    itself stays, because a virtual environment is known by it."""
+    folder, name = os.path.split(command)
+    return os.path.join(os.path.realpath(folder), name) if os.path.isabs(command) else command
 
 
 def _installation(command: str) -> list[str]:
     """The folders that an interpreter outside the system's own folders lies in: its server in the sandbox sees them.
     `/opt/x/bin/python` and what it is a link to, each without `bin/python`; never the home folder itself."""
-    whole = shutil.which(command) or ""
+    whole = _real_folder(shutil.which(command) or "")
     prefixes = {os.path.dirname(os.path.dirname(path)) for path in (whole, os.path.realpath(whole)) if whole}
     home = os.path.realpath(os.path.expanduser("~"))
     return sorted(

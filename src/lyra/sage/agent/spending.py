@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.core.clock import Clock
 from lyra.core.event import Event
+from lyra.core.secrets.redact import redact
 from lyra.errors import BudgetExceeded, StoreError
 from lyra.kernel.kernel import Kernel
 from lyra.sage.session.usage_log import UsageCall, UsageLog, local_day
@@ -31,7 +33,7 @@ _FLAG: Final = "--max-budget-usd"
 class SessionSpending:
     """`log` is shared by all sessions of a user; `run_budget` is of this run alone."""
 
-    __slots__ = ("_clock", "_config", "_run_budget", "_session", "log", "problem", "turn")
+    __slots__ = ("_clean", "_clock", "_config", "_run_budget", "_session", "log", "problem", "turn")
 
     def __init__(self, log: UsageLog, config: Config, clock: Clock, *, session: str, run_budget: Any = None) -> None:
         self.log = log
@@ -40,11 +42,13 @@ class SessionSpending:
         self._session = session
         self._config = config.sage
         self._clock = clock
+        self._clean: Callable[[str], str] = redact  # knows the providers' keys once a kernel is listened to
         limits = Budget(usd=run_budget, name=_FLAG) if isinstance(run_budget, Money) else Budget.of(run_budget)
         self._run_budget = limits
 
     def listen(self, kernel: Kernel) -> Callable[[], None]:
         """Count the calls of a kernel until the function that is returned is called."""
+        self._clean = runtime_of(kernel).clean
         return kernel.on_event(self._count, kinds=(_CALLED,))
 
     def _count(self, event: Event) -> None:
@@ -53,8 +57,8 @@ class SessionSpending:
         call = UsageCall(
             session=self._session,
             turn=self.turn,
-            agent=str(data["agent"]),
-            model=str(data["model"]),
+            agent=self._clean(str(data["agent"])),
+            model=self._clean(str(data["model"])),
             input_tokens=data.get("total_input_tokens", data["input_tokens"]),
             output_tokens=data["output_tokens"],
             cache_read_tokens=data.get("cache_read_tokens", 0),

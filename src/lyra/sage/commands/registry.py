@@ -5,11 +5,14 @@
 `COMMANDS` is the table: a name, one sentence of help, the hint for arguments, the function. A function takes the
 session and its SlashArguments and gives a SlashResult; a mistake is a LyraError. A name that is not in the table is a
 command from a Markdown file (`custom`) or a prompt of an MCP server (`servers`).
+
+A face that cannot do what a command says names it in `elsewhere`, with a sentence on how the same is done there: the
+command is then in no list, and a typed one gets that sentence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 from lyra.core.checking.check import did_you_mean
@@ -39,19 +42,27 @@ class SlashCommand(NamedTuple):
         return f"/{self.name} {self.hint}".rstrip()
 
 
-async def _help(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+async def _help(
+    session: CommandSession, arguments: SlashArguments, elsewhere: Mapping[str, str] = _NOTHING
+) -> SlashResult:
     words = arguments.at_most(1)
+    listed = dict(command_list(session, elsewhere))
     if words:
         name = words[0].removeprefix("/")
-        command = COMMANDS.get(ALIASES.get(name, name))
+        name = ALIASES.get(name, name)
+        if name in elsewhere:
+            return SlashResult.of(elsewhere[name])
+        command = COMMANDS.get(name)
         if command is not None:
             return SlashResult.of(lines([command.usage, f"  {command.help}"]))
-        if name not in dict(command_list(session)):
-            raise _unknown(session, name)
-        return SlashResult.of(lines([f"/{name}", f"  {dict(command_list(session))[name]}"]))
-    rows = [(command.usage, command.help) for command in COMMANDS.values()]
-    more = [(f"/{name}", about) for name, about in command_list(session) if name not in COMMANDS]
-    return SlashResult.of(table(("command", ""), [*rows, *more]))
+        if name not in listed:
+            raise _unknown(session, name, elsewhere)
+        return SlashResult.of(lines([f"/{name}", f"  {listed[name]}"]))
+    rows = [(COMMANDS[name].usage if name in COMMANDS else f"/{name}", about) for name, about in listed.items()]
+    return SlashResult.of(table(("command", ""), rows))
 
 
 async def _commands(session: CommandSession, arguments: SlashArguments) -> SlashResult:
@@ -133,13 +144,18 @@ COMMANDS: Final[dict[str, SlashCommand]] = {command.name: command for command in
 ALIASES: Final = {"?": "help", "quit": "exit", "usage": "cost", "sessions": "resume"}
 
 
-async def run_command(session: CommandSession, text: str) -> SlashResult:
-    """Do what a line says that begins with `/`. A LyraError is a mistake in it, or why it could not be done."""
-    name, _, rest = text.strip().removeprefix("/").partition(" ")
-    name = name.strip()
-    if not name:
-        return await _help(session, SlashArguments("", "/help"))
-    command = COMMANDS.get(ALIASES.get(name, name))
+async def run_command(session: CommandSession, text: str, *, elsewhere: Mapping[str, str] = _NOTHING) -> SlashResult:
+    """Do what a line says that begins with `/`. A LyraError is a mistake in it, or why it could not be done.
+
+    `elsewhere` has the commands of the table that this face does not offer, and what to do instead."""
+    typed, _, rest = text.strip().removeprefix("/").partition(" ")
+    typed = typed.strip()
+    name = ALIASES.get(typed, typed) or "help"
+    if name in elsewhere:
+        return SlashResult.of(elsewhere[name])
+    command = COMMANDS.get(name)
+    if command is not None and command.function is _help:
+        return await _help(session, SlashArguments(rest, command.usage), elsewhere)
     if command is not None:
         return await command.function(session, SlashArguments(rest, command.usage))
     custom = custom_commands(session).get(name)
@@ -148,19 +164,19 @@ async def run_command(session: CommandSession, text: str) -> SlashResult:
     prompt = await servers.prompt_result(session, name, rest)
     if prompt is not None:
         return prompt
-    raise _unknown(session, name)
+    raise _unknown(session, name, elsewhere)
 
 
-def command_list(session: CommandSession) -> list[tuple[str, str]]:
-    """Every command with its sentence, for completion and help; no server is asked for this."""
-    listed = [(command.name, command.help) for command in COMMANDS.values()]
+def command_list(session: CommandSession, elsewhere: Mapping[str, str] = _NOTHING) -> list[tuple[str, str]]:
+    """Every command with its sentence, for completion and help, but those in `elsewhere`; no server is asked."""
+    listed = [(command.name, command.help) for command in COMMANDS.values() if command.name not in elsewhere]
     files = custom_commands(session)
     listed += [(name, visible(command.description)) for name, command in sorted(files.items())]
     prompts = servers.known_prompts(session)
     return listed + [(name, visible(str(about.get("description") or ""))) for name, about in sorted(prompts.items())]
 
 
-def _unknown(session: CommandSession, name: str) -> ConfigError:
-    near = did_you_mean(name, [known for known, _ in command_list(session)])
+def _unknown(session: CommandSession, name: str, elsewhere: Mapping[str, str]) -> ConfigError:
+    near = did_you_mean(name, [known for known, _ in command_list(session, elsewhere)])
     hint = f"did you mean /{near}?" if near else "/help lists them"
     return ConfigError(f"there is no command /{visible(name[:80])}", hint=hint, key="command")

@@ -15,14 +15,15 @@ import msgspec
 
 from lyra.sage.agent.live import LiveSession
 
-__all__ = ["PermissionAnswer", "PermissionCallback", "PermissionRequest", "answer_question"]
+__all__ = ["PermissionAnswer", "PermissionCallback", "PermissionRequest", "answer_question", "refuse"]
 
 _log: Final = logging.getLogger("lyra.sage")
 _WORDS: Final = ("allow", "always", "deny", "never")
 
 
 class PermissionRequest(msgspec.Struct, frozen=True):
-    """A question of the agent. `tool` is empty for one in words; `always` is the rule that `always` would add."""
+    """A question of the agent. `tool` is empty for one in words, and for a call of a task in the background, which
+    `question` and `message` describe. `always` is the rule that `always` would add; `task` the sub-agent that asks."""
 
     id: str
     kind: str
@@ -33,6 +34,7 @@ class PermissionRequest(msgspec.Struct, frozen=True):
     diff: str = ""
     rule: str | None = None
     always: str | None = None
+    task: str = ""
 
 
 class PermissionAnswer(msgspec.Struct, frozen=True):
@@ -48,6 +50,12 @@ PermissionCallback = Callable[
 ]
 
 
+def refuse(request: PermissionRequest) -> PermissionAnswer:
+    """The answers of a run that asks nothing, in a session that could."""
+    is_call = request.tool or request.kind != "clarification"
+    return PermissionAnswer("deny" if is_call else "", "this run asks no one; decide by yourself")
+
+
 async def answer_question(session: LiveSession, line: dict[str, Any], ask: PermissionCallback) -> None:
     """Put the question of an `interrupt` line to the function, and its answer to the session."""
     known = {name: value for name, value in line.items() if name in PermissionRequest.__struct_fields__}
@@ -58,7 +66,7 @@ async def answer_question(session: LiveSession, line: dict[str, Any], ask: Permi
     except Exception:  # noqa: BLE001 - a callback that fails denies
         _log.exception("the permission callback failed; the answer is no")
         value = False
-    answer = _answer_of(value, is_call=bool(request.tool))
+    answer = _answer_of(value, is_call=bool(request.tool) or request.kind == "confirmation")
     await session.answer(request.id, answer.decision, text=answer.text, arguments=answer.arguments)
 
 

@@ -16,14 +16,13 @@ from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import AgentFailed, LyraError
 
-__all__ = ["OUTCOMES", "ExecutionResult", "SageEvent"]
+__all__ = ["OUTCOMES", "ExecutionResult", "SageEvent", "SageNotice", "event_of"]
 
 OUTCOMES: Final[dict[str, str]] = {
     "success": "an answer",
     "failed": "an error ended the run",
     "interrupted": "the run was stopped",
     "max_steps_reached": "the model calls that were allowed are used up",
-    "needs_user_input": "a question was asked that had no one to answer it, and the agent gave up there",
 }
 _WORDS: Final = {"success": "success", "interrupted": "interrupted", "max_turns": "max_steps_reached"}
 
@@ -36,6 +35,33 @@ class SageEvent(dict[str, Any]):
             return self[name]
         except KeyError:
             raise AttributeError(f"an event of type {self.get('type')} has no {name}") from None
+
+
+class SageNotice(SageEvent):
+    """An event of type `notice`: words for the user that are no part of the answer."""
+
+    @property
+    def text(self) -> str:
+        return str(self["text"])
+
+    @property
+    def level(self) -> str:
+        """`info`, `warning`, or `status`: what a hook does at this moment."""
+        return str(self["level"])
+
+    @property
+    def source(self) -> str:
+        """`hook`, `task` (a sub-agent or command in the background), or `extensions`."""
+        return str(self.get("source", "hook"))
+
+    @property
+    def task(self) -> dict[str, Any] | None:
+        """The record of the task in the background, with its `id`, `state` and `text`."""
+        return self.get("task")
+
+
+def event_of(line: dict[str, Any]) -> SageEvent:
+    return SageNotice(line) if line["type"] == "notice" else SageEvent(line)
 
 
 class ExecutionResult(msgspec.Struct, kw_only=True):

@@ -25,13 +25,13 @@ from lyra.agents.declaration.content import Content
 from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
 from lyra.config import Config
 from lyra.core.checking.check import whole
-from lyra.core.tool import Tool
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.agent.live import LiveSession, SessionStart
-from lyra.sage.sdk.questions import PermissionAnswer, PermissionCallback, PermissionRequest, answer_question
-from lyra.sage.sdk.result import ExecutionResult, SageEvent
-from lyra.tools.function import tool as tool_of
-from lyra.tools.source import ToolSource
+from lyra.sage.sdk.background import Background, NoticeCallback
+from lyra.sage.sdk.given import check_task, tool_given
+from lyra.sage.sdk.options import RunOptions, UnifiedRunOptions
+from lyra.sage.sdk.questions import PermissionAnswer, PermissionCallback, PermissionRequest, answer_question, refuse
+from lyra.sage.sdk.result import ExecutionResult, SageEvent, SageNotice, event_of
 
 __all__ = [
     "API_VERSION",
@@ -42,6 +42,7 @@ __all__ = [
     "RunOptions",
     "SageAgentSDK",
     "SageEvent",
+    "SageNotice",
     "UnifiedRunOptions",
     "query",
     "query_sync",
@@ -49,22 +50,6 @@ __all__ = [
 
 API_VERSION: Final = "1.0"
 T = TypeVar("T")
-
-
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What may differ from run to run; what is left out is as the SDK was told."""
-
-    working_directory: str | None = None
-    max_steps: int | None = None
-    budget: Any = None
-    output: Any = None  # the wanted type of the answer
-    session: str | None = None  # the id of a session to go on with
-
-
-class UnifiedRunOptions(RunOptions, frozen=True, kw_only=True):
-    """`interactive`: the permission callback is asked; False denies what no rule allows."""
-
-    interactive: bool = True
 
 
 class SageAgentSDK:
@@ -80,6 +65,7 @@ class SageAgentSDK:
         allowed_tools: Iterable[str] = (),
         disallowed_tools: Iterable[str] = (),
         permission_callback: PermissionCallback | None = None,
+        notice_callback: NoticeCallback | None = None,
         tools: Iterable[Any] = (),
         budget: Any = None,
         max_steps: int = TURNS_MAX,
@@ -91,16 +77,18 @@ class SageAgentSDK:
         self._config_file: str | None = None
         self._flags: list[str] = []
         self._ask = permission_callback
+        self._tell = notice_callback
         self._session: str | None = None
         self._sessions = str(sessions_folder)
         self._live: LiveSession | None = None
+        self._background: Background | None = None
         self._options = HeadlessOptions(
             model=model,
             folder=str(working_directory),
             mode=permission_mode,
             allow=tuple(allowed_tools),
             deny=tuple(disallowed_tools),
-            tools=tuple(_tool(given) for given in tools),
+            tools=tuple(tool_given(given) for given in tools),
             budget=budget,
             max_turns=whole(max_steps, "max_steps", least=1, most=10**6),
             system=system,
@@ -145,11 +133,17 @@ class SageAgentSDK:
 
     def with_tools(self, *tools: Any) -> Self:
         """Further tools: functions, Tools, Agents (as sub-agents), sources of tools."""
-        return self._with(tools=(*self._options.tools, *(_tool(given) for given in tools)))
+        return self._with(tools=(*self._options.tools, *(tool_given(given) for given in tools)))
 
     def with_permission_callback(self, ask: PermissionCallback | None) -> Self:
         """The function that is asked where no rule decides."""
         self._ask = ask
+        return self
+
+    def with_notice_callback(self, tell: NoticeCallback | None) -> Self:
+        """The function that is told at once what the user should know beside the answer; `notice` events say the same
+        when a run has its next event."""
+        self._tell = tell
         return self
 
     def with_budget(self, budget: Any) -> Self:
@@ -193,13 +187,14 @@ class SageAgentSDK:
     # ------------------------------------------------------------------ one session for several runs
 
     async def __aenter__(self) -> Self:
-        self._live = await self._open(RunOptions(), interactive=True).__aenter__()
+        live = await self._open(RunOptions(), interactive=True).__aenter__()
+        self._live, self._background = live, Background(live, self._ask, self._tell)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        live, self._live = self._live, None
+        live, self._live, self._background = self._live, None, None
         if live is not None:
             await live.__aexit__(kind, error, trace)
 
@@ -229,11 +224,10 @@ class SageAgentSDK:
         return await self.run_with_options(task, RunOptions())
 
     async def run_with_options(self, task: Content, options: RunOptions) -> ExecutionResult:
-        return await self._whole(task, options, interactive=True)
+        return await self._whole(task, options, interactive=options.is_interactive)
 
     async def execute_unified(self, task: Content, options: UnifiedRunOptions | None = None) -> ExecutionResult:
-        chosen = options or UnifiedRunOptions()
-        return await self._whole(task, chosen, interactive=chosen.interactive)
+        return await self.run_with_options(task, options or UnifiedRunOptions())
 
     async def execute_non_interactive(self, task: Content) -> ExecutionResult:
         """Do a task without asking: what no rule allows is denied."""
@@ -245,7 +239,8 @@ class SageAgentSDK:
 
     async def stream(self, task: Content, options: RunOptions | None = None) -> AsyncGenerator[SageEvent, None]:
         """Do a task: its events as they come, the `result` last. Leaving the loop early interrupts the run."""
-        async with contextlib.aclosing(self._events(task, options or RunOptions(), interactive=True)) as events:
+        chosen = options or RunOptions()
+        async with contextlib.aclosing(self._events(task, chosen, interactive=chosen.is_interactive)) as events:
             async for event, _ in events:
                 yield event
 
@@ -267,17 +262,27 @@ class SageAgentSDK:
     async def _events(
         self, task: Content, options: RunOptions, *, interactive: bool
     ) -> AsyncGenerator[tuple[SageEvent, ExecutionResult | None], None]:
+        check_task(task)
         async with contextlib.AsyncExitStack() as stack:
-            live = self._live
-            if live is None:
+            live, background = self._live, self._background
+            if live is None or background is None:
                 live = await stack.enter_async_context(self._open(options, interactive=interactive))
+                background = Background(live, self._ask, self._tell)
+            else:
+                options.require_none()
+                background.look()
             before = len(live.messages)
             lines = await stack.enter_async_context(contextlib.aclosing(live.send(task)))
             async for line in lines:
+                for notice in background.take():
+                    yield notice, None
+                event = event_of(line)
+                if isinstance(event, SageNotice):
+                    background.tell(event)
                 if line["type"] == "interrupt" and self._ask is not None and live.options.attended:
-                    await answer_question(live, line, self._ask)
+                    await answer_question(live, line, self._ask if interactive else refuse)
                 ended = _result(live, line, before) if line["type"] == "result" else None
-                yield SageEvent(line), ended
+                yield event, ended
 
 
 class Query:
@@ -319,17 +324,6 @@ def _result(live: LiveSession, line: dict[str, Any], before: int) -> ExecutionRe
         error=live.headless.failure,
         execution=live.process.execution,
     )
-
-
-def _tool(given: Any) -> Tool | ToolSource:
-    from lyra.agents.agent import Agent
-    from lyra.agents.helpers.delegate import delegate
-
-    if isinstance(given, Agent):
-        return delegate(given)
-    if isinstance(given, Tool) or hasattr(given, "__lyra_tools__"):
-        return given  # type: ignore[no-any-return]  # checked above
-    return tool_of(given)
 
 
 def _in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:

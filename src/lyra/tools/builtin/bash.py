@@ -23,7 +23,6 @@ from lyra.tools.builtin.jobs import Jobs, ended
 from lyra.tools.builtin.live_output import wait_reporting
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
-from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
 
 if TYPE_CHECKING:
@@ -67,6 +66,8 @@ def _needs(arguments: dict[str, Any]) -> list[Capability]:
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip() or len(command) > CAPABILITY_LENGTH_MAX:
         return []  # the call itself is refused
+    from lyra.tools.shell.command_line import read_line
+
     if _GLOBS.intersection(command) and read_line(command).single is None:
         command = f"{command.rstrip()} ;"  # its stars are file globs: a rule with a wildcard must not match it
     return [Capability("process.exec", command)]
@@ -77,6 +78,8 @@ def _check_denied(grant: Grant, command: str) -> None:
     denies = _denies(grant)
     if denies is None:
         return
+    from lyra.tools.shell.command_line import read_line
+
     line = read_line(command)
     if line.unsure is not None:
         raise CapabilityDenied(

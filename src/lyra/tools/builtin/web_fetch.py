@@ -22,7 +22,6 @@ from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.sandbox.addresses import Lookup, after_redirect, literal, plain_host, target_of
 from lyra.sandbox.proxy import system_lookup
-from lyra.tools.builtin.page_text import page_text
 from lyra.tools.function import tool
 from lyra.tools.http_guard import Dial, HttpAnswer, fetch, host_and_port
 from lyra.tools.permissions.subjects import subject_of
@@ -198,6 +197,8 @@ def _words(answer: HttpAnswer, kind: str) -> str:
     """What can be read of an answer; characters that no screen shows are left out."""
     text = _decoded(answer)
     if kind in _HTML or (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
+        from lyra.tools.builtin.page_text import page_text
+
         text = page_text(text, url=answer.url)
     return without_invisible(text)
 

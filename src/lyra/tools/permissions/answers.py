@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import os
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Final
@@ -81,6 +80,8 @@ class Answers:
             return texts, {}
         except OSError as error:
             raise ConfigError(f"the answers cannot be read: {error.strerror}", place=self.file) from None
+        import tomllib
+
         try:
             text = data[: _FILE_BYTES_MAX + 1].decode()
             document, lines = tomllib.loads(text), key_lines(text)

@@ -11,11 +11,13 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from lyra.errors import ConfigError
-from lyra.tools.shell.command_line import CommandLine, read_line
+
+if TYPE_CHECKING:
+    from lyra.tools.shell.command_line import CommandLine
 
 __all__ = [
     "FAMILIES",
@@ -142,6 +144,8 @@ def subject_of(
         url = read_url(value)
         doubt = None if url else "the URL cannot be read for certain"
         return Subject(facts.name, "url", facts.act, value, url=url, doubt=doubt)
+    from lyra.tools.shell.command_line import read_line  # imported when there is a line to read
+
     return Subject(facts.name, facts.kind, facts.act, value, line=read_line(value))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.user_folder import user_folder
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.yaml.folder import DynamicTools
+
+if TYPE_CHECKING:
+    from lyra.tools.yaml.folder import DynamicTools
 
 __all__ = ["sources_here"]
 
@@ -22,10 +24,14 @@ def sources_here(
     """The tools of `~/.config/lyra/tools`, and those files of `.lyra/tools` whose content is trusted, which read no
     variable. `trusted` is as for `load_layers`."""
     own = user_folder({**os.environ, "HOME": os.path.expanduser("~")}) or ""
-    mine = os.path.join(own, "tools")
-    sources = [DynamicTools(mine, workspace=workspace, inside=inside)] if os.path.isdir(mine) else []
-    theirs = os.path.join(workspace.root, _PROJECTS)
-    if os.path.isdir(theirs):
+    mine, theirs = os.path.join(own, "tools"), os.path.join(workspace.root, _PROJECTS)
+    has_mine, has_theirs = os.path.isdir(mine), os.path.isdir(theirs)
+    if not has_mine and not has_theirs:
+        return []
+    from lyra.tools.yaml.folder import DynamicTools
+
+    sources = [DynamicTools(mine, workspace=workspace, inside=inside)] if has_mine else []
+    if has_theirs:
         trust = trust_for(workspace.root, trusted)
 
         def accept(path: str, data: bytes) -> bool:

@@ -7,6 +7,7 @@ only makes the evidence smaller than it could be. A divergence is written at onc
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -19,6 +20,7 @@ __all__ = ["ALERTS_KEPT", "DIVERGENCES_KEPT", "HISTORY_KEPT", "EvidenceState", "
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
 ALERTS_KEPT: Final = 100
+SERIES_MAX: Final = 1_000  # of one metric that a node declares; further labels are counted as `other`
 
 
 class KeptDivergence(msgspec.Struct):
@@ -121,10 +123,19 @@ def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
     _add(evidence.durations, row.get("durations", {}))
     for name, declared in row.get("metrics", {}).items():
         known = evidence.metrics.setdefault(name, {**declared, "values": {}})
-        if declared["type"] == "gauge":
-            known["values"] |= declared["values"]
-        else:
-            _add(known["values"], declared["values"])
+        for labels, value in declared["values"].items():
+            key = _bounded(labels, known["values"])
+            if declared["type"] == "gauge":
+                known["values"][key] = value
+            else:
+                _add(known["values"], {key: value})
+
+
+def _bounded(labels: str, known: dict[str, Any]) -> str:
+    """The labels of a series as JSON; those of `other` where there are `SERIES_MAX` of one metric already."""
+    if labels in known or len(known) < SERIES_MAX:
+        return labels
+    return json.dumps(dict.fromkeys(json.loads(labels), "other"))
 
 
 def _add(totals: dict[str, Any], more: dict[str, Any]) -> None:

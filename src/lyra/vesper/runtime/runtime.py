@@ -437,6 +437,14 @@ class Runtime:
         self._thread.write(self._stored, "vesper.added", {"node": node.node_id, "text": node.document.text})
         return True
 
+    def metrics_text(self) -> str:
+        """The figures of all nodes in the text format of Prometheus, as `PrometheusMetrics.add_text` takes them. What
+        was counted is written first, so it may wait for the store."""
+        from lyra.vesper.evidence.metrics import prometheus
+
+        self._flush()
+        return prometheus([self.state.by_digest[digest] for _, digest in sorted(self.state.latest.items())])
+
     def on_event(self, listener: Callable[[Any], Any], kinds: Iterable[str] | None = None) -> None:
         """Be called, on the kernel's thread, with the Events of this runtime: modes, divergences, transitions."""
         wanted = None if kinds is None else tuple(kinds)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.vesper.check.watching import alert_conditions
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS, LatestExecutions, empty_spread, observe
+from lyra.vesper.evidence.state import SERIES_MAX
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.values.execution import new_execution
 from lyra.vesper.values.outcome import NodeError
@@ -32,7 +33,6 @@ __all__ = ["NodeWatch", "watch_of"]
 
 SAMPLE_RATE_DEFAULT: Final = Decimal("0.1")
 LABEL_CHARS_MAX: Final = 100
-SERIES_MAX: Final = 1_000  # of one metric between two rows; further labels are counted as `other`
 _log: Final = logging.getLogger("lyra.vesper")
 # By the key of `performance`: the figure that it bounds, and the severity of the alert.
 _BOUNDS: Final = {

@@ -27,10 +27,15 @@ _KEPT_MAX: Final = 200  # commands on record; the oldest that ended are forgotte
 
 
 class TaskCommands:
-    """A JobLog. The id of a command of the session's own agent is `bash_1`, that of a sub-agent's `PID.bash_1`."""
+    """A JobLog. The id of a command of the session's own agent is `bash_1`, that of a sub-agent's `PID.bash_1`.
 
-    def __init__(self, state: TaskState, folder: Path, own_pid: str) -> None:
+    `over` is called with a command that has ended by itself; one that was stopped is no news."""
+
+    def __init__(
+        self, state: TaskState, folder: Path, own_pid: str, *, over: Callable[[StoredTask], object] | None = None
+    ) -> None:
         self._state = state
+        self._over = over
         self._folder = folder
         self._own_pid = own_pid
         self._kernel: Kernel | None = None
@@ -72,6 +77,9 @@ class TaskCommands:
         self._running.pop(task_id, None)
         text = runtime_of(kernel).clean(how)
         kernel.fact(self._state, pid, "task.ended", {"id": task_id, "status": status, "text": text})
+        task = self._state.tasks.get(task_id)
+        if task is not None and self._over is not None and status != "stopped":
+            self._over(task)
 
     def earlier(self, pid: str, number: int) -> str | None:
         task = self._state.tasks.get(self.id_of(pid, number))

@@ -76,7 +76,7 @@ class TaskList:
             self.state, self._build, ended=self._on_end, happened=self._on_event, budgets=self._budgets
         )
         self.worktrees = TaskWorktrees(self.runs, worktrees)
-        self.commands = TaskCommands(self.state, folder / "commands", pid)
+        self.commands = TaskCommands(self.state, folder / "commands", pid, over=self._tell)
         self.records = TaskRecords(self.runs, self.commands)
         self._agent: AgentDeclaration | None = None
         self._agents: dict[bytes, AgentDeclaration] = {}

@@ -1,0 +1,139 @@
+"""Where the rows come from that the views show: a store, beside a kernel that may run on it, or a server.
+
+A source gives Events after a sequence number, in order. A store is a file or a PostgreSQL URL; a server is an HTTP URL,
+whose token is the variable LYRA_TOKEN or that of the user's own token file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, Protocol
+
+import click
+import msgspec
+
+from lyra.cli.app import Invocation
+from lyra.cli.commands.store import open_existing
+from lyra.core.codec import decode
+from lyra.core.event import Event
+from lyra.errors import ConfigError, LyraError, StoreError, Unauthenticated
+from lyra.store.protocol import Store
+
+__all__ = ["RowSource", "run_option", "source", "target_argument"]
+
+_TIMEOUT_S: Final = 30.0
+_PAGE: Final = 5_000
+
+
+class RowSource(Protocol):
+    """Rows in the order of their numbers; asked again later, it has those that came since."""
+
+    @property
+    def location(self) -> str: ...
+
+    def rows(self, after: int = 0, *, pid: str | None = None, kind: str | None = None) -> Iterator[Event]: ...
+
+    def snapshot(self) -> Store | None:
+        """The store, where rows were dropped by a compaction and its snapshot tells what they made; else None."""
+        ...
+
+
+def target_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("target", required=False, metavar="[STORE|URL]")(function)
+
+
+def run_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--run", metavar="RUN", help="Show this durable Vega run of the store.")(function)
+
+
+@contextmanager
+def source(invocation: Invocation, target: str | None, *, run: str | None = None) -> Iterator[RowSource]:
+    """The source that the argument names, else the configured store."""
+    with ExitStack() as stack:
+        if target is not None and target.startswith(("http://", "https://")):
+            if run is not None:
+                raise ConfigError("a server has no durable Vega runs", hint="name their store instead", key="--run")
+            yield ServerRows(target.rstrip("/"))
+            return
+        store = stack.enter_context(open_existing(invocation, target))
+        yield StoreRows(store if run is None else stack.enter_context(_opened_run(store, run)))
+
+
+@contextmanager
+def _opened_run(store: Store, run: str) -> Iterator[Store]:
+    from lyra.store.space import Space, spaces
+    from lyra.store.sqlite import SqliteStore
+
+    if not isinstance(store, SqliteStore) or run not in spaces(store):
+        raise ConfigError(f"there is no run {run!r} in {store.location}", hint="`vega runs` lists them", key="--run")
+    space = Space(store.location, run, make=False, writes=False)
+    try:
+        yield space
+    finally:
+        space.close()
+
+
+class StoreRows:
+    """The journal of a store, as it stands when it is read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def location(self) -> str:
+        return self._store.location
+
+    def rows(self, after: int = 0, *, pid: str | None = None, kind: str | None = None) -> Iterator[Event]:
+        for row in self._store.read(after=after, pid=pid, kind=kind):
+            yield Event(row.seq, row.time, row.pid, row.kind, decode(row.data))
+
+    def snapshot(self) -> Store | None:
+        return self._store if self._store.first_seq() > 1 else None
+
+
+class ServerRows:
+    """The rows that a server gives, a page at a time."""
+
+    def __init__(self, url: str) -> None:
+        self.location = url
+
+    def rows(self, after: int = 0, *, pid: str | None = None, kind: str | None = None) -> Iterator[Event]:
+        wanted = {name: value for name, value in (("pid", pid), ("kind", kind)) if value is not None}
+        while True:
+            page = self._page({**wanted, "after": after, "limit": _PAGE})
+            yield from page.events
+            if not page.more:
+                return
+            after = page.last_seq
+
+    def snapshot(self) -> Store | None:
+        return None
+
+    def _page(self, query: dict[str, Any]) -> _Page:
+        import httpx2
+
+        from lyra.server.identity import kept_token
+
+        token = kept_token()
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        try:
+            answer = httpx2.get(f"{self.location}/api/history", params=query, headers=headers, timeout=_TIMEOUT_S)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise StoreError(f"the server at {self.location} cannot be reached: {error}") from None
+        if answer.status_code == 401:
+            raise Unauthenticated(
+                f"the server at {self.location} does not know this token", hint="set LYRA_TOKEN to one of its tokens"
+            )
+        if answer.status_code != 200:
+            raise LyraError(f"the server at {self.location} answered with {answer.status_code}")
+        try:
+            return msgspec.json.decode(answer.content, type=_Page)
+        except msgspec.MsgspecError:
+            raise LyraError(f"{self.location} does not answer as a Lyra server does") from None
+
+
+class _Page(msgspec.Struct):
+    events: list[Event]
+    last_seq: int = 0
+    more: bool = False

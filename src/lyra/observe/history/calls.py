@@ -1,0 +1,109 @@
+"""The effects of processes as the journal tells them: what was called, for how long, with what result and cost.
+
+An effect is a `model` call (`model:AGENT:MODEL`), a `tool` call (`tool:NAME`) or another `effect`. Readings of the
+clock and the like, which are not performed, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.event import Event
+
+__all__ = ["CallHistory", "CallRecord"]
+
+_CALLS_MAX: Final = 200_000  # kept by one fold; older ones are dropped first
+
+
+class CallRecord(msgspec.Struct):
+    """One effect of one process. `status` is running, ok or the code of its error."""
+
+    pid: str
+    key: str
+    kind: str
+    name: str
+    agent: str = ""
+    model: str = ""
+    status: str = "running"
+    error: str = ""
+    started_at: float = 0.0
+    ended_at: float | None = None
+    micro_usd: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    tries: int = 1
+
+    @property
+    def latency_ms(self) -> int | None:
+        return None if self.ended_at is None else max(0, round((self.ended_at - self.started_at) * 1000))
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            **msgspec.to_builtins(self),
+            "latency_ms": self.latency_ms,
+            "cost_usd": self.micro_usd / 1_000_000,
+        }
+
+
+class CallHistory:
+    """The fold. `records` has the calls in the order of their start."""
+
+    __slots__ = ("dropped", "records", "seq")
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], CallRecord] = {}
+        self.seq = 0
+        self.dropped = 0
+
+    def add(self, event: Event) -> None:
+        self.seq = max(self.seq, event.seq)
+        if event.kind == "effect.started":
+            self._started(event, event.data)
+        elif event.kind == "effect.finished":
+            self._finished(event, event.data)
+        elif event.kind == "effect.retried":
+            record = self.records.get((event.pid, str(event.data.get("key"))))
+            if record is not None:
+                record.tries += 1
+
+    def add_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.add(event)
+
+    def of(self, pid: str) -> list[CallRecord]:
+        return [record for (caller, _), record in self.records.items() if caller == pid]
+
+    def _started(self, event: Event, data: Mapping[str, Any]) -> None:
+        key = str(data["key"])
+        kind, agent, model = _parts(data["name"])
+        name = model or (data["name"].partition(":")[2] if kind == "tool" else data["name"])
+        self.records[event.pid, key] = CallRecord(
+            event.pid, key, kind, name, agent=agent, model=model, started_at=event.time
+        )
+        if len(self.records) > _CALLS_MAX:
+            del self.records[next(iter(self.records))]
+            self.dropped += 1
+
+    def _finished(self, event: Event, data: Mapping[str, Any]) -> None:
+        record = self.records.get((event.pid, str(data["key"])))
+        if record is None:
+            return
+        usage, error = data.get("usage") or {}, data.get("error")
+        record.ended_at = event.time
+        record.micro_usd += usage.get("usd", 0)
+        record.input_tokens += usage.get("input_tokens", 0)
+        record.output_tokens += usage.get("output_tokens", 0)
+        record.status = "ok" if error is None else str(error.get("code", "error"))
+        record.error = "" if error is None else str(error.get("message", ""))
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """The kind, agent and model that the name of an effect tells."""
+    kind, _, rest = name.partition(":")
+    if kind == "model":
+        agent, _, model = rest.partition(":")
+        return "model", agent, model
+    return ("tool" if kind == "tool" else "effect"), "", ""

@@ -1,0 +1,130 @@
+"""EditorQuestions: questions of a session's agents, put to the editor as permission requests.
+
+A call that needs a permission, a choice of AskUser, an effect in doubt: each becomes options that the user picks from.
+Questions of sub-agents in the background are asked as well, between prompts too; one that the editor leaves open stays
+open, and `/tasks answer` answers it. An answer that is not clearly a yes is a no.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from acp import RequestError, helpers, schema
+
+from lyra.errors import LyraError
+from lyra.sage.acp.updates import call_title, diff_of, kind_of, shown_text
+from lyra.sage.agent.live import LiveSession
+
+__all__ = ["EditorQuestions"]
+
+_DECISIONS: Final[dict[str, tuple[str, schema.PermissionOptionKind]]] = {
+    "allow": ("Allow once", "allow_once"),
+    "always": ("Always allow", "allow_always"),
+    "deny": ("No", "reject_once"),
+    "never": ("Never", "reject_always"),
+}
+_DOUBT: Final = {"retry": "Do it again", "skip": "It was done, go on", "fail": "Stop here"}
+_LATER: Final = "later"
+_FREE: Final = {"yes": "Yes", "no": "No", _LATER: "I answer in my next prompt"}
+_TEXTS: Final = {  # what the agent is told for an option that is no answer by itself
+    _LATER: "The user answers in the next message: end your turn here, with the question.",
+    "": "The user gave no answer.",
+}
+_OPTION: Final = re.compile(r"(?P<number>\d{1,2})\. (?P<words>.+)")
+# The end of the message of a question about a call, which names the rule that an answer for good would add.
+_RULE: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
+_TITLE_CHARS_MAX: Final = 500
+
+
+class EditorQuestions:
+    """`tell` sends an update about this session to the editor, `client` is its side of the connection."""
+
+    def __init__(self, client: Any, live: LiveSession, tell: Callable[[Any], Awaitable[None]]) -> None:
+        self._client = client
+        self._live = live
+        self._tell = tell
+
+    async def ask(self, line: dict[str, Any]) -> bool:
+        """Put the question of an `interrupt` line to the editor, and its answer to the session. False where the editor
+        gave none, and the question is of a task in the background: it stays open."""
+        is_call = "tool" in line
+        names = _names_of(line)
+        call = _about_call(line, self._live.folder) if is_call else _about_words(line)
+        if not is_call:
+            await self._tell(
+                helpers.start_tool_call(call.tool_call_id, call.title or "", kind="think", status="pending")
+            )
+        chosen = await self._chosen(call, names)
+        if not is_call:
+            await self._tell(helpers.update_tool_call(call.tool_call_id, status="completed" if chosen else "failed"))
+        if not chosen and line.get("background"):
+            return False
+        await self._answer(line, chosen)
+        return True
+
+    async def _chosen(self, call: schema.ToolCallUpdate, names: dict[str, str]) -> str:
+        """The word that the user chose; empty where the editor was cancelled."""
+        options = [
+            schema.PermissionOption(option_id=word, name=name, kind=_DECISIONS.get(word, ("", "allow_once"))[1])
+            for word, name in names.items()
+        ]
+        try:
+            response = await self._client.request_permission(session_id=self._live.id, tool_call=call, options=options)
+        except RequestError:
+            return ""
+        outcome = response.outcome
+        chosen = getattr(outcome, "option_id", "") if outcome.outcome == "selected" else ""
+        return chosen if chosen in names else ""
+
+    async def _answer(self, line: dict[str, Any], chosen: str) -> None:
+        with contextlib.suppress(LyraError):  # the turn was cancelled meanwhile
+            if line["kind"] == "clarification":
+                await self._live.answer(line["id"], "", text=_TEXTS.get(chosen, chosen))
+            else:
+                await self._live.answer(line["id"], chosen or ("fail" if line["kind"] == "in_doubt" else "deny"))
+
+
+def _names_of(line: dict[str, Any]) -> dict[str, str]:
+    """The answers that a question offers, by its kind; a free text cannot be typed into an option."""
+    if line["kind"] == "in_doubt":
+        return _DOUBT
+    if line["kind"] == "confirmation" or "tool" in line:
+        return _permission_names(line)
+    options = [_OPTION.fullmatch(row) for row in str(line["message"]).split("\n")]
+    listed = {option["number"]: shown_text(option["words"]) for option in options if option is not None}
+    return {**listed, _LATER: _FREE[_LATER]} if listed else _FREE
+
+
+def _permission_names(line: dict[str, Any]) -> dict[str, str]:
+    names = {word: name for word, (name, _) in _DECISIONS.items()}
+    match = _RULE.search(str(line["message"])) if "always" not in line else None
+    rule = match["rule"] if match is not None else line.get("always")
+    if rule:
+        return {**names, "always": f"Always allow {shown_text(rule)}"}
+    return {word: name for word, name in names.items() if word in ("allow", "deny")}
+
+
+def _about_call(line: dict[str, Any], folder: str) -> schema.ToolCallUpdate:
+    tool, arguments = line["tool"], line["arguments"]
+    return schema.ToolCallUpdate(
+        tool_call_id=line["call_id"],
+        title=call_title(tool, arguments),
+        kind=kind_of(tool),
+        status="pending",
+        content=diff_of(tool, arguments, folder) or None,
+        raw_input=arguments,
+    )
+
+
+def _about_words(line: dict[str, Any]) -> schema.ToolCallUpdate:
+    message = str(line["message"])
+    return schema.ToolCallUpdate(
+        tool_call_id=f"question-{line['id']}",
+        title=shown_text(line["question"])[:_TITLE_CHARS_MAX],
+        kind="think",
+        status="pending",
+        content=[helpers.tool_content(helpers.text_block(shown_text(message)))] if message else None,
+    )

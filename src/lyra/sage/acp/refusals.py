@@ -1,0 +1,35 @@
+"""Errors of Lyra as errors of the protocol: what went wrong and what to do, in the message that an editor shows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acp import RequestError
+
+from lyra.errors import ConfigError, LyraError
+from lyra.sage.acp.updates import shown_text
+
+__all__ = ["INVALID_REQUEST", "invalid", "no_model", "refusal"]
+
+INVALID_REQUEST: Final = -32600
+_INVALID_PARAMS: Final = -32602
+_NO_MODEL: Final = (
+    'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
+    'model = "PROVIDER/MODEL" under [agent] in your lyra.toml; `sage doctor` shows which providers have a key'
+)
+
+
+def no_model() -> RequestError:
+    return refusal(ConfigError("no model is named", hint=_NO_MODEL, key="model"))
+
+
+def invalid(reason: str, code: int = _INVALID_PARAMS) -> RequestError:
+    """The error for a request that cannot be served as it is."""
+    words = shown_text(reason)
+    return RequestError(code, words, {"reason": words})
+
+
+def refusal(error: LyraError, code: int = _INVALID_PARAMS) -> RequestError:
+    """The error for the editor. `reason` has the same words: some editors show one, some the other."""
+    words = shown_text(f"{error.message}\n{error.hint}" if error.hint else error.message)
+    return RequestError(code, words, {"reason": words, "code": error.code})

@@ -1,0 +1,117 @@
+"""SessionNotices: sentences for the user of a session that are no part of an answer, for faces without a screen.
+
+    {"type": "notice", "text": …, "level": "info", "source": "task", "task": {…}}
+
+A sub-agent or command in the background is done, has failed or asks (`task`); files of extensions were read again, or
+cannot be used (`extensions`). Hooks tell theirs as lines of a turn, in the same form. A notice waits until it is taken,
+and is told at once where `tell` is given. Decides and answers nothing; `asking` names the tasks that have a question.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.secrets.visible import visible
+from lyra.sage.agent.live import LiveSession
+
+__all__ = ["SessionNotices"]
+
+_WAITING_MAX: Final = 100  # the oldest are dropped
+_DESCRIPTION_CHARS_MAX: Final = 120
+_WARNINGS: Final = ("failed", "asks", "lost")  # states of a task
+
+
+class SessionNotices:
+    """The notices of one session, from now on; what its files are now is known already."""
+
+    def __init__(
+        self,
+        session: LiveSession,
+        tell: Callable[[dict[str, Any]], object] | None = None,
+        *,
+        known: Iterable[str] = (),
+    ) -> None:
+        """`known` are problems that the user was told of already."""
+        self._session = session
+        self._tell = tell
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=_WAITING_MAX)
+        self._extensions = self._extensions_now()
+        self._problems = set(known)
+        session.on_notice.append(self._on_task)
+
+    def take(self) -> list[dict[str, Any]]:
+        """The notices since the last call."""
+        notices = list(self._waiting)
+        self._waiting.clear()
+        return notices
+
+    def _add(self, text: str, *, level: str, source: str, **more: Any) -> None:
+        notice = {"type": "notice", "text": text, "level": level, "source": source, **more}
+        self._waiting.append(notice)
+        if self._tell is not None:
+            self._tell(notice)
+
+    # ------------------------------------------------------------------ tasks
+
+    def _on_task(self, told: dict[str, Any]) -> None:
+        record = {name: value for name, value in told.items() if name != "type"}
+        description = visible(" ".join(str(record["description"]).split()))[:_DESCRIPTION_CHARS_MAX]
+        state = str(record["state"])
+        level = "warning" if state in _WARNINGS else "info"
+        words = f"{visible(str(record['name']))} {description} ({record['id']}): {state}"
+        self._add(words, level=level, source="task", task=record)
+
+    def asking(self) -> list[str]:
+        """The ids of tasks that wait for an answer of the user, and whose caller does not wait for them: questions of
+        those are lines of the turn."""
+        tasks = self._session.tasks
+        asking = [record.id for record in tasks.list() if record.question is not None]
+        return [task_id for task_id in asking if not tasks.runs.is_awaited(tasks.task(task_id).open_request())]
+
+    def question_of(self, task_id: str) -> dict[str, Any] | None:
+        """The oldest open question of a task, as the `interrupt` line of a turn; None where it asks nothing."""
+        for record in self._session.tasks.list():
+            if record.id == task_id and record.question is not None:
+                return {"type": "interrupt", **msgspec.to_builtins(record.question), "task": task_id}
+        return None
+
+    # ------------------------------------------------------------------ extensions
+
+    def look(self) -> bool:
+        """Look whether files of extensions have changed; True if what they give has."""
+        equipment = self._session.equipment
+        if equipment is None:
+            return False
+        problems = equipment.refresh()
+        before, self._extensions = self._extensions, self._extensions_now()
+        changes = _changes(before, self._extensions)
+        if changes:
+            self._add(f"extensions were read again: {changes}", level="info", source="extensions")
+        for problem in problems:
+            if problem not in self._problems:
+                self._add(problem, level="warning", source="extensions")
+        self._problems = set(problems)
+        return bool(changes)
+
+    def _extensions_now(self) -> dict[str, Any]:
+        """What files give, by the name that a user knows it by."""
+        equipment = self._session.equipment
+        if equipment is None:
+            return {}
+        extensions = equipment.extensions
+        commands = {f"/{name}": command for name, command in extensions.slash_commands().items()}
+        agents = {f"sub-agent {name}": agent for name, agent in extensions.sub_agents().items()}
+        return {**commands, **agents, **{f"plugin {plugin.id}": plugin.id for plugin in extensions.plugins()}}
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    changed = {
+        "new": [name for name in after if name not in before],
+        "changed": [name for name in after if name in before and after[name] != before[name]],
+        "removed": [name for name in before if name not in after],
+    }
+    return "; ".join(f"{word}: {', '.join(map(visible, sorted(names)))}" for word, names in changed.items() if names)

@@ -1,0 +1,136 @@
+"""TurnRunner: runs the turns of a session, one at a time, each from its message to its `result` line.
+
+A turn begins with a copy of the files that it may change and ends with a fact that says how it went. What was said and
+done in a turn that failed or was interrupted stays in the conversation: every tool call has a result. Decides nothing
+about calls; `lyra.agents.headless.headless` asks the agent. Next: `partial`, what is seen of a turn under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.declaration.content import Content, content_of
+from lyra.agents.turn.unfinished import repaired
+from lyra.core.message import Message
+from lyra.errors import Conflict
+from lyra.sage.agent.edit_preview import edit_preview
+from lyra.sage.agent.partial import PartialTurn, summary_of_guard
+from lyra.sage.session.record import preview
+
+if TYPE_CHECKING:
+    from lyra.sage.agent.live import LiveSession
+
+__all__ = ["TurnRunner"]
+
+_STOPPED: Final = "the user stopped this call before it was done"
+_CUT_OFF: Final = "[stopped by the user]"
+
+
+class TurnRunner:
+    """`partial` is the turn that is under way; None between two turns."""
+
+    __slots__ = ("_session", "partial")
+
+    def __init__(self, session: LiveSession) -> None:
+        self._session = session
+        self.partial: PartialTurn | None = None
+
+    def require_idle(self, hint: str = "interrupt it first") -> None:
+        """Conflict in the middle of a turn."""
+        if self.partial is not None:
+            raise Conflict("the session is in the middle of a turn", hint=hint)
+
+    async def run(
+        self, content: Content, *, beside: str, only: Sequence[str] | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The lines of one turn, as for `LiveSession.send`."""
+        self.require_idle("wait for its result, or interrupt it")
+        session = self._session
+        budget = session.spending.turn_budget()
+        start = len(session.messages)
+        prompt = session.without_keys(_text_of(content))
+        number = session.spending.turn = session.facts.last_number + 1
+        partial = self.partial = PartialTurn(number, start, session.process.metrics.copy())
+        await asyncio.to_thread(session.snapshots.begin_turn, number)
+        session.fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": session.model})
+        session.save(prompt=prompt, state="active")
+        last: dict[str, Any] = {}
+        try:
+            async with contextlib.aclosing(
+                session.headless.lines(self._with_suggestion(content, prompt), beside=beside, budget=budget, only=only)
+            ) as lines:
+                async for line in lines:
+                    partial.see(line)
+                    if line["type"] == "result":
+                        last = line
+                    else:
+                        yield self._shown(line)
+        finally:
+            if not last:  # the reader left, or the program ends
+                session.headless.stop()
+                last = session.headless.result("interrupted")
+            last = await self._end(partial, last)
+        yield last
+
+    def _with_suggestion(self, content: Content, prompt: str) -> Content:
+        """The message, with a line about skills that fit it."""
+        equipment = self._session.equipment
+        suggestion = equipment.extensions.skills.suggestion(prompt) if equipment is not None else ""
+        if not suggestion or isinstance(content, Message):
+            return content
+        parts: list[Any] = list(content) if isinstance(content, (list, tuple)) else [content]
+        return [*parts, f"(Notice by the program, not by the user: {suggestion})"]
+
+    def _shown(self, line: dict[str, Any]) -> dict[str, Any]:
+        """The line with the diff of the edit that a question is about."""
+        if line["type"] != "interrupt" or "tool" not in line:
+            return line
+        diff = self._session.without_keys(edit_preview(line["tool"], line["arguments"], self._session.folder))
+        return {**line, "diff": diff} if diff else line
+
+    async def _end(self, partial: PartialTurn, result: dict[str, Any]) -> dict[str, Any]:
+        """Write down how a turn ended; what was said and done in one that failed stays in the conversation."""
+        session, status = self._session, str(result["status"])
+        try:
+            if status != "success" and session.process.alive:
+                await self._keep(partial, status)
+        finally:
+            self.partial = None
+        text = str(result["text"])
+        if not text and status != "success":
+            text = partial.text if status == "interrupted" else summary_of_guard(status, partial)
+        spent = partial.spent(session.process.metrics)
+        await asyncio.to_thread(session.snapshots.end_turn)
+        files = [change.name for change in session.changes(partial.number)]
+        ended = {"number": partial.number, "status": status, "answer": preview(text), "files": files}
+        session.fact("session.turn_ended", {**ended, **spent})
+        session.index.add_text(session.id, partial.number, text)
+        if status == "success" and session.mode == "plan":
+            session.keep(plan=text)
+        state = "idle" if status == "success" else "interrupted" if status == "interrupted" else "failed"
+        session.save(state=state, cost_usd=session.process.metrics.cost_usd)
+        counted = partial.usage(session.process.metrics)
+        return {**result, **counted, "text": text, "session_id": session.id, "turn": partial.number}
+
+    async def _keep(self, partial: PartialTurn, status: str) -> None:
+        """Put the messages of a turn without an answer into the conversation."""
+        process = self._session.process
+        messages = list(process.execution.messages) if process.execution is not None else []
+        messages = repaired(messages, partial.results, _STOPPED)
+        words = partial.text
+        if status == "interrupted":
+            words = f"{words}\n\n{_CUT_OFF}" if words else _CUT_OFF
+        if words and messages:
+            messages.append(Message("assistant", words))
+        await process.revise(partial.start, messages)
+
+
+def _text_of(content: Content) -> str:
+    """The words of a message: images are named, not shown."""
+    parts = content_of(content)
+    if isinstance(parts, str):
+        return parts
+    return " ".join(str(part.get("text") or f"[{part['type']}]") for part in parts)

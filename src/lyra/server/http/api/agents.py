@@ -1,0 +1,159 @@
+"""Agents, and talking to them: one answer, or a stream that can be read again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra.agents.session.replies import Reply
+from lyra.core.codec import to_plain
+from lyra.server.http.directory import KnownAgent, refuse_if_draining
+from lyra.server.http.endpoint import Call, Endpoint, RequestBody, RequestQuery, Streamed
+
+__all__ = ["ENDPOINTS"]
+
+
+class AgentView(msgspec.Struct, kw_only=True):
+    """An agent; one of kind `function` runs stages of pipelines and cannot be talked to."""
+
+    name: str
+    kind: str
+    description: str
+    models: list[str]
+    tools: list[str]
+
+
+class AgentList(msgspec.Struct):
+    agents: list[AgentView]
+
+
+class ChatBody(RequestBody):
+    """`message` is text; `session_id` goes on with an earlier conversation."""
+
+    message: str
+    session_id: str = ""
+
+
+class ChatAnswer(msgspec.Struct, kw_only=True):
+    """The answer; `output` is the value of an agent with an output type."""
+
+    text: str
+    session_id: str
+    output: Any = None
+    usage: dict[str, Any] = {}
+
+
+class StreamQuery(RequestQuery):
+    session_id: str = ""
+
+
+def _view(agent: KnownAgent) -> AgentView:
+    declaration = agent.declaration
+    return AgentView(
+        name=agent.name,
+        kind="function" if declaration is None else "agent",
+        description="" if declaration is None else declaration.description,
+        models=agent.models,
+        tools=[] if declaration is None else [tool.name for tool in declaration.toolbox],
+    )
+
+
+async def list_agents(call: Call) -> AgentList:
+    return AgentList([_view(agent) for agent in call.parts.chats.directory.agents().values()])
+
+
+async def get_agent(call: Call) -> AgentView:
+    return _view(call.parts.chats.directory.get(call.path["name"]))
+
+
+async def chat(call: Call) -> ChatAnswer:
+    refuse_if_draining(call.parts.is_draining)
+    body: ChatBody = call.body
+    session_id, process = await call.parts.chats.open(call.path["name"], call.caller, body.session_id)
+    answer = await process.send(body.message)
+    if isinstance(answer, Reply):
+        usage = {
+            "input_tokens": answer.input_tokens,
+            "output_tokens": answer.output_tokens,
+            "cost_usd": answer.cost_usd,
+        }
+        return ChatAnswer(text=str(answer), session_id=session_id, usage=usage)
+    plain = msgspec.to_builtins(answer, enc_hook=to_plain)
+    text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+    return ChatAnswer(text=text, session_id=session_id, output=plain)
+
+
+async def chat_stream(call: Call) -> Streamed:
+    refuse_if_draining(call.parts.is_draining)
+    body: ChatBody = call.body
+    chats = call.parts.chats
+    session_id, process = await chats.open(call.path["name"], call.caller, body.session_id)
+    return Streamed(chats.begin(session_id, call.caller, process, body.message).read(0))
+
+
+async def resume_stream(call: Call) -> Streamed:
+    call.parts.chats.directory.get(call.path["name"])
+    stream, after = call.parts.chats.find(call.headers.get("last-event-id", ""), call.query.session_id, call.caller)
+    return Streamed(stream.read(after))
+
+
+_EVENTS: Final = (
+    "Events: `session`, `text_delta`, `thinking_delta`, `tool_start`, `tool_progress`, `tool_end`, `usage`, "
+    "`interrupt`, `notice`, `error`, `restart`, `missed` and, as the last, `result`."
+)
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="agents.list",
+        method="GET",
+        path="/api/agents",
+        summary="The agents that the kernel knows",
+        handler=list_agents,
+        answer=AgentList,
+    ),
+    Endpoint(
+        name="agents.get",
+        method="GET",
+        path="/api/agents/{name}",
+        summary="One agent",
+        handler=get_agent,
+        answer=AgentView,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="agents.chat",
+        method="POST",
+        path="/api/agents/{name}/chat",
+        summary="Say something to an agent and wait for its answer",
+        handler=chat,
+        body=ChatBody,
+        answer=ChatAnswer,
+        is_work=True,
+        statuses=(404, 409, 402, 502),
+        about="Without `session_id` a conversation begins; its id is in the answer.",
+    ),
+    Endpoint(
+        name="agents.stream",
+        method="POST",
+        path="/api/agents/{name}/chat/stream",
+        summary="Say something to an agent and read its answer as it comes",
+        handler=chat_stream,
+        body=ChatBody,
+        streams=True,
+        is_work=True,
+        statuses=(404, 409, 402, 502),
+        about=_EVENTS,
+    ),
+    Endpoint(
+        name="agents.resume",
+        method="GET",
+        path="/api/agents/{name}/chat/stream",
+        summary="Read an answer on after a lost connection, or again",
+        handler=resume_stream,
+        query=StreamQuery,
+        streams=True,
+        statuses=(404, 410, 409),
+        about="The header `Last-Event-ID` says after which event; `session_id` alone gives the last answer as a whole.",
+    ),
+)

@@ -1,0 +1,255 @@
+"""Processes: list, get, tree, terminate, send a message."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from lyra.core.limits import SERVER_PAGE_ITEMS, SERVER_PAGE_ITEMS_MAX
+from lyra.errors import ConfigError
+from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
+from lyra.server.http.endpoint import Call, Endpoint, RequestBody, RequestQuery
+from lyra.server.owners import owner_if_known
+
+__all__ = ["ENDPOINTS", "PageQuery", "ProcessView", "process_view"]
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=SERVER_PAGE_ITEMS_MAX)]
+
+
+class ProcessView(msgspec.Struct, kw_only=True):
+    """A process as the table shows it. Times are seconds since 1970."""
+
+    pid: str
+    state: str
+    priority: str
+    name: str | None
+    program: str
+    user_id: str
+    session_id: str
+    request_id: str
+    parent_pid: str
+    child_pids: tuple[str, ...]
+    created_at: float | None
+    started_at: float | None
+    completed_at: float | None
+    current_stage: str
+    pending_interrupt: str | None
+    termination_reason: str
+    usage: dict[str, Any]
+    cost_usd: float
+
+
+class ProcessTree(msgspec.Struct, kw_only=True):
+    """A process and those that it started."""
+
+    pid: str
+    state: str
+    name: str | None
+    program: str
+    children: list[ProcessTree]
+
+
+class ProcessPage(msgspec.Struct, kw_only=True):
+    """A page of processes, the oldest first; `next` is the `after` of the page that follows."""
+
+    processes: list[ProcessView]
+    total: int
+    next: str | None
+
+
+class PageQuery(RequestQuery):
+    limit: Limit = SERVER_PAGE_ITEMS
+    after: str = ""
+
+
+class ProcessQuery(PageQuery):
+    state: ProcessState | None = None
+
+
+class TerminateBody(RequestBody):
+    reason: str = ""
+    force: bool = True
+
+
+class MessageBody(RequestBody):
+    message: Any
+
+
+class Accepted(msgspec.Struct):
+    accepted: bool = True
+
+
+def process_view(call: Call, block: ProcessControlBlock) -> ProcessView:
+    kernel = call.kernel
+    process = kernel.processes.get(block.pid)
+    return ProcessView(
+        pid=block.pid,
+        state=block.state,
+        priority=block.priority,
+        name=None if process is None else process.name,
+        program=block.current_service,
+        user_id=block.user_id or owner_if_known(kernel, block.pid),
+        session_id=block.session_id,
+        request_id=block.request_id,
+        parent_pid=block.parent_pid,
+        child_pids=block.child_pids,
+        created_at=block.created_at,
+        started_at=block.started_at,
+        completed_at=block.completed_at,
+        current_stage=block.current_stage,
+        pending_interrupt=block.pending_interrupt,
+        termination_reason=block.termination_reason,
+        usage=msgspec.structs.asdict(block.usage),
+        cost_usd=0.0 if process is None else int(process.budget.used("usd")) / 1_000_000,
+    )
+
+
+def _pids(call: Call, state: str | None) -> list[tuple[float, str]]:
+    """When it was made and the pid of every process that the caller may see, the oldest first."""
+    kernel, caller = call.kernel, call.caller
+    rows = [
+        (entry.created_at, pid)
+        for pid, entry in kernel.lifecycle.state.entries.items()
+        if (state is None or entry.state == state) and caller.owns(entry.user_id)
+    ]
+    for process in kernel.processes.values():
+        shown = process.stands_for or process
+        if (state is None or shown.state == state) and (
+            caller.is_operator or caller.owns(owner_if_known(kernel, process.pid))
+        ):
+            rows.append((process.created_at or 0.0, process.pid))
+    rows.sort()
+    return rows
+
+
+async def list_processes(call: Call) -> ProcessPage:
+    query: ProcessQuery = call.query
+    rows = _pids(call, query.state)
+    start = _place_after(rows, query.after)
+    page = rows[start : start + query.limit]
+    more = start + len(page) < len(rows)
+    return ProcessPage(
+        processes=[process_view(call, call.kernel.get_process(pid)) for _, pid in page],
+        total=len(rows),
+        next=f"{page[-1][0]!r}:{page[-1][1]}" if more and page else None,
+    )
+
+
+def _place_after(rows: list[tuple[float, str]], after: str) -> int:
+    """The index of the first row behind a place that an earlier page gave."""
+    if not after:
+        return 0
+    when, colon, pid = after.partition(":")
+    try:
+        place = (float(when), pid)
+    except ValueError:
+        colon, place = "", (0.0, "")
+    if not colon:
+        raise ConfigError("after is what `next` of the page before says", key="after")
+    low, high = 0, len(rows)
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] <= place:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+async def get_process(call: Call) -> ProcessView:
+    return process_view(call, call.kernel.get_process(call.require_process(call.path["pid"])))
+
+
+async def get_tree(call: Call) -> ProcessTree:
+    return _tree(call, call.require_process(call.path["pid"]), 0)
+
+
+_DEPTH_MAX: Final = 64
+
+
+def _tree(call: Call, pid: str, depth: int) -> ProcessTree:
+    block = call.kernel.get_process(pid)
+    process = call.kernel.processes.get(pid)
+    children = block.child_pids if depth < _DEPTH_MAX else ()
+    return ProcessTree(
+        pid=pid,
+        state=block.state,
+        name=None if process is None else process.name,
+        program=block.current_service,
+        children=[_tree(call, child, depth + 1) for child in children if call.kernel.lifecycle.find(child) is not None],
+    )
+
+
+async def terminate(call: Call) -> ProcessView:
+    pid = call.require_process(call.path["pid"])
+    body: TerminateBody = call.body or TerminateBody()
+    await call.kernel.terminate(pid, body.reason, force=body.force)
+    return process_view(call, call.kernel.get_process(pid))
+
+
+async def send_message(call: Call) -> Accepted:
+    await call.kernel.send(call.require_process(call.path["pid"]), call.body.message)
+    return Accepted()
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="processes.list",
+        method="GET",
+        path="/api/processes",
+        summary="The processes, the oldest first",
+        handler=list_processes,
+        query=ProcessQuery,
+        answer=ProcessPage,
+    ),
+    Endpoint(
+        name="processes.get",
+        method="GET",
+        path="/api/processes/{pid}",
+        summary="One process",
+        handler=get_process,
+        answer=ProcessView,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="processes.delete",
+        method="DELETE",
+        path="/api/processes/{pid}",
+        summary="End a process and those that it started",
+        handler=terminate,
+        answer=ProcessView,
+        statuses=(404, 409),
+    ),
+    Endpoint(
+        name="processes.terminate",
+        method="POST",
+        path="/api/processes/{pid}/terminate",
+        summary="End a process, with a reason",
+        handler=terminate,
+        body=TerminateBody,
+        answer=ProcessView,
+        statuses=(404, 409),
+        about="Without `force` a process that runs is not ended (409).",
+    ),
+    Endpoint(
+        name="processes.tree",
+        method="GET",
+        path="/api/processes/{pid}/tree",
+        summary="A process and those below it",
+        handler=get_tree,
+        answer=ProcessTree,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="processes.send",
+        method="POST",
+        path="/api/processes/{pid}/messages",
+        summary="Put a message into the mailbox of a process",
+        handler=send_message,
+        body=MessageBody,
+        answer=Accepted,
+        status=202,
+        statuses=(404, 409),
+    ),
+)

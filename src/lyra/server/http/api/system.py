@@ -1,0 +1,115 @@
+"""The server itself: whether it lives, whether it is ready, how it is doing, its metrics, what can be asked."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra._version import __version__
+from lyra.errors import Denied
+from lyra.server.http.endpoint import Call, Endpoint, RawAnswer
+from lyra.server.http.problems import HttpRefusal
+
+__all__ = ["ENDPOINTS"]
+
+
+class Alive(msgspec.Struct):
+    status: str = "ok"
+
+
+class StatusView(msgspec.Struct, kw_only=True):
+    """How the kernel is doing."""
+
+    version: str
+    uptime_seconds: float
+    total_processes: int
+    process_counts: dict[str, int]
+    queue_depth: int
+    service_counts: dict[str, int]
+    interrupts: dict[str, int]
+    resources: dict[str, Any]
+
+
+async def alive(call: Call) -> Alive:
+    del call
+    return Alive()
+
+
+async def ready(call: Call) -> Alive:
+    kernel = call.kernel
+    if kernel.failure is not None or not kernel.open or kernel.stopping:
+        raise HttpRefusal(503, "the kernel is not open")
+    if call.parts.is_draining or kernel.draining:
+        raise HttpRefusal(503, "the server is stopping")
+    return Alive("ready")
+
+
+async def status(call: Call) -> StatusView:
+    data = call.kernel.get_system_status().to_data()
+    data.pop("rate_limit_usage")
+    return StatusView(version=__version__, **data)
+
+
+async def metrics(call: Call) -> RawAnswer:
+    if call.caller.is_bound:  # they tell of the agents of all users
+        raise Denied("metrics are for the operator", hint="use a token that is bound to no user")
+    from lyra.server.http.metrics import render_metrics
+
+    return RawAnswer(*render_metrics(call.parts))
+
+
+async def openapi(call: Call) -> RawAnswer:
+    del call
+    from lyra.server.http.openapi import openapi_bytes
+
+    return RawAnswer(openapi_bytes())
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="system.alive",
+        method="GET",
+        path="/healthz",
+        summary="Whether the server runs",
+        handler=alive,
+        answer=Alive,
+        is_open=True,
+    ),
+    Endpoint(
+        name="system.ready",
+        method="GET",
+        path="/readyz",
+        summary="Whether it takes requests: 503 while it starts or stops, or when its store is lost",
+        handler=ready,
+        answer=Alive,
+        is_open=True,
+        statuses=(503,),
+    ),
+    Endpoint(
+        name="system.openapi",
+        method="GET",
+        path="/openapi.json",
+        summary="This API as an OpenAPI document",
+        handler=openapi,
+        is_open=True,
+    ),
+    Endpoint(
+        name="system.status",
+        method="GET",
+        path="/api/system",
+        summary="How the kernel is doing",
+        handler=status,
+        answer=StatusView,
+    ),
+    Endpoint(
+        name="system.metrics",
+        method="GET",
+        path="/metrics",
+        summary="Metrics for Prometheus; for the operator",
+        handler=metrics,
+        answer=str,
+        media="text/plain; version=0.0.4; charset=utf-8",
+        statuses=(403,),
+    ),
+)

@@ -1,0 +1,188 @@
+"""The ASGI application: from a request to its answer, through the guard and the table of routes.
+
+    fastapi_app.mount("/lyra", lyra.server.app(kernel, tokens={"secret": "ada"}))
+
+`HttpApp` works alone or mounted below a path. Every answer has the security headers; every error is told in the shape
+that its client reads, and none as a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from lyra.core.codec import to_plain
+from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
+from lyra.errors import ConfigError
+from lyra.server.http.endpoint import Call, Endpoint, PathTable, RawAnswer, Streamed
+from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
+from lyra.server.http.parts import HttpParts
+from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
+from lyra.server.http.routes import ENDPOINTS
+from lyra.server.http.sse import Receive, Send, write_stream
+from lyra.server.identity import Caller, Tokens
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["HttpApp", "make_app"]
+
+_encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
+_QUERY_FIELDS_MAX: Final = 100
+_SECURITY: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+class HttpApp:
+    """See the module. `parts` is what the handlers share."""
+
+    def __init__(self, parts: HttpParts, guard: HttpGuard) -> None:
+        self.parts = parts
+        self.guard = guard
+        self._table = PathTable(ENDPOINTS)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:  # a web socket: there is none here
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
+        headers = _headers_of(scope)
+        path = _own_path(scope)
+        try:
+            answer = await self._handle(scope["method"], path, scope["query_string"], headers, receive)
+        except ClientLeft:
+            return
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
+            problem = problem_of(error, self.parts.kernel)
+            body = _encode(error_body(problem, vendor_of(path, headers)))
+            answer = RawAnswer(body, "application/json", problem.status, problem.headers)
+        if isinstance(answer, Streamed):
+            await write_stream(receive, send, answer.pieces, [*_SECURITY, *_lines(answer.headers)])
+        else:
+            await _send(send, answer)
+
+    async def _handle(
+        self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
+    ) -> RawAnswer | Streamed:
+        guard = self.guard
+        guard.check_place(headers)
+        query = _query_of(query_string)
+        endpoint, values = self._find(method, path)
+        caller = Caller()
+        if not endpoint.is_open:
+            caller = await guard.identify(headers, query)
+            guard.admit(caller, headers, endpoint)
+        self.parts.open()
+        call = Call(self.parts, endpoint, caller, values, headers)
+        call.take_query(query)
+        call.take_body(await guard.read_body(receive, headers))
+        return _answer_of(endpoint, await endpoint.handler(call))
+
+    def _find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+        match = self._table.find(method, path)
+        if match is None:
+            raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
+        return match
+
+
+def _answer_of(endpoint: Endpoint, value: Any) -> RawAnswer | Streamed:
+    if isinstance(value, (RawAnswer, Streamed)):
+        return value
+    return RawAnswer(_encode(value), endpoint.media, endpoint.status)
+
+
+async def _send(send: Send, answer: RawAnswer) -> None:
+    headers = [
+        (b"content-type", answer.media.encode()),
+        (b"content-length", str(len(answer.body)).encode()),
+        _NO_STORE,
+        *_SECURITY,
+        *_lines(answer.headers),
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def _lines(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def _headers_of(scope: Any) -> dict[str, str]:
+    """The headers by their names in lower case; one that may stand once and stands twice is refused by being joined."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1")
+        text = value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def _own_path(scope: Any) -> str:
+    """The path below the place where the application is mounted, as it was sent: with its escapes."""
+    root = scope.get("root_path", "")
+    raw = scope.get("raw_path")
+    path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _query_of(text: bytes) -> list[tuple[str, str]]:
+    if _BAD_ESCAPE.search(text):
+        raise ConfigError("the query has a % that escapes nothing")
+    try:
+        return parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
+        )
+    except ValueError:
+        raise ConfigError("the query cannot be read") from None
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def make_app(
+    kernel: Kernel,
+    *,
+    tokens: Tokens | Mapping[str, str] | None = None,
+    authenticate: Authenticator | None = None,
+    hosts: Collection[str] = LOOPBACK_HOSTS,
+    message_bytes_max: int = SERVER_MESSAGE_BYTES_MAX,
+    requests_per_minute: int | None = None,
+) -> HttpApp:
+    """The application for a kernel. `tokens` map each token to its user ("" for any); `authenticate` is a function of
+    the headers that gives the user instead. With neither, the tokens are those of `lyra serve`. `hosts` are the names
+    under which it is reached; "*" takes any."""
+    if tokens is None and authenticate is None:
+        tokens, _ = Tokens.load(None)
+    known = tokens if tokens is None or isinstance(tokens, Tokens) else Tokens(tokens)
+    guard = HttpGuard(
+        kernel,
+        tokens=known,
+        authenticate=authenticate,
+        hosts=hosts,
+        message_bytes_max=message_bytes_max,
+        requests_per_minute=requests_per_minute,
+    )
+    return HttpApp(HttpParts(kernel), guard)

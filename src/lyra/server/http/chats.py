@@ -1,0 +1,215 @@
+"""Chats: conversations with agents, each a durable process, and the streams of their answers.
+
+A session is an agent process whose pid carries its user. The answer to one message can be read as a stream: its events
+are kept in a log for a while, so that a client that lost its connection reads on where it was, also after the end. The
+turn does not depend on a reader: it goes on when the client leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.limits import (
+    SERVER_STREAM_BYTES_MAX,
+    SERVER_STREAM_EVENTS_MAX,
+    SERVER_STREAM_KEPT_S,
+    SERVER_STREAMS_KEPT,
+)
+from lyra.errors import ConfigError, InvalidTransition, LyraError, NoSuchSession
+from lyra.server.http.directory import AgentDirectory
+from lyra.server.http.problems import HttpRefusal, problem_of
+from lyra.server.http.sse import EventLog
+from lyra.server.owners import OwnedPid, owned_pid
+
+if TYPE_CHECKING:
+    from lyra.agents.session.agent_process import AgentProcess
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
+    from lyra.server.identity import Caller
+
+__all__ = ["ChatStream", "Chats"]
+
+_SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_KIND: Final = "chat"
+
+
+class ChatStream:
+    """The answer to one message as numbered events."""
+
+    __slots__ = ("ended_s", "log", "owner", "session_id")
+
+    def __init__(self, session_id: str, owner: str, name: str) -> None:
+        self.session_id = session_id
+        self.owner = owner
+        self.log = EventLog(name, events_max=SERVER_STREAM_EVENTS_MAX, bytes_max=SERVER_STREAM_BYTES_MAX)
+        self.ended_s = 0.0
+
+    def tell(self, word: str, data: dict[str, Any]) -> None:
+        self.log.append(word, data, owner=self.owner)
+
+    def read(self, after: int) -> AsyncGenerator[bytes, None]:
+        return self.log.read(after)
+
+
+class Chats:
+    """The chats of one kernel."""
+
+    __slots__ = ("_kernel", "_pids", "_streams", "directory", "running")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.directory = AgentDirectory(kernel)
+        self._pids: dict[str, str] = {}  # session → pid
+        self._streams: OrderedDict[str, ChatStream] = OrderedDict()  # by name, the oldest first
+        self.running: set[asyncio.Task[None]] = set()  # answers on their way
+
+    def restore(self) -> None:
+        """Find the sessions of the store again, and have those go on that were in the middle of a turn."""
+        self.directory.register_programs()
+        for pid in list(self._kernel.processes):
+            owned = OwnedPid.read(pid)
+            if owned is not None and owned.kind == _KIND:
+                self._pids.setdefault(owned.rest, pid)
+
+    # ------------------------------------------------------------------ sessions
+
+    def sessions(self) -> list[str]:
+        """The pids of all sessions."""
+        return [pid for pid in self._pids.values() if pid in self._kernel.processes]
+
+    def process(self, session_id: str, caller: Caller) -> Process:
+        """The process of a session of the caller's."""
+        pid = self._pids.get(session_id)
+        process = None if pid is None else self._kernel.processes.get(pid)
+        if process is None:
+            raise NoSuchSession(f"no session {session_id[:80]!r}", hint="leave session_id out to begin one")
+        _require_owner(caller, process.pid, session_id)
+        return process
+
+    def handle(self, session_id: str, caller: Caller) -> AgentProcess[Any]:
+        handle: AgentProcess[Any] = self._kernel.agent(self.process(session_id, caller).pid)
+        return handle
+
+    async def open(self, agent_name: str, caller: Caller, session_id: str) -> tuple[str, AgentProcess[Any]]:
+        """The session to talk in: a new one, or the one of that id; it is in the store when this returns."""
+        agent = self.directory.declaration(agent_name)
+        if session_id and not _SESSION_ID.match(session_id):
+            raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
+        session_id = session_id or self._kernel.entropy.text(16)
+        pid = self._pids.get(session_id)
+        if pid is not None and pid in self._kernel.processes:
+            _require_owner(caller, pid, session_id)
+            if not self._kernel.processes[pid].alive:
+                raise InvalidTransition(f"session {session_id} has ended", hint="leave session_id out to begin another")
+        else:
+            pid = owned_pid(_KIND, caller.user_id, session_id)
+        process = self._kernel.spawn(agent, pid=pid)
+        self._pids[session_id] = pid
+        return session_id, await process
+
+    # ------------------------------------------------------------------ streams
+
+    def begin(self, session_id: str, caller: Caller, process: AgentProcess[Any], message: Any) -> ChatStream:
+        """Put a message to the agent; its answer is told to the stream, whether it has readers or not."""
+        stream = self._new_stream(session_id, caller.user_id)
+        self._start(self._tell_answer(stream, process, message))
+        return stream
+
+    def find(self, event_id: str, session_id: str, caller: Caller) -> tuple[ChatStream, int]:
+        """The stream of an event and the number of that event; or the last stream of a session, from its beginning."""
+        name, _, number = event_id.rpartition(".")
+        session_id = session_id or name.partition(":")[0]
+        if not session_id:
+            raise ConfigError("say what to read", hint="the header Last-Event-ID, or ?session_id=", key="session_id")
+        process = self.process(session_id, caller)
+        stream = self._streams.get(name) if name else self._last_stream(session_id)
+        if stream is None:
+            return self._take_up(session_id, caller, process), 0
+        after = int(number) if number.isdigit() and len(number) < 16 else 0
+        if not stream.log.holds(after):
+            raise HttpRefusal(410, "these events are not kept any more", hint=f"see /api/sessions/{session_id}")
+        return stream, after
+
+    def _last_stream(self, session_id: str) -> ChatStream | None:
+        streams = [stream for stream in self._streams.values() if stream.session_id == session_id]
+        return streams[-1] if streams else None
+
+    def _take_up(self, session_id: str, caller: Caller, process: Process) -> ChatStream:
+        """A stream for a turn whose own stream is gone, such as after a restart: it begins anew and gives the whole."""
+        stream = self._new_stream(session_id, caller.user_id)
+        stream.tell("restart", {"text": ""})
+        self._start(self._tell_outcome(stream, self._kernel.agent(process.pid)))
+        return stream
+
+    def _new_stream(self, session_id: str, owner: str) -> ChatStream:
+        self._forget_old()
+        stream = ChatStream(session_id, owner, f"{session_id}:{self._kernel.entropy.text(8)}")
+        self._streams[stream.log.name] = stream
+        stream.tell("session", {"session_id": session_id})
+        return stream
+
+    def _forget_old(self) -> None:
+        now_s = self._kernel.clock.monotonic()
+        ended = [stream for stream in self._streams.values() if stream.log.ended]
+        for place, stream in enumerate(ended):
+            if now_s - stream.ended_s > SERVER_STREAM_KEPT_S or len(ended) - place > SERVER_STREAMS_KEPT:
+                del self._streams[stream.log.name]
+
+    def _start(self, work: Any) -> None:
+        task = self._kernel.tasks.start(work, name="lyra-chat")
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+
+    async def _tell_answer(self, stream: ChatStream, process: AgentProcess[Any], message: Any) -> None:
+        failure: LyraError | None = None
+        is_told = False
+        try:
+            async for event in process.stream(message, events=True):
+                data = event.to_data()
+                word = data.pop("type")
+                is_told = is_told or word == "done"
+                if word == "done":
+                    stream.tell("result", {**data, "session_id": stream.session_id})
+                else:
+                    stream.tell(word, data)
+        except LyraError as error:
+            failure = error
+        finally:
+            if not is_told:
+                self._tell_failure(stream, failure)
+            self._end(stream)
+
+    async def _tell_outcome(self, stream: ChatStream, process: AgentProcess[Any]) -> None:
+        """Tell the answer of the turn that is under way, or the last one, as a whole."""
+        try:
+            current = process.current
+            if current is not None:
+                await current
+            text = next((said.text for said in reversed(process.messages) if said.role == "assistant"), "")
+            stream.tell("text_delta", {"delta": text})
+            stream.tell("result", {"status": "success", "text": text, "session_id": stream.session_id})
+        except LyraError as error:
+            self._tell_failure(stream, error)
+        finally:
+            self._end(stream)
+
+    def _tell_failure(self, stream: ChatStream, failure: LyraError | None) -> None:
+        if failure is None:  # the server stops
+            stream.tell("error", {"code": "process", "message": "the server stops; the turn goes on when it is back"})
+            return
+        problem = problem_of(failure, self._kernel)
+        stream.tell("error", {"code": problem.code, "message": problem.message})
+        stream.tell("result", {"status": problem.code, "text": "", "session_id": stream.session_id})
+
+    def _end(self, stream: ChatStream) -> None:
+        stream.ended_s = self._kernel.clock.monotonic()
+        stream.log.end()
+
+
+def _require_owner(caller: Caller, pid: str, session_id: str) -> None:
+    owned = OwnedPid.read(pid)
+    caller.require_owner("" if owned is None else owned.user_id, f"session {session_id}")

@@ -1,0 +1,116 @@
+"""One connection of a client, held to limits that uvicorn does not have: size and time of the headers, a reader that
+does not read, the number of connections.
+
+`guarded_protocol` gives a protocol class for uvicorn. A connection that says nothing, or says its headers one byte at a
+time, is closed after `SERVER_HEAD_S`; a client that takes nothing of an answer for `SERVER_UNREAD_S` is dropped. The
+time of a body is measured in `guard`, which can still answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from lyra.core.limits import SERVER_HEAD_BYTES_MAX, SERVER_HEAD_S, SERVER_UNREAD_S
+
+__all__ = ["ConnectionLimits", "guarded_protocol"]
+
+_REFUSAL: Final = (
+    b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n%s"
+)
+_BUSY: Final = b'{"error":{"code":"overloaded","message":"the server has no room for another connection","hint":""}}'
+_LARGE: Final = b'{"error":{"code":"too_large","message":"the headers are too large","hint":""}}'
+
+
+class ConnectionLimits:
+    """The limits of the connections of one server."""
+
+    __slots__ = ("connections_max", "head_bytes_max", "head_s", "unread_s")
+
+    def __init__(
+        self,
+        connections_max: int,
+        *,
+        head_bytes_max: int = SERVER_HEAD_BYTES_MAX,
+        head_s: float = SERVER_HEAD_S,
+        unread_s: float = SERVER_UNREAD_S,
+    ) -> None:
+        self.connections_max = connections_max
+        self.head_bytes_max = head_bytes_max
+        self.head_s = head_s
+        self.unread_s = unread_s
+
+
+def guarded_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
+    """The protocol class of uvicorn's choice, with limits."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    base: Any = AutoHTTPProtocol
+
+    class GuardedConnection(base):  # type: ignore[misc]
+        """See the module."""
+
+        _head_timer: asyncio.TimerHandle | None = None
+        _unread_timer: asyncio.TimerHandle | None = None
+        _head_bytes = 0
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections_max:
+                transport.write(_refusal(503, b"Service Unavailable", _BUSY, b"retry-after: 1\r\n"))
+                transport.close()
+                return
+            self._arm_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._disarm_head()
+            self._disarm_unread()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            before = self.cycle
+            super().data_received(data)
+            if self.cycle is not before or (self.cycle is not None and not self.cycle.response_complete):
+                self._disarm_head()
+                self._head_bytes = 0
+                return
+            self._head_bytes += len(data)
+            if self._head_bytes > limits.head_bytes_max and not self.transport.is_closing():
+                self.transport.write(_refusal(431, b"Request Header Fields Too Large", _LARGE))
+                self.transport.close()
+            elif self._head_timer is None:
+                self._arm_head()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self._unread_timer is None:
+                self._unread_timer = self.loop.call_later(limits.unread_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._disarm_unread()
+            super().resume_writing()
+
+        def _arm_head(self) -> None:
+            self._head_timer = self.loop.call_later(limits.head_s, self._head_too_slow)
+
+        def _head_too_slow(self) -> None:
+            self._head_timer = None
+            self.transport.abort()
+
+        def _disarm_head(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+        def _disarm_unread(self) -> None:
+            if self._unread_timer is not None:
+                self._unread_timer.cancel()
+                self._unread_timer = None
+
+    return GuardedConnection
+
+
+def _refusal(status: int, phrase: bytes, body: bytes, more: bytes = b"") -> bytes:
+    return _REFUSAL % (status, phrase, len(body), more, body)

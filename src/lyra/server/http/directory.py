@@ -1,0 +1,88 @@
+"""The agents that a kernel knows, by the name under which clients ask for them.
+
+An agent is known when it is registered (`kernel.register_agent`), given to the kernel (`Kernel(programs=[agent])`) or
+spawned. An Agent can be talked to; a function of the envelope can only run stages of pipelines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lyra.agents.declaration.agent import AgentDeclaration
+from lyra.core.checking.check import did_you_mean
+from lyra.errors import ConfigError, ProcessError
+from lyra.server.http.problems import HttpRefusal
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["AgentDirectory", "KnownAgent"]
+
+
+class KnownAgent(NamedTuple):
+    """An agent under its name; without a `declaration` it is a function that runs stages."""
+
+    name: str
+    declaration: AgentDeclaration | None
+
+    @property
+    def models(self) -> list[str]:
+        models = () if self.declaration is None else self.declaration.models
+        return [model if isinstance(model, str) else model.name or type(model).__name__ for model in models]
+
+
+class AgentDirectory:
+    """See the module."""
+
+    __slots__ = ("_kernel",)
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def agents(self) -> dict[str, KnownAgent]:
+        """All of them, by name."""
+        known: dict[str, KnownAgent] = {}
+        for program in self._kernel.programs.known().values():
+            declaration = getattr(program, "__lyra_agent__", None)
+            if isinstance(declaration, AgentDeclaration):
+                known[declaration.name] = KnownAgent(declaration.name, declaration)
+        registered = self._kernel.orchestrator.agents
+        for name in registered.names():
+            declaration = _declared(registered.find(name))
+            if declaration is not None or name not in known:
+                known[name] = KnownAgent(name, declaration)
+        return dict(sorted(known.items()))
+
+    def get(self, name: str) -> KnownAgent:
+        """An agent; `agent/NAME` is another way to write NAME."""
+        agents = self.agents()
+        plain = name if name in agents else name.removeprefix("agent/")
+        if plain not in agents:
+            near = did_you_mean(plain, agents)
+            raise HttpRefusal(404, f"no agent {plain[:100]!r}", hint=f"did you mean {near!r}?" if near else None)
+        return agents[plain]
+
+    def declaration(self, name: str) -> Any:
+        """The Agent to talk to; ConfigError for a function."""
+        agent = self.get(name)
+        if agent.declaration is None:
+            raise ConfigError(
+                f"{agent.name} is a function that runs stages of pipelines", hint="an Agent can be talked to"
+            )
+        return agent.declaration
+
+    def register_programs(self) -> None:
+        """Have the conversations of all agents go on that an earlier kernel of the store left."""
+        for agent in self.agents().values():
+            if agent.declaration is not None:
+                self._kernel.register(agent.declaration)
+
+
+def _declared(registered: Any) -> AgentDeclaration | None:
+    declaration = getattr(registered, "declaration", None)
+    return declaration if isinstance(declaration, AgentDeclaration) else None
+
+
+def refuse_if_draining(is_draining: bool) -> None:
+    if is_draining:
+        raise ProcessError("the server is stopping and takes nothing new", hint="ask again when it is back")

@@ -1,0 +1,204 @@
+"""An Endpoint: one thing that can be asked over HTTP, and a Call: one request that asks it.
+
+An endpoint declares its method and path, what its body, its query and its answer are (types), and the function that
+answers. The server, the OpenAPI document and the reference page are made from these declarations, so they cannot
+differ. A handler gets a Call, whose body and query are checked values, and gives a value of the declared type, a
+`Streamed` for server-sent events, or a `RawAnswer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+
+from lyra.core.checking.check import did_you_mean
+from lyra.errors import ConfigError
+from lyra.server.http.problems import HttpRefusal
+from lyra.server.identity import Caller
+from lyra.server.owners import owner_of
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.http.parts import HttpParts
+
+__all__ = ["Call", "Endpoint", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
+
+_PATH_SEGMENTS_MAX: Final = 32
+
+
+class RequestBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A JSON body. With a token that is not bound, `user_id` names the user for whom it acts."""
+
+    user_id: str = ""
+
+
+class RequestQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The query of a URL."""
+
+    user_id: str = ""
+
+
+class Streamed(NamedTuple):
+    """An answer as server-sent events."""
+
+    pieces: AsyncGenerator[bytes, None]
+    headers: dict[str, str] = {}  # noqa: RUF012 (never changed)
+
+
+class RawAnswer(NamedTuple):
+    """An answer that is made already."""
+
+    body: bytes
+    media: str = "application/json"
+    status: int = 200
+    headers: dict[str, str] = {}  # noqa: RUF012 (never changed)
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module. `name` is unique: the OpenAPI operation, and the endpoint of the kernel's rate limits."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    handler: Callable[[Call], Awaitable[Any]]
+    answer: Any = dict[str, Any]
+    body: Any = None
+    query: Any = RequestQuery
+    status: int = 200
+    streams: bool = False  # answers with server-sent events
+    may_stream: bool = False  # does so where the body has `stream: true`
+    media: str = "application/json"  # of the answer
+    is_open: bool = False  # needs no token
+    is_work: bool = False  # has an agent work: the limits set in the kernel hold
+    statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
+    about: str = ""  # more than the summary, for the reference
+
+    @property
+    def group(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names in the path."""
+        return [segment[1:-1] for segment in self.path.split("/") if segment.startswith("{")]
+
+
+class Call:
+    """One request, checked: who asks, for what."""
+
+    __slots__ = ("body", "caller", "endpoint", "headers", "parts", "path", "query", "raw_body")
+
+    def __init__(
+        self, parts: HttpParts, endpoint: Endpoint, caller: Caller, path: Mapping[str, str], headers: Mapping[str, str]
+    ) -> None:
+        self.parts = parts
+        self.endpoint = endpoint
+        self.caller = caller
+        self.path = path
+        self.headers = headers
+        self.query: Any = None
+        self.body: Any = None
+        self.raw_body = b""
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.parts.kernel
+
+    def take_query(self, items: Iterable[tuple[str, str]]) -> None:
+        values: dict[str, str] = {}
+        for name, value in items:
+            if values.setdefault(name, value) != value:
+                raise ConfigError(f"{name} is given twice in the query", key=name)
+        self.query = _converted(values, self.endpoint.query, "the query")
+
+    def take_body(self, body: bytes) -> None:
+        self.raw_body = body
+        wanted = self.endpoint.body
+        if wanted is None:
+            return
+        if not body.strip():
+            raise ConfigError("the request needs a JSON body", hint=_fields_hint(wanted))
+        media = self.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if media != "application/json" and not media.endswith("+json"):
+            raise HttpRefusal(415, "the body is JSON", hint="send content-type: application/json")
+        try:
+            self.body = msgspec.json.decode(body, type=wanted)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(f"the body cannot be read: {error}", hint=_fields_hint(wanted)) from None
+        self.caller = self.caller.acting_for(getattr(self.body, "user_id", "") or "")
+
+    # ------------------------------------------------------------------ whose it is
+
+    def require_process(self, pid: str) -> str:
+        """The pid of a process of the caller's; NoSuchProcess where there is none, Denied where it is another's."""
+        self.caller.require_owner(owner_of(self.kernel, pid), f"process {pid}")
+        return pid
+
+
+def _converted(values: dict[str, str], wanted: Any, what: str) -> Any:
+    known = wanted.__struct_fields__
+    for name in values:
+        if name not in known:
+            near = did_you_mean(name, known)
+            hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(known)}"
+            raise ConfigError(f"{what} has an unknown key {name[:60]!r}", hint=hint, key=name[:60])
+    try:
+        return msgspec.convert(values, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{what} cannot be read: {error}") from None
+
+
+def _fields_hint(wanted: Any) -> str | None:
+    fields = getattr(wanted, "__struct_fields__", None)
+    return f"it takes {', '.join(fields)}" if fields else None
+
+
+class PathTable:
+    """The endpoints by path. A segment in braces takes any text, also one with an escaped slash."""
+
+    __slots__ = ("_by_length",)
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Endpoint]]]] = {}
+        for endpoint in endpoints:
+            segments = tuple(endpoint.path.strip("/").split("/"))
+            rows = self._by_length.setdefault(len(segments), [])
+            methods = next((methods for known, methods in rows if known == segments), None)
+            if methods is None:
+                methods = {}
+                rows.append((segments, methods))
+            assert endpoint.method not in methods, endpoint.path
+            methods[endpoint.method] = endpoint
+        for rows in self._by_length.values():  # the most literal first
+            rows.sort(key=lambda row: [segment.startswith("{") for segment in row[0]])
+
+    def find(self, method: str, raw_path: str) -> tuple[Endpoint, dict[str, str]] | None:
+        """The endpoint of a request and the values in its path; None where no path fits, HttpRefusal where one fits and
+        has no such method."""
+        given = raw_path.strip("/").split("/", _PATH_SEGMENTS_MAX)
+        for segments, methods in self._by_length.get(len(given), ()):
+            values = _match(segments, given)
+            if values is None:
+                continue
+            endpoint = methods.get(method)
+            if endpoint is None:
+                allowed = ", ".join(sorted(methods))
+                raise HttpRefusal(405, f"this path takes {allowed}", headers={"allow": allowed})
+            return endpoint, values
+        return None
+
+
+def _match(segments: tuple[str, ...], given: list[str]) -> dict[str, str] | None:
+    values: dict[str, str] = {}
+    for segment, text in zip(segments, given, strict=True):
+        if segment.startswith("{"):
+            if not text:
+                return None
+            values[segment[1:-1]] = unquote(text)
+        elif segment != text:
+            return None
+    return values

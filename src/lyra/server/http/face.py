@@ -1,0 +1,146 @@
+"""HttpFace: the HTTP application on a socket, served by uvicorn in the loop of the kernel.
+
+`start` listens and gives the address; `stop` takes nothing new, ends the streams that have no end, and waits for the
+requests and answers in flight. TLS and the certificates of clients are as the settings say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from lyra.core.address import Address
+from lyra.core.limits import SERVER_IDLE_S
+from lyra.errors import ConfigError
+from lyra.server.http.app import HttpApp, make_app
+from lyra.server.http.connection import ConnectionLimits, guarded_protocol
+from lyra.server.http.guard import LOOPBACK_HOSTS
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.settings import ServeSettings
+
+__all__ = ["HttpFace"]
+
+
+class HttpFace:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel, settings: ServeSettings, *, limits: ConnectionLimits | None = None) -> None:
+        assert settings.http is not None
+        self._kernel = kernel
+        self._settings = settings
+        self._address = settings.http
+        self._limits = limits or ConnectionLimits(settings.connections_max)
+        self.app: HttpApp = make_app(
+            kernel,
+            tokens=settings.tokens,
+            hosts={*LOOPBACK_HOSTS, settings.http.host, *settings.hosts},
+            message_bytes_max=settings.message_bytes_max,
+            requests_per_minute=settings.requests_per_minute,
+        )
+        self._server: Any = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> Address:
+        uvicorn = _uvicorn()
+        listener = await _listener(self._address)
+        config = uvicorn.Config(
+            self.app,
+            http=guarded_protocol(self._limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=SERVER_IDLE_S,
+            **self._tls_options(),
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError, ValueError) as error:
+            listener.close()
+            raise ConfigError(f"the TLS files cannot be used: {error}", hint="see [server] tls_cert, tls_key") from None
+        self._server = _server_class()(config)
+        self.app.parts.open()
+        self._serving = self._kernel.tasks.start(self._server.serve(sockets=[listener]), name="lyra-http")
+        while not self._server.started:
+            if self._serving.done():
+                self._serving.result()
+            await asyncio.sleep(0)
+        host, port = listener.getsockname()[:2]
+        return Address(host if self._address.host != "localhost" else "localhost", port)
+
+    def _tls_options(self) -> dict[str, Any]:
+        tls = self._settings.tls
+        if tls is None:
+            return {}
+        options: dict[str, Any] = {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
+        if tls.client_ca is not None:
+            options |= {"ssl_ca_certs": tls.client_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        return options
+
+    async def stop(self, drain_s: float) -> None:
+        """Take nothing new, let what is in flight finish within `drain_s`; a second call changes nothing."""
+        server, serving = self._server, self._serving
+        if server is None or serving is None:
+            return
+        self._server = self._serving = None
+        self.app.parts.drain()
+        until_s = self._kernel.clock.monotonic() + drain_s
+        server.config.timeout_graceful_shutdown = drain_s
+        server.should_exit = True
+        await asyncio.wait((serving,))
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        running = self.app.parts.chats.running
+        left_s = until_s - self._kernel.clock.monotonic()
+        if running and left_s > 0:
+            await asyncio.wait(tuple(running), timeout=left_s)
+
+
+def _uvicorn() -> Any:
+    try:
+        import uvicorn
+    except ImportError:
+        raise ConfigError(
+            "HTTP needs uvicorn, which is not installed", hint="pip install 'lyra-agents[server]'"
+        ) from None
+    return uvicorn
+
+
+def _server_class() -> Any:
+    """uvicorn's server without its own handling of signals: `lyra serve`, or the application, has its own."""
+    import uvicorn
+
+    class QuietServer(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    return QuietServer
+
+
+async def _listener(address: Address) -> socket.socket:
+    """A socket that is bound to the address; ConfigError where that is not possible."""
+    loop = asyncio.get_running_loop()
+    listener: socket.socket | None = None
+    try:
+        places = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = places[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        listener.bind(place)
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        raise ConfigError(
+            f"cannot listen on {address}: {error.strerror or error}", hint="is another server there? port 0 takes any"
+        ) from None
+    return listener

@@ -1,0 +1,222 @@
+"""What every request passes before it is answered, in one place: where it comes from, who asks, how often, how much.
+
+host      a request for another host is refused (421): a name that leads here by a trick of DNS reads nothing
+origin    a page of another origin is refused (403); there is no CORS
+token     bearer or x-api-key, or what the authenticator of the application says
+user      of the token; else of `x-user-id` or `user_id`
+rate      requests a minute of one token and user (429); limits set in the kernel hold for work
+size      a body over the limit is refused (413), with or without a length; one that does not come is 408
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lyra.core.limits import SERVER_BODY_S, SERVER_CALLERS_KEPT
+from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
+from lyra.server.http.problems import HttpRefusal, too_many
+from lyra.server.identity import Caller, Tokens, bearer_token
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Clock
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.http.endpoint import Endpoint
+
+__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestWindow"]
+
+# Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
+Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
+
+LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_MINUTE_S: Final = 60.0
+_DISCARD_S: Final = 1.0  # for the rest of a body that is refused: a client that still writes would not read the refusal
+_DISCARD_BYTES: Final = 16 * 1024 * 1024
+
+
+class RequestWindow:
+    """Requests of each caller in the last minute: those of this minute, and of the one before the part that counts."""
+
+    __slots__ = ("_clock", "_counts", "_limit")
+
+    def __init__(self, limit: int | None, clock: Clock) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._counts: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # caller → (minute, before, now)
+
+    def admit(self, caller: str) -> float:
+        """Count a request; seconds to wait where it is one too many, else 0."""
+        if self._limit is None:
+            return 0.0
+        now_s = self._clock.monotonic()
+        minute, into_s = int(now_s // _MINUTE_S), now_s % _MINUTE_S
+        last, before, count = self._counts.pop(caller, (minute, 0, 0))
+        if minute != last:
+            before, count = (count if minute == last + 1 else 0), 0
+        weighed = before * (1 - into_s / _MINUTE_S) + count
+        if weighed + 1 > self._limit:
+            self._counts[caller] = (minute, before, count)
+            return _MINUTE_S - into_s if not before or count >= self._limit else max(1.0, _MINUTE_S / max(1, before))
+        self._counts[caller] = (minute, before, count + 1)
+        if len(self._counts) > SERVER_CALLERS_KEPT:
+            self._counts.popitem(last=False)
+        return 0.0
+
+
+class HttpGuard:
+    """See the module."""
+
+    __slots__ = ("_authenticate", "_bytes_max", "_hosts", "_kernel", "_tokens", "_window", "body_s")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        tokens: Tokens | None,
+        authenticate: Authenticator | None,
+        hosts: Collection[str],
+        message_bytes_max: int,
+        requests_per_minute: int | None,
+    ) -> None:
+        if (tokens is None) == (authenticate is None):
+            raise ConfigError("a server has tokens or an authenticator", hint="app(kernel, tokens=…)")
+        self._kernel = kernel
+        self._tokens = tokens
+        self._authenticate = authenticate
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._bytes_max = message_bytes_max
+        self._window = RequestWindow(requests_per_minute, kernel.clock)
+        self.body_s = SERVER_BODY_S
+
+    # ------------------------------------------------------------------ where it comes from
+
+    def check_place(self, headers: Mapping[str, str]) -> None:
+        """Refuse a request for another host, or of a page of another origin."""
+        host = headers.get("host", "").lower()
+        if "*" not in self._hosts and _host_name(host) not in self._hosts:
+            raise HttpRefusal(421, "this server is not reached under that host", hint="see [server] hosts")
+        origin = headers.get("origin")
+        if origin is not None and _network_place(origin) != host:
+            raise HttpRefusal(403, "pages of other origins may not ask this server")
+
+    # ------------------------------------------------------------------ who asks
+
+    async def identify(self, headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> Caller:
+        """Who asks. Unauthenticated for a stranger, Denied for a user that is not the token's."""
+        user_id = _named_user(headers, query)
+        if self._tokens is not None:
+            token = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
+            return self._tokens.caller(token, user_id=user_id, session_id=headers.get("x-session-id", ""))
+        assert self._authenticate is not None
+        identity = self._authenticate(headers)
+        if inspect.isawaitable(identity):
+            identity = await identity
+        if identity is None or identity == "":
+            raise Unauthenticated("the application does not know the caller")
+        caller = identity if isinstance(identity, Caller) else Caller(identity, is_bound=True)
+        return caller.acting_for(user_id)
+
+    # ------------------------------------------------------------------ how often
+
+    def admit(self, caller: Caller, headers: Mapping[str, str], endpoint: Endpoint) -> None:
+        """Count a request of the caller; RateLimited where it is one too many."""
+        key = f"{int(caller.is_bound)}{caller.user_id}\0{_token_of(headers) if not caller.is_bound else ''}"
+        wait_s = self._window.admit(key)
+        if wait_s:
+            raise too_many(wait_s, "more a minute than one caller may make")
+        if endpoint.is_work:
+            self._check_kernel_limits(caller.user_id, endpoint.name)
+
+    def _check_kernel_limits(self, user_id: str, endpoint: str) -> None:
+        """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
+        limits = self._kernel.rate_limiter.state
+        if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
+            return
+        result = self._kernel.check_rate_limit(user_id, endpoint)
+        if not result.allowed:
+            raise too_many(result.retry_after_seconds, result.reason)
+
+    # ------------------------------------------------------------------ how much
+
+    async def read_body(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> bytes:
+        """The body, up to the limit and within its time."""
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._bytes_max:
+            await self._discard(receive, headers)
+            raise self._too_large()
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.body_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeft
+                    body += message.get("body", b"")
+                    if len(body) > self._bytes_max:
+                        del body[:]
+                        await self._discard(receive, headers)
+                        raise self._too_large()
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise HttpRefusal(
+                408, f"the body did not come within {self.body_s:g} s", headers={"connection": "close"}
+            ) from None
+
+    def _too_large(self) -> HttpRefusal:
+        message = f"the request has more than {self._bytes_max} bytes"
+        return HttpRefusal(413, message, hint="see [server] message_bytes_max", headers={"connection": "close"})
+
+    async def _discard(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> None:
+        if "expect" in headers:  # the client waits to be told whether to send it
+            return
+        size = 0
+        try:
+            async with asyncio.timeout(_DISCARD_S):
+                while size < _DISCARD_BYTES:
+                    message = await receive()
+                    size += len(message.get("body", b""))
+                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                        return
+        except TimeoutError:
+            return
+
+
+class ClientLeft(LyraError):
+    """The client closed the connection before its request was whole: there is nothing to answer."""
+
+    code = "lyra"
+
+    def __init__(self) -> None:
+        super().__init__("the client left")
+
+
+def _token_of(headers: Mapping[str, str]) -> str:
+    return headers.get("authorization") or headers.get("x-api-key", "")
+
+
+def _named_user(headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> str:
+    """The user that the request names outside its body."""
+    names = {headers.get("x-user-id", ""), *(value for name, value in query if name == "user_id")} - {""}
+    if len(names) > 1:
+        raise Denied("the request names two users")
+    return names.pop() if names else ""
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _network_place(origin: str) -> str:
+    """HOST[:PORT] of an Origin; "" for one that has none, such as `null`."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

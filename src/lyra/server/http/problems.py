@@ -1,0 +1,139 @@
+"""What went wrong, as a response: the status from the table of errors, the body in the shape that the client reads.
+
+Lyra's own shape is `{"error": {"code", "message", "hint"}}`; below `/v1/` it is that of the vendor whose client asks. A
+response never has a traceback, and an error that is not Lyra's is told as `internal` alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.errors import CODES, InternalError, LyraError, RateLimited
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["HttpRefusal", "Problem", "error_body", "problem_of", "too_many", "vendor_of"]
+
+_log: Final = logging.getLogger("lyra.server")
+_WHY_INTERNAL: Final = "something went wrong in the server"
+_RETRY_S: Final = 1  # where an error says that it passes, and not when
+
+
+class HttpRefusal(LyraError):
+    """A request that HTTP itself refuses: too large, too slow, of another host. `status` is its own."""
+
+    code = "config"
+
+    def __init__(self, status: int, message: str, *, hint: str | None = None, headers: Mapping[str, str] | None = None):
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+class Problem(NamedTuple):
+    status: int
+    code: str
+    message: str
+    hint: str
+    headers: dict[str, str]
+
+
+# Codes of refusals that no error of the table has, by status.
+_REFUSALS: Final = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    410: "gone",
+    413: "too_large",
+    415: "unsupported_media_type",
+    421: "misdirected",
+    403: "denied",
+}
+
+
+def problem_of(error: BaseException, kernel: Kernel | None = None) -> Problem:
+    """How an error is told to the client."""
+    if isinstance(error, HttpRefusal):
+        code = _REFUSALS.get(error.status, error.code)
+        return Problem(error.status, code, error.message, error.hint or "", error.headers)
+    if not isinstance(error, LyraError):
+        _log.error("a request failed: %s", type(error).__name__, exc_info=error)
+        return Problem(500, "internal", _WHY_INTERNAL, "the log of the server has more", {})
+    status = CODES[error.code].http
+    headers = _headers(error, status)
+    if isinstance(error, InternalError):
+        _log.error("a request failed: %s", error.message, exc_info=error)
+        return Problem(status, error.code, _WHY_INTERNAL, error.hint or "", headers)
+    return Problem(status, error.code, _clean(error.message, kernel), _clean(error.hint or "", kernel), headers)
+
+
+def _headers(error: LyraError, status: int) -> dict[str, str]:
+    if status == 401:
+        return {"www-authenticate": "Bearer"}
+    if status not in (429, 503):
+        return {}
+    wait_s = next((error.fields[name] for name in ("retry_after_s", "retry_after_seconds") if name in error.fields), 0)
+    if status == 503 and not error.retryable:
+        return {}
+    return {"retry-after": str(max(_RETRY_S, math.ceil(wait_s or 0)))}
+
+
+def _clean(text: str, kernel: Kernel | None) -> str:
+    """The text without known keys of model providers."""
+    runtime = None if kernel is None else kernel.parts.get("agents")
+    return text if runtime is None else runtime.clean(text)
+
+
+def too_many(wait_s: float, what: str) -> RateLimited:
+    return RateLimited(f"too many requests: {what}", hint="wait, then ask again", retry_after_s=wait_s)
+
+
+# ---------------------------------------------------------------- shapes
+def vendor_of(path: str, headers: Mapping[str, str]) -> str:
+    """Whose shape a client reads: `anthropic`, `openai` or `lyra`."""
+    if path.startswith("/v1/messages") or (path.startswith("/v1/models") and "anthropic-version" in headers):
+        return "anthropic"
+    return "openai" if path.startswith("/v1/") else "lyra"
+
+
+_ANTHROPIC_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_OPENAI_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    404: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+
+def error_body(problem: Problem, vendor: str) -> dict[str, Any]:
+    """The body of a problem in the shape of a vendor."""
+    message = f"{problem.message} ({problem.hint})" if problem.hint else problem.message
+    if vendor == "anthropic":
+        kind = _ANTHROPIC_TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": message}}
+    if vendor == "openai":
+        kind = _OPENAI_TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "server_error")
+        return {"error": {"message": message, "type": kind, "param": None, "code": problem.code}}
+    return {"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}}
+
+
+def error_bytes(problem: Problem, vendor: str) -> bytes:
+    return msgspec.json.encode(error_body(problem, vendor))

@@ -1,0 +1,20 @@
+"""The one table of everything that can be asked over HTTP.
+
+The server, `/openapi.json` and the reference page are made from it. A new endpoint is a declaration in a module of
+`api` or `compat`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lyra.server.http.api import agents, processes, system
+from lyra.server.http.endpoint import Endpoint
+
+__all__ = ["ENDPOINTS"]
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *system.ENDPOINTS,
+    *processes.ENDPOINTS,
+    *agents.ENDPOINTS,
+)

@@ -1,0 +1,105 @@
+"""To which user a process belongs.
+
+An entry of the process table and a pipeline name their user. A process that the server starts for a user carries the
+user in its pid (`owned_pid`), so that the owner is known after a restart and needs no table. Any other process belongs
+to the user of the process that started it; one without such a process is the operator's (`""`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final
+
+from lyra.errors import NoSuchProcess
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["OwnedPid", "owned_pid", "owner_of"]
+
+_READABLE_BYTES_MAX: Final = 72  # a longer user is in the pid as a hash
+_OWNED: Final = re.compile(r"(?P<kind>[a-z]+)-(?P<user>[0-9A-Za-z_]*)\.(?P<rest>.+)\Z", re.DOTALL)
+
+
+class OwnedPid:
+    """A pid that carries its user: KIND-USER.REST."""
+
+    __slots__ = ("_user", "kind", "rest")
+
+    def __init__(self, kind: str, user: str, rest: str) -> None:
+        self.kind = kind
+        self._user = user
+        self.rest = rest
+
+    @classmethod
+    def read(cls, pid: str) -> OwnedPid | None:
+        """The parts of a pid that `owned_pid` gave; None for any other."""
+        match = _OWNED.match(pid)
+        return (
+            cls(match["kind"], match["user"], match["rest"]) if match is not None and match["kind"] in KINDS else None
+        )
+
+    @property
+    def user_id(self) -> str:
+        """The user; of a very long one, a text that stands for it."""
+        if not self._user.startswith("b"):
+            return self._user
+        try:
+            data = base64.b32hexdecode(self._user[1:].upper() + "=" * (-(len(self._user) - 1) % 8))
+            return data.decode()
+        except ValueError:
+            return self._user
+
+    def belongs_to(self, user_id: str) -> bool:
+        return self._user == _encoded(user_id)
+
+
+KINDS: Final = frozenset({"chat", "call", "run", "webhook", "hook"})
+
+
+def owned_pid(kind: str, user_id: str, rest: str) -> str:
+    """A pid for a process that is started for a user."""
+    assert kind in KINDS, kind
+    return f"{kind}-{_encoded(user_id)}.{rest}"
+
+
+def _encoded(user_id: str) -> str:
+    data = user_id.encode("utf-8", "surrogatepass")
+    if not data:
+        return ""
+    if len(data) > _READABLE_BYTES_MAX:
+        return f"h{hashlib.sha256(data).hexdigest()}"
+    return "b" + base64.b32hexencode(data).decode().rstrip("=").lower()
+
+
+def owner_of(kernel: Kernel, pid: str) -> str:
+    """The user of a process; "" for one of the operator's. NoSuchProcess where there is none of that pid."""
+    owner = kernel.lifecycle.owner(pid)
+    if owner.user_id:
+        return owner.user_id
+    process = kernel.processes.get(pid)
+    while True:
+        session = kernel.orchestrator.state.sessions.get(pid)
+        if session is not None and session.envelope.user_id:
+            return str(session.envelope.user_id)
+        owned = OwnedPid.read(pid)
+        if owned is not None:
+            return owned.user_id
+        process = None if process is None else process.parent
+        if process is None:
+            return ""
+        pid = process.pid
+        entry = kernel.lifecycle.state.entries.get(pid)
+        if entry is not None and entry.user_id:
+            return entry.user_id
+
+
+def owner_if_known(kernel: Kernel, pid: str) -> str:
+    """The same for a pid that may be gone: then what the pid itself says."""
+    try:
+        return owner_of(kernel, pid)
+    except NoSuchProcess:
+        owned = OwnedPid.read(pid)
+        return "" if owned is None else owned.user_id

@@ -1,0 +1,131 @@
+"""A served kernel for tests: real sockets, agents on the simulated model, an operator and two users."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+
+from lyra import Agent, Kernel
+from lyra.core.address import Address
+from lyra.models.sim import SimProvider
+from lyra.server.http.connection import ConnectionLimits
+from lyra.server.http.face import HttpFace
+from lyra.server.identity import Tokens
+from lyra.server.settings import ServeSettings
+
+OPERATOR = "operator-token-0123456789"
+ADA = "ada-token-0123456789abcdef"
+BOB = "bob-token-0123456789abcdef"
+TOKENS = {OPERATOR: "", ADA: "ada", BOB: "bob"}
+
+
+class Served(NamedTuple):
+    """A kernel behind HTTP, and clients of its callers."""
+
+    kernel: Kernel
+    face: HttpFace
+    address: Address
+    operator: httpx.AsyncClient
+    ada: httpx.AsyncClient
+    bob: httpx.AsyncClient
+    stranger: httpx.AsyncClient
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+
+def echo(**settings: Any) -> Agent[Any]:
+    return Agent("echo", **{"model": "sim/echo", **settings})
+
+
+def scripted(name: str, *replies: Any, **settings: Any) -> Agent[Any]:
+    """An agent whose model answers by a script."""
+    return Agent(name, model=SimProvider(script={"replies": list(replies)}), **settings)
+
+
+@asynccontextmanager
+async def serving(
+    *agents: Any,
+    store: Any = "memory",
+    kernel: Kernel | None = None,
+    limits: ConnectionLimits | None = None,
+    stop_s: float = 5.0,
+    **settings: Any,
+) -> AsyncIterator[Served]:
+    """A kernel that knows these agents, behind HTTP."""
+    served_kernel = kernel or Kernel(store, programs=agents or (echo(),))
+    async with served_kernel:
+        options = {"tokens": Tokens(TOKENS), "http": Address("127.0.0.1", 0), **settings}
+        face = HttpFace(served_kernel, ServeSettings(**options), limits=limits)
+        address = await face.start()
+        try:
+            async with (
+                client(address) as stranger,
+                client(address, OPERATOR) as operator,
+                client(address, ADA) as ada,
+                client(address, BOB) as bob,
+            ):
+                yield Served(served_kernel, face, address, operator, ada, bob, stranger)
+        finally:
+            await face.stop(stop_s)
+
+
+def client(address: Address, token: str = "", **headers: str) -> httpx.AsyncClient:
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    limits = httpx.Limits(max_connections=None)
+    return httpx.AsyncClient(base_url=f"http://{address}", headers=headers, timeout=30, limits=limits)
+
+
+def served(*agents: Any, **options: Any) -> Callable[[Callable[[Served], Awaitable[None]]], Callable[[], None]]:
+    """A test that is an async function of a Served."""
+
+    def decorate(test: Callable[[Served], Awaitable[None]]) -> Callable[[], None]:
+        async def main() -> None:
+            async with serving(*agents, **options) as parts:
+                await test(parts)
+
+        def run() -> None:
+            in_loop(main())
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def in_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(120):
+            return await work
+
+    return asyncio.run(bounded())
+
+
+class Event(NamedTuple):
+    id: str
+    word: str
+    data: Any
+
+
+def events_of(text: str) -> list[Event]:
+    """The server-sent events of a whole stream."""
+    events = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if "data" in fields:
+            data = fields["data"]
+            events.append(
+                Event(fields.get("id", ""), fields.get("event", ""), data if data == "[DONE]" else json.loads(data))
+            )
+    return events
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.data["delta"] for event in events if event.word == "text_delta")
