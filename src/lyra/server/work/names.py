@@ -11,10 +11,10 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import WORK_WAITING_PER_NAME_MAX
 from lyra.errors import LyraError, NameTaken
 from lyra.kernel.services.service import ServiceRequest
-from lyra.core.envelope import ANONYMOUS
 from lyra.server.work.piece import PieceOfWork, ServedName, WorkPayload
 
 if TYPE_CHECKING:
