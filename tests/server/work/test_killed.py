@@ -210,8 +210,10 @@ def test_a_worker_that_cannot_work_says_why(world: World, words: Any, env: Any, 
     """A wrong token, another user's, a file without agents, a wrong address: one sentence and an exit code."""
     (world.folder / "empty.py").write_text("def setup(worker): pass\n")
     (world.folder / "other.py").write_text("x = 1\n")
-    if "--server" not in words:
+    if code == 3:
         world.server()
+    else:
+        world.address = "127.0.0.1:1"  # it fails before it connects
     worker = world.start_worker("a", *words, **env)
     assert worker.process.wait(60.0) == code
     assert text in worker.errors.read_text()
