@@ -203,6 +203,7 @@ WORK_WAITING_MAX: Final = 10_000  # pieces of work that no worker has taken yet
 WORK_WAITING_PER_NAME_MAX: Final = 1_000  # of these, for one agent or service: one name cannot fill the queue
 WORK_WORKERS_MAX: Final = 1_000  # workers of one server
 WORK_NAMES_MAX: Final = 100  # agents and services of one worker
+WORK_SLOTS_MAX: Final = 1_000  # pieces of work that one worker does at once
 WORK_RESULTS_KEPT: Final = 10_000  # results that are recognised when a worker reports them again
 WORK_ATTEMPTS_MAX: Final = 5  # a piece of work that lost so many workers is not given to a sixth
 WORK_LEASE_S: Final = 15.0  # a worker that stays silent for so long has lost its piece of work
