@@ -58,6 +58,7 @@ class RegisteredAgent(msgspec.Struct, frozen=True):
     budget: Any = None  # of each process of the program
     blocks: bool = False  # the function is not async: it runs in a thread
     takes_stage: str = ""  # how the function takes the stage's settings: "keyword", "second" or not at all
+    declaration: Any = None  # the Agent behind the program, for the layers above
 
     async def run(self, envelope: Envelope, stage: AgentConfig, threads: BlockingCalls) -> Any:
         """What the function gives for this envelope; what it gives to be awaited is awaited here."""
@@ -100,7 +101,8 @@ class Agents:
         if make_program is not None:
             program = make_program(name, prompts=prompts, models=models)
             self._register_program(program)
-            registered = RegisteredAgent(None, idempotent, owner, program, getattr(agent, "budget", None))
+            budget = getattr(agent, "budget", None)
+            registered = RegisteredAgent(None, idempotent, owner, program, budget, declaration=agent)
         elif prompts is not None or models is not None:
             raise ConfigError("prompts and models are for an Agent; a function reads the stage's settings itself")
         else:
