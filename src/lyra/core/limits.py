@@ -61,6 +61,8 @@ SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
 PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
 PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
 PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
+WORKER_LEASE_S: Final = 30.0  # how long a worker that is silent keeps a stage, unless it asks for another time
+WORKER_LEASE_S_MAX: Final = 86_400.0
 BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async; they mostly wait
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
@@ -201,6 +203,7 @@ WORK_WAITING_MAX: Final = 10_000  # pieces of work that no worker has taken yet
 WORK_WAITING_PER_NAME_MAX: Final = 1_000  # of these, for one agent or service: one name cannot fill the queue
 WORK_WORKERS_MAX: Final = 1_000  # workers of one server
 WORK_NAMES_MAX: Final = 100  # agents and services of one worker
+WORK_SLOTS_MAX: Final = 1_000  # pieces of work that one worker does at once
 WORK_RESULTS_KEPT: Final = 10_000  # results that are recognised when a worker reports them again
 WORK_ATTEMPTS_MAX: Final = 5  # a piece of work that lost so many workers is not given to a sixth
 WORK_LEASE_S: Final = 15.0  # a worker that stays silent for so long has lost its piece of work
