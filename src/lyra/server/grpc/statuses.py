@@ -39,7 +39,7 @@ def end_of(error: Exception, method: str) -> CallEnd:
     if not isinstance(error, LyraError):
         _log.error("%s failed unexpectedly\n%s", method, _trace(error))
         return CallEnd(grpc.StatusCode.INTERNAL, "")
-    code = grpc.StatusCode[CODES[error.code].grpc]
+    code = grpc.StatusCode[CODES.get(error.code, CODES["lyra"]).grpc]
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
         _log.error("%s failed\n%s", method, _trace(error))
     return CallEnd(code, _clipped(error.message), ((ERROR_KEY, _error_bytes(error)),))
