@@ -20,7 +20,7 @@ from lyra.observe.database import SqliteRecords
 from lyra.observe.lines import JsonLines
 from lyra.observe.logs import EventLog, attach_log, configure_logs
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
-from lyra.observe.otel import RequestSpan, attach_from_environment, attach_otel, request_span
+from lyra.observe.otel import RequestSpan, attach_from_environment, attach_otel, grpc_span, request_span
 from lyra.observe.spans import Span, SpanNode, Spans, span_of, span_tree
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "attach_metrics",
     "attach_otel",
     "configure_logs",
+    "grpc_span",
     "observe",
     "request_span",
     "span_of",

@@ -482,11 +482,12 @@ class Orchestrator(Subsystem):
         """Run a pipeline as a durable process and give its events. A known pid continues where it was."""
         checked = PipelineConfig.of(config)
         require("process.spawn", checked.name)
-        self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
         core = self._core
-        core.raise_if_closed()
         pid = pid or f"pipeline_{core.entropy.text(16)}"
         session = self.state.sessions.get(pid)
+        if session is None:  # a stage of one that was begun waits for its agent
+            self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
+        core.raise_if_closed()
         if session is not None and not session.pipeline_config.means_the_same(checked):
             raise NameTaken(f"{pid} runs another pipeline", hint="use another pid, or the same declaration", pid=pid)
         feed = Feed()
