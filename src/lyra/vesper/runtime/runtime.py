@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import force_setattr
 
+from lyra.agents.session.exports import export_as_configured
 from lyra.core import codec
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
@@ -478,6 +479,7 @@ class Runtime:
         self.world.machines = Machines(kernel.core, self._machines)
         self.world.call_node = as_registered(self._call_node)  # the runtime spawns, not the node that calls
         self.events.add_first(kernel, self._handlers)
+        export_as_configured(kernel)
         return kernel
 
     async def _call_node(
