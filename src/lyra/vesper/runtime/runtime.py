@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import force_setattr
 
-from lyra.agents.session.exports import export_as_configured
 from lyra.core import codec
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
@@ -32,6 +31,7 @@ from lyra.errors import CapabilityDenied, ConfigError, LyraError
 from lyra.kernel import Kernel
 from lyra.kernel.base.acting import as_registered
 from lyra.kernel.seams import Seams
+from lyra.observe.exports import export_as_configured
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.denied import without_denied
