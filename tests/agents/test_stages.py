@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra import Agent, Kernel, tool
+from lyra import Agent, Context, Kernel, tool
 from lyra.errors import ConfigError, Denied, InvalidTransition, ModelError, NoSuchAgent
 from lyra.kernel import AgentResult
 from tests.agents.support import calls, run, says
@@ -279,6 +279,30 @@ def test_an_agent_goes_on_after_a_crash(path: str) -> None:
 
 async def _drain(events: Any) -> list[Any]:
     return [event async for event in events]
+
+
+def test_a_question_of_a_stages_agent_is_told(target: str) -> None:
+    """The listeners of the pipeline hear of it, by stage; the answer lets the stage go on."""
+
+    @tool
+    async def which(ctx: Context) -> str:
+        """Ask."""
+        return str((await ctx.ask("which tea?")).text)
+
+    async def main() -> None:
+        model = says(calls("which"), "done")
+        async with Kernel(target) as kernel:
+            kernel.register_agent("a", Agent("a", model=model, tools=[which]))
+            asked = []
+            async for event in kernel.execute_pipeline({"name": "p", "agents": [{"name": "a"}]}, "tea"):
+                if event.type == "interrupt_raised":
+                    asked.append((event.stage, event.data["interrupt"]["question"]))
+                    kernel.resolve_interrupt(event.data["interrupt"]["id"], {"text": "green"})
+            assert asked == [("a", "which tea?")]
+            assert event.envelope.outputs["a"] == {"text": "done"}
+            assert model.requests[-1].messages[-1].tool_results[0].output == "green"
+
+    run(main())
 
 
 # ------------------------------------------------------------------ functions

@@ -98,6 +98,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "vesper": Lazy(
         "lyra.cli.vesper.group", "vesper", "Check, run, compare and migrate nodes: verified steps with contracts."
     ),
+    "worker": Lazy("lyra.cli.commands.worker", "worker", "Run agents and services for the kernel of a server."),
 }
 
 

@@ -498,7 +498,6 @@ class AgentRuntime:
         A call whose answer came from the journal counts as it did then, and is not published.
         """
         metrics = session.metrics
-        kernel = self.kernel
         if call.attempts > 1:
             metrics.retries += call.attempts - 1
         if call.lost.items:
@@ -513,6 +512,19 @@ class AgentRuntime:
                 if not completion.usage.estimated:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
+        self.tell(process, session, call, completion=completion, error=error)
+
+    def tell(
+        self,
+        process: Process,
+        session: AgentSession,
+        call: ModelCall,
+        *,
+        completion: Completion | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Publish the record of a model call that is over, if a listener wants it."""
+        kernel = self.kernel
         if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
             record = call_record(kernel, session, call, completion, error)
             tell_model_call(self, record["span_id"], call, completion)

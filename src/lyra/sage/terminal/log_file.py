@@ -1,7 +1,7 @@
 """Log lines of an interactive session go to a file, never to its terminal, whose screen they would tear apart.
 
 `logs_to_file` holds from before the session is opened until it is closed. Warnings of Python and of the event loop are
-among them. The file is `sage.log` in the user's data folder, private, and begun anew when it has grown large.
+among them. The file (LOG_FILE) is in the user's data folder, private, and begun anew when it has grown large.
 Well-known keys are masked in it. Where it cannot be written, log lines are dropped. What was logged about the session's
 store while it was opened (that it is not signed with the user's key) is for the user: `about_stores` has it.
 """

@@ -50,7 +50,6 @@ class RemoteCall(msgspec.Struct, frozen=True, dict=True):
         fields = {self.fields[name]: value for name, value in given.items() if value is not None}
         return fields if self.arrange is None else self.arrange(fields)
 
-
     def value_in(self, answer: Any) -> Any:
         """The method's value in an answer; an answer that tells of a failure is raised."""
         if isinstance(answer, dict) and answer.get("success") is False and self.gives:
@@ -106,7 +105,9 @@ CALLS: Final[dict[str, RemoteCall]] = {
     ),
     "update_envelope": RemoteCall("EngineService/UpdateEnvelope", "envelope"),
     "clone_envelope": RemoteCall("EngineService/CloneEnvelope", "envelope"),
-    "check_bounds": RemoteCall("EngineService/CheckBounds", "envelope", arrange=lambda fields: fields["envelope"], may_repeat=True),
+    "check_bounds": RemoteCall(
+        "EngineService/CheckBounds", "envelope", arrange=lambda fields: fields["envelope"], may_repeat=True
+    ),
     "execute_pipeline": RemoteCall(
         "EngineService/ExecutePipeline", "config=pipeline_config | envelope pid=thread_id", is_stream=True, is_long=True
     ),
@@ -125,9 +126,7 @@ CALLS: Final[dict[str, RemoteCall]] = {
     "report_agent_result": RemoteCall(
         "OrchestrationService/ReportAgentResult", "pid=process_id result", arrange=_report, may_repeat=True
     ),
-    "get_orchestration_state": RemoteCall(
-        "OrchestrationService/GetSessionState", "pid=process_id", may_repeat=True
-    ),
+    "get_orchestration_state": RemoteCall("OrchestrationService/GetSessionState", "pid=process_id", may_repeat=True),
     # the message bus
     "publish": RemoteCall("CommBusService/Publish", "type=event_type | payload", gives="nothing"),
     "send": RemoteCall("CommBusService/Send", "type=command_type | payload", gives="nothing"),
@@ -147,9 +146,7 @@ CALLS: Final[dict[str, RemoteCall]] = {
     ),
     "resolve_interrupt": RemoteCall("SystemService/ResolveInterrupt", "interrupt_id response"),
     "cancel_interrupt": RemoteCall("SystemService/CancelInterrupt", "interrupt_id | reason"),
-    "list_interrupts": RemoteCall(
-        "SystemService/ListInterrupts", "| pid status", gives="interrupts", may_repeat=True
-    ),
+    "list_interrupts": RemoteCall("SystemService/ListInterrupts", "| pid status", gives="interrupts", may_repeat=True),
     "register_service": RemoteCall("SystemService/RegisterService", "info=service"),
     "unregister_service": RemoteCall("SystemService/UnregisterService", "name"),
     "update_health": RemoteCall("SystemService/UpdateServiceHealth", "name status", may_repeat=True),

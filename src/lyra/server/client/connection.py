@@ -22,7 +22,7 @@ from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.server.client.failures import error_of
 from lyra.server.identity import kept_token
 
-__all__ = ["RECONNECT", "Connection", "TlsChoice"]
+__all__ = ["RECONNECT", "ConnectionSettings", "ServerConnection", "TlsChoice"]
 
 TlsChoice = bool | str | Mapping[str, str] | None
 RECONNECT: Final = Backoff(initial_s=0.1, factor=2.0, max_s=2.0, jitter=0.3)
@@ -41,6 +41,7 @@ class ConnectionSettings:
     tls: TlsChoice = None
     plaintext: bool = False
     timeout_s: float | None = CLIENT_TIMEOUT_S
+    long_timeout_s: float | None = None  # of calls that run agents and pipelines, and of subscriptions
     reconnect_s: float = CLIENT_RECONNECT_S
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class ConnectionSettings:
         return cls(Address.parse(address), kept_token() if token is None else token, **options)
 
 
-class Connection:
+class ServerConnection:
     """See the module. Opened at the first call."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
@@ -69,9 +70,9 @@ class Connection:
         self._rng = Entropy()
         self._clock = RunningClock()
 
-    def with_timeout(self, timeout_s: float | None) -> Connection:
+    def with_timeout(self, timeout_s: float | None) -> ServerConnection:
         """The same channel with another deadline."""
-        other = Connection(replace(self.settings, timeout_s=timeout_s))
+        other = ServerConnection(replace(self.settings, timeout_s=timeout_s, long_timeout_s=timeout_s))
         other._channel = self._open()
         return other
 
@@ -89,19 +90,18 @@ class Connection:
         while True:
             try:
                 return await self._call(rpc, request, response, is_long=is_long)
-            except Overloaded as error:
+            except Overloaded:
                 attempt += 1
-                pause_s = RECONNECT.delay(attempt, lambda: self._rng.bits(30) / (1 << 30))
+                pause_s = self.pause_s(attempt)
                 if not may_repeat or self._clock.monotonic() + pause_s >= given_up_at:
                     raise
-                del error
                 await asyncio.sleep(pause_s)
 
     async def _call(self, rpc: str, request: Any, response: Any, *, is_long: bool) -> Any:
         import grpc
 
         method = self._open().unary_unary(f"/{_PACKAGE}.{rpc}", _bytes, response.FromString)
-        timeout_s = None if is_long and self.settings.timeout_s == CLIENT_TIMEOUT_S else self.settings.timeout_s
+        timeout_s = self.settings.long_timeout_s if is_long else self.settings.timeout_s
         try:
             return await method(request, metadata=self._metadata(), timeout=timeout_s)
         except grpc.RpcError as failure:
@@ -112,8 +112,7 @@ class Connection:
         import grpc
 
         method = self._open().unary_stream(f"/{_PACKAGE}.{rpc}", _bytes, response.FromString)
-        timeout_s = None if self.settings.timeout_s == CLIENT_TIMEOUT_S else self.settings.timeout_s
-        call = method(request, metadata=self._metadata(), timeout=timeout_s)
+        call = method(request, metadata=self._metadata(), timeout=self.settings.long_timeout_s)
         try:
             async for answer in call:
                 yield answer
@@ -121,6 +120,10 @@ class Connection:
             raise self._error(failure) from None
         finally:
             call.cancel()
+
+    def pause_s(self, attempt: int) -> float:
+        """How long to wait before the next attempt to reach the server."""
+        return RECONNECT.delay(attempt, lambda: self._rng.bits(30) / (1 << 30))
 
     def _error(self, failure: Any) -> LyraError:
         return error_of(failure, str(self.settings.address))

@@ -49,7 +49,7 @@ _BY_STATUS: Final[dict[str, type[LyraError]]] = {
 
 
 def error_of(failure: Any, address: str) -> LyraError:
-    """The LyraError of a failed call (a `grpc.aio.AioRpcError`)."""
+    """The LyraError of a failed call (an error of grpc)."""
     for key, value in failure.trailing_metadata() or ():
         if key == ERROR_KEY:
             return _sent(value)

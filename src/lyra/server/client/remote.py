@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.errors import ConfigError
 from lyra.server.client.calls import CALLS, RemoteCall
-from lyra.server.client.connection import Connection, ConnectionSettings, TlsChoice
+from lyra.server.client.connection import ConnectionSettings, ServerConnection, TlsChoice
 
 __all__ = ["RemoteKernel", "connect"]
 
@@ -41,7 +41,7 @@ def connect(
     if unknown:
         raise ConfigError(f"connect has no option {unknown[0]!r}", hint="timeout_s, reconnect_s", key=unknown[0])
     return RemoteKernel(
-        Connection(
+        ServerConnection(
             ConnectionSettings.of(
                 address,
                 token=token,
@@ -58,7 +58,7 @@ def connect(
 class RemoteKernel:
     """See the module."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
 
     async def __aenter__(self) -> RemoteKernel:

@@ -2,7 +2,7 @@
 
 Out: words become enum values, mappings and objects become messages, values in fields of bytes become JSON. In: enum
 values become words, times in milliseconds become seconds, JSON in bytes becomes values, and messages become the
-kernel's own types where it has one (`VALUES`), else a `Record`.
+kernel's own types where it has one (`VALUES`), else a `RemoteRecord`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lyra.kernel.workers.quota import QuotaResult, ResourceQuota, ResourceUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult, RateLimitUsage
 from lyra.server.generated import engine_pb2 as pb
 
-__all__ = ["Record", "answer_class", "message_of", "request_class", "value_of"]
+__all__ = ["RemoteRecord", "answer_class", "message_of", "request_class", "value_of"]
 
 _write: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 _TIMES: Final = ("_at_ms", "timestamp_ms", "last_health_check_ms")
 
 
-class Record(dict[str, Any]):
+class RemoteRecord(dict[str, Any]):
     """A value without a type of its own: its fields are attributes."""
 
     def __getattr__(self, name: str) -> Any:
@@ -41,14 +41,17 @@ class Record(dict[str, Any]):
 
 
 # ------------------------------------------------------------------ out
-def request_class(rpc: str) -> type[Any]:
-    service, _, name = rpc.partition("/")
-    return GetMessageClass(pb.DESCRIPTOR.services_by_name[service].methods_by_name[name].input_type)
+def request_class(rpc: str) -> Any:
+    return GetMessageClass(_method(rpc).input_type)
 
 
-def answer_class(rpc: str) -> type[Any]:
+def answer_class(rpc: str) -> Any:
+    return GetMessageClass(_method(rpc).output_type)
+
+
+def _method(rpc: str) -> Any:
     service, _, name = rpc.partition("/")
-    return GetMessageClass(pb.DESCRIPTOR.services_by_name[service].methods_by_name[name].output_type)
+    return pb.DESCRIPTOR.services_by_name[service].methods_by_name[name]
 
 
 def message_of(descriptor: Any, value: Any) -> Any:
@@ -73,7 +76,9 @@ def _fields_of(descriptor: Any, value: Any) -> dict[str, Any]:
 
 
 def _envelope_fields(value: Any) -> dict[str, Any]:
-    data = {"raw_input": value} if isinstance(value, str) else value.to_data() if isinstance(value, Envelope) else value
+    data: Any = value.to_data() if isinstance(value, Envelope) else value
+    if isinstance(value, str):
+        data = {"raw_input": value}
     if not isinstance(data, Mapping):
         raise ConfigError(f"an envelope is an Envelope, a mapping or text, not {type(value).__name__}", key="envelope")
     known = pb.Envelope.DESCRIPTOR.fields_by_name
@@ -82,7 +87,8 @@ def _envelope_fields(value: Any) -> dict[str, Any]:
         if data.get(name):
             fields[f"{name}_ms"] = data[name] * 1000
     fields["metadata_str"] = {
-        name: part if isinstance(part, str) else _write(part).decode() for name, part in data.get("metadata", {}).items()
+        name: part if isinstance(part, str) else _write(part).decode()
+        for name, part in data.get("metadata", {}).items()
     }
     if isinstance(fields.get("interrupt"), Mapping):
         question = pb.FlowInterrupt.DESCRIPTOR.fields_by_name
@@ -147,8 +153,8 @@ def _enum_numbers(enum: Any) -> dict[str, int]:
 
 # ------------------------------------------------------------------ in
 def value_of(message: Any) -> Any:
-    """A message as the kernel's own value where there is one, else as a Record."""
-    data = Record()
+    """A message as the kernel's own value where there is one, else as a RemoteRecord."""
+    data = RemoteRecord()
     for field in message.DESCRIPTOR.fields:
         name, value = _read(message, field)
         data[name] = value
@@ -180,17 +186,17 @@ def _read_one(field: Any, value: Any) -> Any:
     return value_of(value) if field.message_type is not None else value
 
 
-def _built(cls: Any) -> Callable[[Record], Any]:
+def _built(cls: Any) -> Callable[[RemoteRecord], Any]:
     """Make a value of the fields that its class knows; what is not set takes the default."""
     known = frozenset(getattr(cls, "__struct_fields__", None) or cls._fields)
 
-    def build(data: Record) -> Any:
+    def build(data: RemoteRecord) -> Any:
         return cls(**{name: value for name, value in data.items() if name in known and value is not None})
 
     return build
 
 
-def _envelope(data: Record) -> Envelope:
+def _envelope(data: RemoteRecord) -> Envelope:
     metadata = data.pop("metadata_str")
     question = data.get("interrupt")
     fields = {name: value for name, value in data.items() if value is not None and name in Envelope.__struct_fields__}
@@ -204,22 +210,32 @@ def _envelope(data: Record) -> Envelope:
     return msgspec.convert({**fields, "metadata": metadata}, Envelope)
 
 
-def _with_envelope(data: Record) -> Record:
+def _with_envelope(data: RemoteRecord) -> RemoteRecord:
     """An envelope that came as JSON."""
     if isinstance(data.get("envelope"), dict):
         data["envelope"] = msgspec.convert(data["envelope"], Envelope)
     return data
 
 
-def _interrupt(data: Record) -> Interrupt:
-    return _build_interrupt(Record(data, status=data["status"] or "pending", kind=data["kind"] or ""))
+def _interrupt(data: RemoteRecord) -> Interrupt:
+    interrupt: Interrupt = _build_interrupt(
+        RemoteRecord(data, status=data["status"] or "pending", kind=data["kind"] or "")
+    )
+    return interrupt
 
 
-def _answer(data: Record) -> Answer:
+def _process(data: RemoteRecord) -> ProcessControlBlock:
+    block: ProcessControlBlock = _build_process(
+        RemoteRecord(data, pending_interrupt=data["pending_interrupt"] or None, child_pids=tuple(data["child_pids"]))
+    )
+    return block
+
+
+def _answer(data: RemoteRecord) -> Answer:
     return Answer(data["text"], data["approved"], data["decision"], data["data"], data["resolved_at"])
 
 
-def _response(data: Record) -> ServiceResponse:
+def _response(data: RemoteRecord) -> ServiceResponse:
     envelope = _with_envelope(data)["envelope"]
     return ServiceResponse(
         envelope=envelope,
@@ -230,9 +246,10 @@ def _response(data: Record) -> ServiceResponse:
     )
 
 
+_build_process: Final = _built(ProcessControlBlock)
 _build_interrupt: Final = _built(Interrupt)
-VALUES: Final[dict[str, Callable[[Record], Any]]] = {
-    "ProcessControlBlock": _built(ProcessControlBlock),
+VALUES: Final[dict[str, Callable[[RemoteRecord], Any]]] = {
+    "ProcessControlBlock": _process,
     "ResourceQuota": _built(ResourceQuota),
     "ResourceUsage": _built(ResourceUsage),
     "QuotaResult": _built(QuotaResult),

@@ -109,7 +109,7 @@ class WorkDesk:
 
     async def claim(self, claim: Claim) -> WorkLease | None:
         """Lend a worker the next piece of work that it can do, as soon as there is one; None when its wait is over."""
-        if not claim.names or len(claim.names) > WORK_NAMES_MAX:
+        if not (claim.names or claim.announce) or len(claim.names) > WORK_NAMES_MAX:
             raise ConfigError(f"a worker serves 1 to {WORK_NAMES_MAX} agents and services", key="agents")
         self._names.require_free(claim.names)
         worker = self._queue.arrive(
@@ -126,7 +126,7 @@ class WorkDesk:
                 if lease is not None:
                     if await self._begun(lease):
                         return lease
-                elif not await self._wait_for_change(deadline):
+                elif not worker.names or not await self._wait_for_change(deadline):
                     return None
         except asyncio.CancelledError:
             self._queue.connection_broken(claim.worker_id, self._now())

@@ -7,13 +7,14 @@ pipeline that comes to it after a restart waits for it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import WORK_WAITING_PER_NAME_MAX
-from lyra.errors import NameTaken
+from lyra.errors import LyraError, NameTaken
 from lyra.kernel.services.service import ServiceRequest
-from lyra.kernel.workers.envelopes import ANONYMOUS
 from lyra.server.work.piece import PieceOfWork, ServedName, WorkPayload
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.outside import StageRun
 
 __all__ = ["Desk", "RemoteAgent", "ServedNames"]
+
+_log: Final = logging.getLogger("lyra.server")
 
 
 class Desk(Protocol):
@@ -92,7 +95,10 @@ class ServedNames:
             self._forget(name)
         for name in served - self._known:
             if not self._is_taken(name):
-                self._add(name)
+                try:
+                    self._add(name)
+                except LyraError as error:  # the kernel is closing, or has room for no more services
+                    _log.warning("%s %s is not served: %s", name.kind, name.name, error.message)
 
     def _is_taken(self, served: ServedName) -> bool:
         if served.kind == "service":
@@ -100,13 +106,14 @@ class ServedNames:
         return self._kernel.orchestrator.agents.find(served.name) is not None
 
     def _add(self, served: ServedName) -> None:
-        self._known.add(served)
         if served.kind == "agent":
             self._kernel.register_agent(served.name, RemoteAgent(self._desk, served.name))
+            self._known.add(served)
             return
         if served.name not in self._kernel.services.state.services:
             self._kernel.register_service({"name": served.name, "max_concurrent": WORK_WAITING_PER_NAME_MAX})
         self._kernel.register_handler(served.name, self._handler(served))
+        self._known.add(served)
 
     def _forget(self, served: ServedName) -> None:
         self._known.discard(served)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from lyra.errors import Denied, NoSuchProcess
+from lyra.errors import NoSuchProcess
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import PRIORITY, PROCESS_STATE
 from lyra.server.grpc.messages.fields import int32, required
@@ -58,9 +58,7 @@ class KernelCalls:
         return process_message(await self._kernel.schedule(self._own(request.pid, caller)))
 
     async def get_next_runnable(self, _request: pb.GetNextRunnableRequest, caller: Caller) -> pb.ProcessControlBlock:
-        if not caller.is_operator:
-            raise Denied("only the operator takes the next process of all users")
-        block = self._kernel.get_next_runnable()
+        block = self._kernel.get_next_runnable(caller.user_id or None)
         if block is None:
             raise NoSuchProcess("no runnable process")
         return process_message(await block)

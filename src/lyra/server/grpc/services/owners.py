@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.envelope import ANONYMOUS
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.services.service import ServiceInfo
-from lyra.kernel.workers.envelopes import ANONYMOUS
+from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -36,14 +37,8 @@ def exists(kernel: Kernel, pid: str) -> bool:
 
 
 def owner_of(kernel: Kernel, pid: str) -> str:
-    """The user of a process: its entry's, else its pipeline's; "" for one without. NoSuchProcess if it does not
-    exist."""
-    session = kernel.orchestrator.state.sessions.get(pid)
-    if session is None or kernel.lifecycle.find(pid) is not None:
-        user_id = kernel.lifecycle.owner(pid).user_id
-        if user_id:
-            return user_id
-    user_id = session.envelope.user_id if session is not None else ""
+    """The user of a process; "" for one without. NoSuchProcess if it does not exist."""
+    user_id = kernel.lifecycle.user_of(pid) or owner_if_known(kernel, pid)
     return "" if user_id == ANONYMOUS else user_id
 
 

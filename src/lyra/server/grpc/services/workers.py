@@ -80,7 +80,9 @@ def _worker(worker_id: str) -> str:
 
 
 def _name(name: str) -> str:
-    return short_text(required(name, "agents"), "a name", most=NAME_LENGTH_MAX)
+    if not required(name, "a name").isprintable():
+        raise ConfigError("the name of an agent or service is printable text", key="agents")
+    return short_text(name, "a name", most=NAME_LENGTH_MAX)
 
 
 def _lease(seconds: int) -> float:
