@@ -304,6 +304,23 @@ async def test_a_port_that_is_taken_is_said_in_one_sentence():
                 await GrpcFace(kernel, settings(grpc=address)).start()
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+@on_loop
+async def test_an_ipv6_address_is_given_with_its_brackets():
+    async with Kernel() as kernel:
+        face = GrpcFace(kernel, settings(grpc=Address("::1", 0)))
+        try:
+            address = await face.start()
+        except ConfigError:
+            pytest.skip("this machine has no ::1")
+        try:
+            assert str(address) == f"[::1]:{address.port}"
+            async with grpc.aio.insecure_channel(str(address)) as channel:
+                await Client(channel)("KernelService/GetProcessCounts")
+        finally:
+            await face.stop(1.0)
+
+
 @on_loop
 async def test_metadata_that_is_no_text_is_no_token():
     """A `-bin` key, or a token of odd characters, is UNAUTHENTICATED and not an error of the server's."""

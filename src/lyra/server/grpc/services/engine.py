@@ -8,8 +8,8 @@ has no name to come back to: it is ended with its call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.envelope import Envelope
@@ -73,7 +73,9 @@ class EngineCalls:
         await self._kernel.durable()
         return envelope_message(envelope)
 
-    async def execute_pipeline(self, request: pb.ExecuteRequest, caller: Caller) -> AsyncIterator[pb.ExecutionEvent]:
+    async def execute_pipeline(
+        self, request: pb.ExecuteRequest, caller: Caller
+    ) -> AsyncGenerator[pb.ExecutionEvent, None]:
         config = json_mapping(request.pipeline_config, "pipeline_config")
         if config is None:
             raise ConfigError("pipeline_config is required", key="pipeline_config")
@@ -81,10 +83,11 @@ class EngineCalls:
         if pid and exists(self._kernel, pid):
             require_process(self._kernel, caller, pid)
         envelope = self._envelope(request.envelope, caller)
-        async for event in self._kernel.execute_pipeline(config, envelope, pid=pid or None):
-            message = event_message(event, self._kernel.core.now())
-            if message is not None:
-                yield message
+        async with aclosing(self._kernel.execute_pipeline(config, envelope, pid=pid or None)) as events:
+            async for event in events:
+                message = event_message(event, self._kernel.core.now())
+                if message is not None:
+                    yield message
 
     async def execute_agent(self, request: pb.ExecuteAgentRequest, caller: Caller) -> pb.AgentResult:
         name = required(request.agent_name, "agent_name")
