@@ -56,6 +56,18 @@ async def test_what_was_given_can_be_sent_back_whole():
 
 
 @on_loop
+async def test_updates_do_not_make_an_envelope_larger_than_a_message():
+    async with serving() as (_kernel, client):
+        made = await client("EngineService/CreateEnvelope", raw_input="tea", user_id="alice")
+        codes = []
+        for number in range(5):
+            output = json.dumps({"text": "x" * 1_000_000}).encode()
+            changes = pb.Envelope(envelope_id=made.envelope_id, outputs={f"a{number}": output})
+            codes.append(await client.status("EngineService/UpdateEnvelope", envelope=changes))
+        assert codes == ["OK", "OK", "OK", "OK", "RESOURCE_EXHAUSTED"]
+
+
+@on_loop
 async def test_bounds_are_checked_of_the_envelope_that_is_sent():
     async with serving() as (_kernel, client):
         within = await client("EngineService/CheckBounds", user_id="alice", max_llm_calls=5, llm_call_count=2)

@@ -13,7 +13,8 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.envelope import Envelope
-from lyra.errors import ConfigError, LyraError
+from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
+from lyra.errors import ConfigError, LimitExceeded, LyraError
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.envelopes import (
     agent_result_message,
@@ -55,8 +56,12 @@ class EngineCalls:
     async def update_envelope(self, request: pb.UpdateEnvelopeRequest, caller: Caller) -> pb.Envelope:
         given = envelope_fields(request.envelope)
         envelope_id = required(request.envelope.envelope_id, "envelope_id")
-        held = self._kernel.envelopes.get(envelope_id, user_id=caller.user_id or None)
-        changes = changed_fields(given, envelope_fields(envelope_message(held)))
+        held = envelope_message(self._kernel.envelopes.get(envelope_id, user_id=caller.user_id or None))
+        if held.ByteSize() + request.ByteSize() > SERVER_MESSAGE_BYTES_MAX:
+            raise LimitExceeded(
+                f"envelope {envelope_id} would be larger than a message may be", envelope_id=envelope_id
+            )
+        changes = changed_fields(given, envelope_fields(held))
         envelope = self._kernel.update_envelope({**changes, "envelope_id": envelope_id})
         return await self._kept(envelope)
 
