@@ -106,8 +106,14 @@ class GrpcFace:
         try:
             async with asyncio.timeout(drain_s):
                 await self._guard.wait_idle()
+                for service in self._services.values():
+                    if hasattr(service, "wait_idle"):
+                        await service.wait_idle()
         except TimeoutError:
             pass  # what has not ended by now is cut off; durable work goes on when the store is opened again
+        for service in self._services.values():
+            if hasattr(service, "close"):
+                service.close()
         await server.stop(_STOP_S)
 
 
