@@ -33,6 +33,8 @@ CALLS = {
     "list_interrupts": lambda kernel, pid: kernel.list_interrupts(pid),
     "get_next_instruction": lambda kernel, pid: kernel.get_next_instruction(pid),
     "report_agent_result": lambda kernel, pid: kernel.report_agent_result(pid, {"agent_name": "a"}),
+    "renew_lease": lambda kernel, pid: kernel.renew_lease(pid, "w"),
+    "release_lease": lambda kernel, pid: kernel.release_lease(pid, "w"),
     "store_envelope": lambda kernel, pid: kernel.store_envelope(pid, {}),
     "get_envelope": lambda kernel, pid: kernel.get_envelope(pid),
     "get_orchestration_state": lambda kernel, pid: kernel.get_orchestration_state(pid),

@@ -38,6 +38,7 @@ __all__ = [
     "BudgetConfig",
     "Config",
     "KernelConfig",
+    "LogConfig",
     "SageConfig",
     "ServerConfig",
     "SettingRow",
@@ -79,6 +80,12 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     usd: Money | None
     seconds: float | None
     on_exceed: str
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
+    file: str | None
+    format: str
+    level: str
 
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +136,7 @@ class Config:
         "hooks",
         "kernel",
         "limits",
+        "log",
         "mcp_servers",
         "notes",
         "passed_over",
@@ -150,6 +158,7 @@ class Config:
         self.agent = AgentCommandConfig(**_section(values, "agent"))
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
+        self.log = LogConfig(**_section(values, "log"))
         self.sage = SageConfig(**_section(values, "sage"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
@@ -209,7 +218,7 @@ class Config:
             logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
         with suppress(ConfigError):  # a variable that is not set: what opens the store says so
             add_own_file(config.kernel.store.reveal())
-        for file in (config.audit.file, merged.demanded.get("audit.file")):
+        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file):
             add_own_file(file or "")
         return config
 

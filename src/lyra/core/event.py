@@ -113,6 +113,8 @@ KINDS: Final[dict[str, str]] = {
     "supervisor.gave_up": "a supervisor had to restart too often; it stops its children and ends",
     "pipeline.initialized": "a pipeline began for a pid",
     "pipeline.started": "a stage of a pipeline is being run",
+    "pipeline.leased": "a worker was given the run of a stage for a while",
+    "pipeline.lease_lost": "such a worker was silent for too long, or gave the run back",
     "pipeline.reported": "a run of a stage ended; the pipeline moved on",
     "pipeline.waiting": "a pipeline waits for the answer to a question",
     "pipeline.resumed": "the question a pipeline waited for is over",

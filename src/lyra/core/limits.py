@@ -61,6 +61,8 @@ SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
 PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
 PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
 PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
+WORKER_LEASE_S: Final = 30.0  # how long a worker that is silent keeps a stage, unless it asks for another time
+WORKER_LEASE_S_MAX: Final = 86_400.0
 BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async; they mostly wait
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
@@ -186,12 +188,11 @@ SERVER_CALLERS_KEPT: Final = 10_000  # callers whose requests are counted at onc
 SERVER_WEBHOOKS_MAX: Final = 100  # of one user
 SERVER_WEBHOOK_WAITING_MAX: Final = 1_000  # events that wait for one webhook; more are dropped
 SERVER_SPANS_KEPT: Final = 10_000  # spans that the traces show
+SERVER_HISTORY_EVENTS_KEPT: Final = 20_000  # events of a kernel without a store that can be read again
 SERVER_COST_ROWS_MAX: Final = 10_000  # of the sums by agent, model and day
 SERVER_CALLS_MAX: Final = 10_000  # gRPC calls in flight, open streams included; more are refused
 SERVER_STREAMS_MAX: Final = 250  # gRPC calls in flight on one connection; more wait in the client
-SERVER_IDLE_S: Final = (
-    600.0  # a gRPC connection without a call is closed after this; clients open another by themselves
-)
+SERVER_GRPC_IDLE_S: Final = 600.0  # a gRPC connection without a call is closed after this; clients open another
 SERVER_METADATA_BYTES_MAX: Final = 16 * 1024  # headers of one gRPC call
 SERVER_HANDSHAKE_S: Final = 20.0  # until a new connection has said hello, and a ping is answered; then it is dropped
 SERVER_KEEPALIVE_S: Final = 60.0  # between two pings to a silent gRPC client: one that is gone is noticed

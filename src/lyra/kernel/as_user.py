@@ -180,6 +180,8 @@ class UserKernel:
 
     get_next_instruction = _owned(WorkerApi.get_next_instruction)
     report_agent_result = _owned(WorkerApi.report_agent_result)
+    renew_lease = _owned(WorkerApi.renew_lease)
+    release_lease = _owned(WorkerApi.release_lease)
     get_envelope = _owned(WorkerApi.get_envelope)
     get_orchestration_state = _owned(WorkerApi.get_orchestration_state)
 

@@ -9,6 +9,7 @@ and results are left out, and known secrets and texts in the form of a key are r
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -139,11 +140,15 @@ def configure_logs(level: str = "warn", form: str = "text", file: str | Path | N
 
 
 def _file_handler(path: Path) -> logging.Handler:
-    import os
+    """A file of this user alone that is appended to; a link in its place is refused."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return _FileHandler(os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace"))
 
-    handler = logging.FileHandler(path, encoding="utf-8", delay=False)
-    os.chmod(path, 0o600)
-    return handler
+
+class _FileHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers alone
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 class EventLog:

@@ -13,11 +13,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from lyra.errors import NoSuchProcess
+from lyra.kernel.workers.envelopes import ANONYMOUS
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["OwnedPid", "owned_pid", "owner_of"]
+__all__ = ["OwnedPid", "owned_pid", "owner_if_known", "owner_of"]
 
 _READABLE_BYTES_MAX: Final = 72  # a longer user is in the pid as a hash
 _OWNED: Final = re.compile(r"(?P<kind>[a-z]+)-(?P<user>[0-9A-Za-z_]*)\.(?P<rest>.+)\Z", re.DOTALL)
@@ -77,12 +78,12 @@ def _encoded(user_id: str) -> str:
 def owner_of(kernel: Kernel, pid: str) -> str:
     """The user of a process; "" for one of the operator's. NoSuchProcess where there is none of that pid."""
     owner = kernel.lifecycle.owner(pid)
-    if owner.user_id:
+    if owner.user_id and owner.user_id != ANONYMOUS:
         return owner.user_id
     process = kernel.processes.get(pid)
     while True:
         session = kernel.orchestrator.state.sessions.get(pid)
-        if session is not None and session.envelope.user_id:
+        if session is not None and session.envelope.user_id not in ("", ANONYMOUS):
             return str(session.envelope.user_id)
         owned = OwnedPid.read(pid)
         if owned is not None:

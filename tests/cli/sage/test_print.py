@@ -301,8 +301,18 @@ def test_words_of_a_hook_are_on_stderr(sage: Sage) -> None:
         assert "mind the gap" in done.stderr
 
 
-def test_a_run_that_ends_at_once_leaves_no_warning(sage: Sage) -> None:
-    """Also while the sandbox is tried in the background."""
-    for _ in range(3):
-        done = sage("-p", "/help undo", "--model", "sim/echo")
-        assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_model_that_cannot_be_asked_leaves_no_session(sage: Sage, form: str) -> None:
+    """The next run does not go on with it."""
+    done = sage("-p", "hi", "--model", "nothing/x", "--output-format", form)
+    assert (done.returncode, "there is no provider 'nothing'" in done.stderr) == (2, True)
+    assert sage.json("sessions", "list", "--json") == []
+
+
+def test_a_key_in_an_error_is_masked(sage: Sage) -> None:
+    model = sage.script({"error": {"kind": "auth", "message": f"the key {KEY} is not known"}})
+    for form in ("text", "json", "stream-json"):
+        done = sage("-p", "hi", "--model", model, "--output-format", form)
+        assert done.returncode == 1
+        assert "is not known" in done.stderr
+        assert KEY not in done.stderr + done.stdout

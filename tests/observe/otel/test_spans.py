@@ -21,7 +21,7 @@ from lyra import Agent, Kernel, tool
 from lyra.core import trace_context
 from lyra.core.trace_context import continued, format_traceparent, parse_traceparent
 from lyra.errors import ModelError
-from lyra.observe.otel import attach_otel, request_span
+from lyra.observe.otel import attach_otel, grpc_span, request_span
 from lyra.vega.runtime.run import run as run_vega
 from tests.agents.support import calls, clock_here, run, says, virtual
 from tests.observe.otel.collector import Collector, attributes, grpc_collector
@@ -408,3 +408,12 @@ def test_a_request_of_a_server_is_continued_without_an_exporter():
         assert span.place == inside
         span.end_with({"http.response.status_code": 200})
     assert trace_context.enclosing_span() is None
+
+
+def test_a_call_of_grpc_is_continued_too():
+    """`grpc_span` takes what a server has: the method, and the traceparent or nothing."""
+    with grpc_span("KernelService/GetProcess", f"00-{TRACE}-{PARENT}-01") as span:
+        assert span.place is not None
+        assert span.place.trace_id == TRACE
+    with grpc_span("KernelService/GetProcess", "") as span:
+        assert span.place is None

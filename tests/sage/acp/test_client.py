@@ -101,7 +101,8 @@ class Desk:
     ) -> AsyncIterator[tuple[Editor, Any]]:
         """A started `sage acp` and its editor. `model` in place of the script; empty: none is named."""
         env = {**os.environ, "HOME": str(self.folder / "home"), "XDG_DATA_HOME": str(self.folder / "data")}
-        env.pop("LYRA_AGENT_MODEL", None)
+        for name in ("LYRA_AGENT_MODEL", "ANTHROPIC_API_KEY"):
+            env.pop(name, None)
         editor = Editor()
         chosen = self.script(*replies) if model is None else model
         command = ["-c", SAGE, "acp", *(("--model", chosen) if chosen else ()), *words]

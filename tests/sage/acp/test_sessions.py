@@ -62,6 +62,15 @@ async def test_the_model_of_a_session_and_its_end(desk: Desk) -> None:
 
 
 @pytest.mark.slow
+async def test_a_model_without_a_key_is_refused_at_once(desk: Desk) -> None:
+    """With the variable to set, before the user has typed a prompt."""
+    async with desk.editor(model="anthropic/claude-sonnet-4-5") as (_, agent):
+        with pytest.raises(acp.RequestError, match="export ANTHROPIC_API_KEY"):
+            await agent.new_session(cwd=str(desk.work), mcp_servers=[])
+        assert (await agent.list_sessions()).sessions == []
+
+
+@pytest.mark.slow
 async def test_words_that_no_format_can_say_do_not_break_a_session(desk: Desk) -> None:
     """Half of a character, a zero byte, escape sequences: each prompt is answered."""
     async with desk.editor(model="sim/echo") as (editor, agent):

@@ -165,6 +165,8 @@ class Door:
 
         # Journal "started", run, journal "finished", budget settle, Event published.
         core.in_flight += 1
+        is_repeatable = journal is not None and effect.idempotent
+        core.in_flight_repeatable += is_repeatable
         stage = _ADMITTED
         is_durable = True
         try:
@@ -225,6 +227,7 @@ class Door:
             raise
         finally:
             core.in_flight -= 1
+            core.in_flight_repeatable -= is_repeatable
             if core.draining:
                 core.came_to_its_end()
             if effect.outside is not None:

@@ -59,6 +59,7 @@ class RegisteredAgent(msgspec.Struct, frozen=True):
     blocks: bool = False  # the function is not async: it runs in a thread
     outside: Any = None  # an OutsideAgent: another program runs its stages
     takes_stage: str = ""  # how the function takes the stage's settings: "keyword", "second" or not at all
+    declaration: Any = None  # the Agent behind the program, for the layers above
 
     async def run(self, envelope: Envelope, stage: AgentConfig, threads: BlockingCalls) -> Any:
         """What the function gives for this envelope; what it gives to be awaited is awaited here."""
@@ -101,7 +102,8 @@ class Agents:
         if make_program is not None:
             program = make_program(name, prompts=prompts, models=models)
             self._register_program(program)
-            registered = RegisteredAgent(None, idempotent, owner, program, getattr(agent, "budget", None))
+            budget = getattr(agent, "budget", None)
+            registered = RegisteredAgent(None, idempotent, owner, program, budget, declaration=agent)
         elif getattr(agent, "__lyra_outside__", False):
             registered = RegisteredAgent(None, idempotent, owner, outside=agent)
         elif prompts is not None or models is not None:

@@ -310,7 +310,7 @@ class Runner:
     def _effect(self, stage: AgentConfig, agent: RegisteredAgent) -> Effect:
         retry = stage.retry
         # A stage that may be run again after a failure may be run again after a crash.
-        idempotent = retry is not None or agent.idempotent
+        idempotent = retry is not None or agent.idempotent or stage.idempotent
         key = (stage.agent_name, idempotent, retry, agent.outside)
         effect = self._effects.get(key)
         if effect is None:

@@ -8,6 +8,6 @@ the providers that the application has set, or through exporters that the standa
 """
 
 from lyra.observe.otel.attach import attach_from_environment, attach_otel
-from lyra.observe.otel.requests import RequestSpan, request_span
+from lyra.observe.otel.requests import RequestSpan, grpc_span, request_span
 
-__all__ = ["RequestSpan", "attach_from_environment", "attach_otel", "request_span"]
+__all__ = ["RequestSpan", "attach_from_environment", "attach_otel", "grpc_span", "request_span"]

@@ -17,7 +17,7 @@ from lyra._version import __version__
 from lyra.core.clock import SystemClock
 from lyra.observe.otel.environment import exporter_for, imported, is_disabled
 
-__all__ = ["FLUSH_S", "OtelProviders", "process_providers"]
+__all__ = ["FLUSH_S", "OtelProviders", "lyra_resource", "process_providers"]
 
 FLUSH_S: Final = 2.0  # the longest that the end of a process waits for a collector
 
@@ -103,7 +103,7 @@ def _set_by_application(module: str, getter: str, proxy: str) -> Any:
     return None if type(provider).__name__ in (proxy, f"_{proxy}") else provider
 
 
-def _resource() -> Any:
+def lyra_resource() -> Any:
     """`service.name` is `lyra` unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say otherwise."""
     resources = imported("opentelemetry.sdk.resources")
     named = resources.Resource.create({"telemetry.distro.name": "lyra", "telemetry.distro.version": __version__})
@@ -114,7 +114,7 @@ def _resource() -> Any:
 
 def _tracer_provider(exporter: Any) -> tuple[str, Any]:
     sdk, export = imported("opentelemetry.sdk.trace"), imported("opentelemetry.sdk.trace.export")
-    provider = sdk.TracerProvider(resource=_resource(), shutdown_on_exit=False)
+    provider = sdk.TracerProvider(resource=lyra_resource(), shutdown_on_exit=False)
     provider.add_span_processor(export.BatchSpanProcessor(exporter))
     imported("opentelemetry.trace").set_tracer_provider(provider)
     return "tracer", provider
@@ -123,14 +123,14 @@ def _tracer_provider(exporter: Any) -> tuple[str, Any]:
 def _meter_provider(exporter: Any) -> tuple[str, Any]:
     sdk, export = imported("opentelemetry.sdk.metrics"), imported("opentelemetry.sdk.metrics.export")
     reader = export.PeriodicExportingMetricReader(exporter)
-    provider = sdk.MeterProvider([reader], resource=_resource(), shutdown_on_exit=False)
+    provider = sdk.MeterProvider([reader], resource=lyra_resource(), shutdown_on_exit=False)
     imported("opentelemetry.metrics").set_meter_provider(provider)
     return "meter", provider
 
 
 def _logger_provider(exporter: Any) -> tuple[str, Any]:
     sdk, export = imported("opentelemetry.sdk._logs"), imported("opentelemetry.sdk._logs.export")
-    provider = sdk.LoggerProvider(resource=_resource(), shutdown_on_exit=False)
+    provider = sdk.LoggerProvider(resource=lyra_resource(), shutdown_on_exit=False)
     provider.add_log_record_processor(export.BatchLogRecordProcessor(exporter))
     imported("opentelemetry._logs").set_logger_provider(provider)
     return "logger", provider

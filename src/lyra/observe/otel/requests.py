@@ -9,16 +9,15 @@ Without OpenTelemetry the block still continues the `traceparent` of the client.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from lyra._version import __version__
 from lyra.core.trace_context import OpenSpan, TraceSpan, continued, parse_traceparent
 from lyra.observe.otel.environment import has_own_provider, is_disabled
 
-__all__ = ["RequestSpan", "request_span"]
+__all__ = ["RequestSpan", "grpc_span", "request_span"]
 
 
 class RequestSpan:
@@ -48,22 +47,30 @@ def request_span(
     name: str, headers: Mapping[str, str], attributes: Mapping[str, Any] | None = None
 ) -> Iterator[RequestSpan]:
     """A block that is one request. `headers` are the client's, or the metadata of a call, with names in lower case."""
-    if is_disabled() or "opentelemetry.trace" not in sys.modules or not has_own_provider():
+    if is_disabled() or not has_own_provider():
         with continued(headers.get("traceparent")):
             yield RequestSpan(None, parse_traceparent(headers.get("traceparent")))
         return
     from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
 
     tracer = trace.get_tracer("lyra.server", __version__)
-    around = propagate.extract(dict(headers))
-    with tracer.start_as_current_span(
-        name,
-        context=around,
-        kind=trace.SpanKind.SERVER,
-        attributes=dict(attributes or {}),
-        record_exception=False,
-    ) as span:
-        told = span.get_span_context()
-        place = TraceSpan(f"{told.trace_id:032x}", f"{told.span_id:016x}", told.trace_flags.sampled)
+    around = propagate.extract(dict(headers), context=Context())
+    span = tracer.start_span(name, context=around, kind=trace.SpanKind.SERVER, attributes=dict(attributes or {}))
+    own = span.get_span_context()
+    place = TraceSpan(f"{own.trace_id:032x}", f"{own.span_id:016x}", own.trace_flags.sampled)
+    request = RequestSpan(span, place)
+    try:
         with OpenSpan(place):
-            yield RequestSpan(span, place)
+            yield request
+    except Exception as error:
+        request.end_with({}, error=getattr(error, "code", "") or type(error).__name__)
+        raise
+    finally:
+        span.end()
+
+
+def grpc_span(method: str, traceparent: str) -> AbstractContextManager[RequestSpan]:
+    """`request_span` of a gRPC call, its method written as `Service/Method`; `traceparent` is "" where none came."""
+    headers = {"traceparent": traceparent} if traceparent else {}
+    return request_span(method, headers, {"rpc.system.name": "grpc", "rpc.method": method})

@@ -116,6 +116,8 @@ class SageAcpAgent:
                 states = [state.to_data() for state in await servers.start()]
                 options = msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
             live = await stack.enter_async_context(LiveSession(options, config, start=start))
+            if start.resume is None:
+                runtime_of(live.kernel).find(live.model)  # raises where the provider is not known, or has no key
         except LyraError as error:
             await stack.aclose()
             raise refusal(error) from None

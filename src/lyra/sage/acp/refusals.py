@@ -6,6 +6,7 @@ from typing import Final
 
 from acp import RequestError
 
+from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.acp.updates import shown_text
 
@@ -31,5 +32,6 @@ def invalid(reason: str, code: int = _INVALID_PARAMS) -> RequestError:
 
 def refusal(error: LyraError, code: int = _INVALID_PARAMS) -> RequestError:
     """The error for the editor. `reason` has the same words: some editors show one, some the other."""
-    words = shown_text(f"{error.message}\n{error.hint}" if error.hint else error.message)
+    message = redact(error.message)
+    words = shown_text(f"{message}\n{error.hint}" if error.hint else message)
     return RequestError(code, words, {"reason": words, "code": error.code})

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -36,6 +36,8 @@ from lyra.sage.session.snapshots import Snapshots
 from lyra.sage.session.usage_log import UsageLog
 
 __all__ = ["SessionCore"]
+
+_MODEL_CALLS_S: Final = 0.3  # how long a session that is left waits for model calls under way
 
 
 class SessionCore:
@@ -137,6 +139,8 @@ class SessionCore:
     async def _close(self) -> None:
         if self._headless is not None:
             headless, self._headless = self._headless, None
+            # A sub-agent that waits for its model asks again when the session is opened the next time.
+            await headless.kernel.close(repeatable_drain_s=_MODEL_CALLS_S)
             await headless.__aexit__(None, None, None)
         if self.equipment is not None:
             equipment, self.equipment = self.equipment, None

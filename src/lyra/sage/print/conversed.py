@@ -22,7 +22,7 @@ from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError, NoSuchInterrupt
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.agent.session_notices import SessionNotices
-from lyra.sage.print.printed import last_words, slash_result, slash_text
+from lyra.sage.print.printed import last_words, require_model, slash_result, slash_text
 from lyra.sage.print.requests import AnswerRequest, InterruptRequest, PrintRequest, read_request
 
 __all__ = ["converse"]
@@ -45,6 +45,7 @@ async def converse(
     say = awaiting(tell)
     attended = msgspec.structs.replace(options, attended=True)
     async with LiveSession(attended, config, start=start) as session:
+        require_model(session)
         if warn is not None:
             warn(session.headless)
         opening = await session.opening()

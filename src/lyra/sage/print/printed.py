@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import ConfigError
 from lyra.sage.agent.live import LiveSession, SessionStart
@@ -15,7 +16,7 @@ from lyra.sage.agent.live import LiveSession, SessionStart
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
 
-__all__ = ["ask_session", "last_words", "slash_result", "slash_text"]
+__all__ = ["ask_session", "last_words", "require_model", "slash_result", "slash_text"]
 
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
@@ -35,6 +36,7 @@ async def ask_session(
     `warn` is called once the session is open."""
     say = awaiting(tell)
     async with LiveSession(options, config, start=start) as session:
+        require_model(session)
         if warn is not None:
             warn(session.headless)
         line: dict[str, Any] = {}
@@ -56,6 +58,12 @@ async def ask_session(
             await last_words(session, say)
             raise
         return HeadlessOutcome(line, session.headless.failure)
+
+
+def require_model(session: LiveSession) -> None:
+    """Refuse a model that cannot be asked before a turn begins: a session without a turn leaves nothing behind, and the
+    next one does not go on with a mistyped name."""
+    runtime_of(session.kernel).find(session.model)
 
 
 async def slash_result(session: LiveSession, task: str) -> SlashResult | None:

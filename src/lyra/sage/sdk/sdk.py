@@ -157,10 +157,12 @@ class SageAgentSDK:
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        if self._config is None:
-            folder, trust = self._options.folder, self._options.trust
-            self._config = Config.load(folder, flags=self._flags, user_file=self._config_file, trust=trust)
-        return self._config
+        return self._config_in(self._options.folder)
+
+    def _config_in(self, folder: str) -> Config:
+        if self._config is not None:
+            return self._config
+        return Config.load(folder, flags=self._flags, user_file=self._config_file, trust=self._options.trust)
 
     def validate_config(self) -> None:
         """Raise ConfigError where the configuration, the model or a setting of this object cannot be used."""
@@ -214,8 +216,9 @@ class SageAgentSDK:
         attended = interactive and self._ask is not None
         headless = msgspec.structs.replace(self._options, attended=attended, **changes)
         resume = self._session if options.session is None else options.session
-        config = self.config if options.working_directory is None else None
-        return LiveSession(headless, config, start=SessionStart(resume=resume, root=self._sessions))
+        return LiveSession(
+            headless, self._config_in(headless.folder), start=SessionStart(resume=resume, root=self._sessions)
+        )
 
     # ------------------------------------------------------------------ running
 

@@ -1,7 +1,7 @@
 """Log lines of an interactive session go to a file, never to its terminal, whose screen they would tear apart.
 
 `logs_to_file` holds from before the session is opened until it is closed. Warnings of Python and of the event loop are
-among them. The file is `sage.log` in the user's data folder, private, and begun anew when it has grown large.
+among them. The file (LOG_FILE) is in the user's data folder, private, and begun anew when it has grown large.
 Well-known keys are masked in it. Where it cannot be written, log lines are dropped. What was logged about the session's
 store while it was opened (that it is not signed with the user's key) is for the user: `about_stores` has it.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,15 +34,23 @@ def logs_to_file(path: Path | None = None) -> Iterator[LogFile]:
     """Write what is logged inside the block to a file."""
     handler = LogFile(path or data_folder() / LOG_FILE)
     handler.setFormatter(logging.Formatter(_FORM))
-    root = logging.getLogger()
+    root, own = logging.getLogger(), logging.getLogger("lyra")
     others, root.handlers = root.handlers, [handler]
+    own_before = (own.handlers, own.propagate)
+    if any(_is_on_terminal(other) for other in own.handlers):  # --log-level, without a file of its own
+        own.handlers, own.propagate = [other for other in own.handlers if not _is_on_terminal(other)], True
     logging.captureWarnings(True)
     try:
         yield handler
     finally:
         logging.captureWarnings(False)
         root.handlers = others
+        own.handlers, own.propagate = own_before
         handler.close()
+
+
+def _is_on_terminal(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr
 
 
 class LogFile(logging.Handler):

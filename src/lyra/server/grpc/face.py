@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.address import Address
 from lyra.core.limits import (
     SERVER_CALLS_MAX,
+    SERVER_GRPC_IDLE_S,
     SERVER_HANDSHAKE_S,
-    SERVER_IDLE_S,
     SERVER_KEEPALIVE_S,
     SERVER_METADATA_BYTES_MAX,
     SERVER_PING_INTERVAL_S,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["GrpcFace"]
 
 _SECOND_MS: Final = 1000
-_STOP_S: Final = 1.0  # for streams of health and reflection, after the calls in flight have ended
+_FLUSH_S: Final = 2.0  # for the last answers to reach their clients, at most
 
 
 class GrpcFace:
@@ -103,6 +103,7 @@ class GrpcFace:
         for service in self._services.values():
             if hasattr(service, "drain"):
                 await service.drain()  # calls that only wait end now
+        grace_s = _FLUSH_S
         try:
             async with asyncio.timeout(drain_s):
                 await self._guard.wait_idle()
@@ -110,11 +111,12 @@ class GrpcFace:
                     if hasattr(service, "wait_idle"):
                         await service.wait_idle()
         except TimeoutError:
-            pass  # what has not ended by now is cut off; durable work goes on when the store is opened again
+            grace_s = 0.0  # what has not ended by now is cut off; durable work goes on when the store is opened again
         for service in self._services.values():
             if hasattr(service, "close"):
                 service.close()
-        await server.stop(_STOP_S)
+        self._guard.stopped.set()
+        await server.stop(grace_s)
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, int]]:
@@ -128,7 +130,7 @@ def _options(settings: ServeSettings) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.max_concurrent_streams", SERVER_STREAMS_MAX),
         ("grpc.server_handshake_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
-        ("grpc.max_connection_idle_ms", int(SERVER_IDLE_S * _SECOND_MS)),
+        ("grpc.max_connection_idle_ms", int(SERVER_GRPC_IDLE_S * _SECOND_MS)),
         ("grpc.keepalive_time_ms", int(SERVER_KEEPALIVE_S * _SECOND_MS)),
         ("grpc.keepalive_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
         ("grpc.http2.ping_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),  # the one above does not reach pings

@@ -18,6 +18,7 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
+from lyra.core.trace_context import continued
 from lyra.errors import ConfigError
 from lyra.server.http.endpoint import Call, Endpoint, PathTable, RawAnswer, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
@@ -64,8 +65,10 @@ class HttpApp:
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         headers = _headers_of(scope)
         path = _own_path(scope)
+        began_s = self.parts.kernel.clock.monotonic()
         try:
-            answer = await self._handle(scope["method"], path, scope["query_string"], headers, receive)
+            with continued(headers.get("traceparent")):
+                answer = await self._handle(scope["method"], path, scope["query_string"], headers, receive)
         except ClientLeft:
             return
         except asyncio.CancelledError:
@@ -74,6 +77,7 @@ class HttpApp:
             problem = problem_of(error, self.parts.kernel)
             body = _encode(error_body(problem, vendor_of(path, headers)))
             answer = RawAnswer(body, "application/json", problem.status, problem.headers)
+        self._count(scope["method"], path, answer, began_s)
         if isinstance(answer, Streamed):
             await write_stream(receive, send, answer.pieces, [*_SECURITY, *_lines(answer.headers)])
         else:
@@ -95,6 +99,14 @@ class HttpApp:
         call.take_query(query)
         call.take_body(await guard.read_body(receive, headers))
         return _answer_of(endpoint, await endpoint.handler(call))
+
+    def _count(self, method: str, path: str, answer: RawAnswer | Streamed, began_s: float) -> None:
+        """Tell the metrics of a request: its route as it is declared, never its path."""
+        if self.parts.metrics is None:
+            return
+        status = answer.status if isinstance(answer, RawAnswer) else 200
+        route = self._table.route(path)
+        self.parts.metrics.http_request(route, method, status, self.parts.kernel.clock.monotonic() - began_s)
 
     def _find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
         match = self._table.find(method, path)

@@ -21,12 +21,13 @@ from lyra.core.limits import (
 )
 from lyra.errors import ConfigError, InvalidTransition, LyraError, NoSuchSession
 from lyra.server.http.directory import AgentDirectory
+from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal, problem_of
 from lyra.server.http.sse import EventLog
-from lyra.server.owners import OwnedPid, owned_pid
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
+    from lyra.agents.session.replies import Stream
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
     from lyra.server.identity import Caller
@@ -34,19 +35,19 @@ if TYPE_CHECKING:
 __all__ = ["ChatStream", "Chats"]
 
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-_KIND: Final = "chat"
 
 
 class ChatStream:
     """The answer to one message as numbered events."""
 
-    __slots__ = ("ended_s", "log", "owner", "session_id")
+    __slots__ = ("answer", "ended_s", "log", "owner", "session_id")
 
     def __init__(self, session_id: str, owner: str, name: str) -> None:
         self.session_id = session_id
         self.owner = owner
         self.log = EventLog(name, events_max=SERVER_STREAM_EVENTS_MAX, bytes_max=SERVER_STREAM_BYTES_MAX)
         self.ended_s = 0.0
+        self.answer: Stream[Any, Any] | None = None  # on its way, if it was asked for here
 
     def tell(self, word: str, data: dict[str, Any]) -> None:
         self.log.append(word, data, owner=self.owner)
@@ -58,40 +59,24 @@ class ChatStream:
 class Chats:
     """The chats of one kernel."""
 
-    __slots__ = ("_kernel", "_pids", "_streams", "directory", "running")
+    __slots__ = ("_kernel", "_streams", "directory", "running", "sessions")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.directory = AgentDirectory(kernel)
-        self._pids: dict[str, str] = {}  # session → pid
+        self.sessions = OwnedProcesses(kernel, "chat", "session", NoSuchSession)
         self._streams: OrderedDict[str, ChatStream] = OrderedDict()  # by name, the oldest first
         self.running: set[asyncio.Task[None]] = set()  # answers on their way
 
     def restore(self) -> None:
         """Find the sessions of the store again, and have those go on that were in the middle of a turn."""
         self.directory.register_programs()
-        for pid in list(self._kernel.processes):
-            owned = OwnedPid.read(pid)
-            if owned is not None and owned.kind == _KIND:
-                self._pids.setdefault(owned.rest, pid)
+        self.sessions.restore()
 
     # ------------------------------------------------------------------ sessions
 
-    def sessions(self) -> list[str]:
-        """The pids of all sessions."""
-        return [pid for pid in self._pids.values() if pid in self._kernel.processes]
-
-    def process(self, session_id: str, caller: Caller) -> Process:
-        """The process of a session of the caller's."""
-        pid = self._pids.get(session_id)
-        process = None if pid is None else self._kernel.processes.get(pid)
-        if process is None:
-            raise NoSuchSession(f"no session {session_id[:80]!r}", hint="leave session_id out to begin one")
-        _require_owner(caller, process.pid, session_id)
-        return process
-
     def handle(self, session_id: str, caller: Caller) -> AgentProcess[Any]:
-        handle: AgentProcess[Any] = self._kernel.agent(self.process(session_id, caller).pid)
+        handle: AgentProcess[Any] = self._kernel.agent(self.sessions.get(session_id, caller).pid)
         return handle
 
     async def open(self, agent_name: str, caller: Caller, session_id: str) -> tuple[str, AgentProcess[Any]]:
@@ -100,15 +85,10 @@ class Chats:
         if session_id and not _SESSION_ID.match(session_id):
             raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
         session_id = session_id or self._kernel.entropy.text(16)
-        pid = self._pids.get(session_id)
-        if pid is not None and pid in self._kernel.processes:
-            _require_owner(caller, pid, session_id)
-            if not self._kernel.processes[pid].alive:
-                raise InvalidTransition(f"session {session_id} has ended", hint="leave session_id out to begin another")
-        else:
-            pid = owned_pid(_KIND, caller.user_id, session_id)
+        pid = self.sessions.claim(session_id, caller)
         process = self._kernel.spawn(agent, pid=pid)
-        self._pids[session_id] = pid
+        if not process.alive:
+            raise InvalidTransition(f"session {session_id} has ended", hint="leave session_id out to begin another")
         return session_id, await process
 
     # ------------------------------------------------------------------ streams
@@ -125,7 +105,7 @@ class Chats:
         session_id = session_id or name.partition(":")[0]
         if not session_id:
             raise ConfigError("say what to read", hint="the header Last-Event-ID, or ?session_id=", key="session_id")
-        process = self.process(session_id, caller)
+        process = self.sessions.get(session_id, caller)
         stream = self._streams.get(name) if name else self._last_stream(session_id)
         if stream is None:
             return self._take_up(session_id, caller, process), 0
@@ -133,6 +113,16 @@ class Chats:
         if not stream.log.holds(after):
             raise HttpRefusal(410, "these events are not kept any more", hint=f"see /api/sessions/{session_id}")
         return stream, after
+
+    def cancel(self, session_id: str, caller: Caller) -> int:
+        """Give up the answers of a session that are on their way; gives how many. The session goes on."""
+        self.sessions.get(session_id, caller)
+        pending = [
+            stream.answer.pending
+            for stream in self._streams.values()
+            if stream.session_id == session_id and stream.answer is not None
+        ]
+        return sum(answer.cancel() for answer in pending if answer is not None)
 
     def _last_stream(self, session_id: str) -> ChatStream | None:
         streams = [stream for stream in self._streams.values() if stream.session_id == session_id]
@@ -167,8 +157,10 @@ class Chats:
     async def _tell_answer(self, stream: ChatStream, process: AgentProcess[Any], message: Any) -> None:
         failure: LyraError | None = None
         is_told = False
+        is_cancelled = False
         try:
-            async for event in process.stream(message, events=True):
+            stream.answer = process.stream(message, events=True)
+            async for event in stream.answer:
                 data = event.to_data()
                 word = data.pop("type")
                 is_told = is_told or word == "done"
@@ -178,8 +170,14 @@ class Chats:
                     stream.tell(word, data)
         except LyraError as error:
             failure = error
+        except asyncio.CancelledError:
+            is_cancelled = _is_given_up(stream)
+            if not is_cancelled:  # the server stops
+                raise
         finally:
-            if not is_told:
+            if is_cancelled:
+                stream.tell("result", {"status": "cancelled", "text": "", "session_id": stream.session_id})
+            elif not is_told:
                 self._tell_failure(stream, failure)
             self._end(stream)
 
@@ -207,9 +205,12 @@ class Chats:
 
     def _end(self, stream: ChatStream) -> None:
         stream.ended_s = self._kernel.clock.monotonic()
+        stream.answer = None
         stream.log.end()
 
 
-def _require_owner(caller: Caller, pid: str, session_id: str) -> None:
-    owned = OwnedPid.read(pid)
-    caller.require_owner("" if owned is None else owned.user_id, f"session {session_id}")
+def _is_given_up(stream: ChatStream) -> bool:
+    """Whether the answer itself was cancelled, and not the task that tells it."""
+    pending = None if stream.answer is None else stream.answer.pending
+    task = asyncio.current_task()
+    return pending is not None and pending.cancelled() and not (task is not None and task.cancelling())

@@ -179,16 +179,27 @@ class PathTable:
     def find(self, method: str, raw_path: str) -> tuple[Endpoint, dict[str, str]] | None:
         """The endpoint of a request and the values in its path; None where no path fits, HttpRefusal where one fits and
         has no such method."""
-        given = raw_path.strip("/").split("/", _PATH_SEGMENTS_MAX)
-        for segments, methods in self._by_length.get(len(given), ()):
-            values = _match(segments, given)
-            if values is None:
-                continue
+        match = self._match(raw_path)
+        if match is not None:
+            _, methods, values = match
             endpoint = methods.get(method)
             if endpoint is None:
                 allowed = ", ".join(sorted(methods))
                 raise HttpRefusal(405, f"this path takes {allowed}", headers={"allow": allowed})
             return endpoint, values
+        return None
+
+    def route(self, raw_path: str) -> str:
+        """The declared path that a path fits; "" for none."""
+        match = self._match(raw_path)
+        return "" if match is None else "/" + "/".join(match[0])
+
+    def _match(self, raw_path: str) -> tuple[tuple[str, ...], dict[str, Endpoint], dict[str, str]] | None:
+        given = raw_path.strip("/").split("/", _PATH_SEGMENTS_MAX)
+        for segments, methods in self._by_length.get(len(given), ()):
+            values = _match(segments, given)
+            if values is not None:
+                return segments, methods, values
         return None
 
 

@@ -36,11 +36,14 @@ class EventFeed:
         self._stop: Callable[[], None] | None = None
         self._timer: Timer | None = None
 
-    async def read(self, caller: Caller, event_id: str, kinds: Collection[str]) -> AsyncGenerator[bytes, None]:
-        """The events of the caller from now on, or after the one of that id."""
+    async def read(
+        self, caller: Caller, event_id: str, kinds: Collection[str], pid: str = ""
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of the caller from now on, or after the one of that id; of some kinds, or of one process."""
 
         def wanted(logged: LoggedEvent) -> bool:
-            return caller.owns(logged.owner) and (not kinds or logged.word in kinds)
+            of_kind = not kinds or logged.word in kinds
+            return of_kind and (not pid or logged.pid == pid) and caller.owns(logged.owner)
 
         name, _, number = event_id.rpartition(".")
         known = name == self.log.name and number.isdigit() and len(number) < 16 and int(number) <= self.log.last
@@ -77,7 +80,7 @@ class EventFeed:
         data = {"seq": event.seq, "time": event.time, "pid": event.pid, "kind": event.kind, "data": event.data}
         user = event.data.get("user_id")
         owner = user if isinstance(user, str) and user else owner_if_known(self._kernel, event.pid) if event.pid else ""
-        self.log.append(event.kind, data, owner=owner)
+        self.log.append(event.kind, data, owner=owner, pid=event.pid)
 
     def close(self) -> None:
         """End all readers."""

@@ -6,10 +6,13 @@ survive is in the kernel's store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
 from lyra.server.http.feed import EventFeed
+from lyra.server.http.history import History
+from lyra.server.http.pipeline_runs import PipelineRuns
 from lyra.server.http.records import Records
 
 if TYPE_CHECKING:
@@ -21,13 +24,15 @@ __all__ = ["HttpParts"]
 class HttpParts:
     """See the module."""
 
-    __slots__ = ("chats", "feed", "is_draining", "is_open", "kernel", "options", "records")
+    __slots__ = ("chats", "feed", "history", "is_draining", "is_open", "kernel", "metrics", "pipelines", "records")
 
-    def __init__(self, kernel: Kernel, **options: Any) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.options = options
+        self.metrics: PrometheusMetrics | None = None
         self.chats = Chats(kernel)
         self.feed = EventFeed(kernel)
+        self.history = History(kernel)
+        self.pipelines = PipelineRuns(kernel)
         self.records = Records()
         self.is_open = False
         self.is_draining = False
@@ -37,7 +42,10 @@ class HttpParts:
         if not self.is_open:
             self.is_open = True
             self.records.attach(self.kernel)
+            self.history.attach()
+            self.metrics = attach_metrics(self.kernel)
             self.chats.restore()
+            self.pipelines.runs.restore()
 
     def drain(self) -> None:
         """The server stops: streams without an end are ended, others come to theirs."""

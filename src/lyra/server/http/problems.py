@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -63,14 +64,20 @@ def problem_of(error: BaseException, kernel: Kernel | None = None) -> Problem:
         code = _REFUSALS.get(error.status, error.code)
         return Problem(error.status, code, error.message, error.hint or "", error.headers)
     if not isinstance(error, LyraError):
-        _log.error("a request failed: %s", type(error).__name__, exc_info=error)
+        _log_error(error)
         return Problem(500, "internal", _WHY_INTERNAL, "the log of the server has more", {})
     status = CODES[error.code].http
     headers = _headers(error, status)
     if isinstance(error, InternalError):
-        _log.error("a request failed: %s", error.message, exc_info=error)
+        _log_error(error)
         return Problem(status, error.code, _WHY_INTERNAL, error.hint or "", headers)
     return Problem(status, error.code, _clean(error.message, kernel), _clean(error.hint or "", kernel), headers)
+
+
+def _log_error(error: BaseException) -> None:
+    """Log the class of an error and where it came from; its words may hold a secret."""
+    place = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("a request failed: %s\n%s", type(error).__name__, place)
 
 
 def _headers(error: LyraError, status: int) -> dict[str, str]:

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.http.api import agents, processes, system
+from lyra.server.http.api import (
+    agents,
+    events,
+    history,
+    interrupts,
+    pipelines,
+    processes,
+    runs,
+    services,
+    sessions,
+    system,
+    traces,
+)
+from lyra.server.http.compat import anthropic, openai
 from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["ENDPOINTS"]
@@ -17,4 +30,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *system.ENDPOINTS,
     *processes.ENDPOINTS,
     *agents.ENDPOINTS,
+    *sessions.ENDPOINTS,
+    *runs.ENDPOINTS,
+    *pipelines.ENDPOINTS,
+    *interrupts.ENDPOINTS,
+    *traces.ENDPOINTS,
+    *services.ENDPOINTS,
+    *events.ENDPOINTS,
+    *history.ENDPOINTS,
+    *openai.ENDPOINTS,
+    *anthropic.ENDPOINTS,
 )

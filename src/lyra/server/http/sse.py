@@ -44,15 +44,16 @@ def sse_event(data: Any, *, event: str = "", event_id: str = "") -> bytes:
 
 
 class LoggedEvent:
-    """One event of a log: its number, its bytes, and the user that it belongs to."""
+    """One event of a log: its number, its bytes, and the process and the user that it belongs to."""
 
-    __slots__ = ("number", "owner", "piece", "word")
+    __slots__ = ("number", "owner", "pid", "piece", "word")
 
-    def __init__(self, number: int, word: str, piece: bytes, owner: str) -> None:
+    def __init__(self, number: int, word: str, piece: bytes, owner: str, pid: str) -> None:
         self.number = number
         self.word = word
         self.piece = piece
         self.owner = owner
+        self.pid = pid
 
 
 class EventLog:
@@ -70,10 +71,10 @@ class EventLog:
         self.last = 0  # the number of the newest
         self.ended = False
 
-    def append(self, word: str, data: Any, *, owner: str = "") -> None:
+    def append(self, word: str, data: Any, *, owner: str = "", pid: str = "") -> None:
         self.last += 1
         piece = sse_event(data, event=word, event_id=f"{self.name}.{self.last}")
-        self._events.append(LoggedEvent(self.last, word, piece, owner))
+        self._events.append(LoggedEvent(self.last, word, piece, owner, pid))
         self._bytes += len(piece)
         while len(self._events) > 1 and (len(self._events) > self._events_max or self._bytes > self._bytes_max):
             self._bytes -= len(self._events.popleft().piece)

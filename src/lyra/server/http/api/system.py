@@ -8,6 +8,7 @@ import msgspec
 
 from lyra._version import __version__
 from lyra.errors import Denied
+from lyra.observe.metrics import attach_metrics
 from lyra.server.http.endpoint import Call, Endpoint, RawAnswer
 from lyra.server.http.problems import HttpRefusal
 
@@ -54,9 +55,7 @@ async def status(call: Call) -> StatusView:
 async def metrics(call: Call) -> RawAnswer:
     if call.caller.is_bound:  # they tell of the agents of all users
         raise Denied("metrics are for the operator", hint="use a token that is bound to no user")
-    from lyra.server.http.metrics import render_metrics
-
-    return RawAnswer(*render_metrics(call.parts))
+    return RawAnswer(*attach_metrics(call.kernel).render())
 
 
 async def openapi(call: Call) -> RawAnswer:

@@ -1,0 +1,149 @@
+"""Interrupts: questions to a person, listed, answered and taken back by the user that they are for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra.kernel.interrupts.interrupt import Interrupt, InterruptStatus
+from lyra.server.http.endpoint import Call, Endpoint, RequestBody, RequestQuery
+from lyra.server.owners import owner_if_known
+
+__all__ = ["ENDPOINTS"]
+
+
+class GivenAnswer(msgspec.Struct):
+    text: str
+    approved: bool | None
+    decision: str
+    data: Any
+    received_at: float | None
+
+
+class InterruptView(msgspec.Struct, kw_only=True):
+    """A question; `response` is set once it is answered."""
+
+    id: str
+    pid: str
+    kind: str
+    question: str
+    message: str
+    status: str
+    user_id: str
+    session_id: str
+    request_id: str
+    created_at: float
+    expires_at: float | None
+    resolved_at: float | None
+    data: Any
+    reason: str
+    response: GivenAnswer | None
+
+
+class InterruptList(msgspec.Struct):
+    interrupts: list[InterruptView]
+
+
+class InterruptQuery(RequestQuery):
+    status: InterruptStatus | None = None
+    pid: str = ""
+
+
+class AnswerBody(RequestBody):
+    """What the person says; a question in doubt wants `decision`: retry, skip or fail."""
+
+    text: str = ""
+    approved: bool | None = None
+    decision: str = ""
+    data: Any = None
+
+
+class ReasonBody(RequestBody):
+    reason: str = "cancelled"
+
+
+def _owner(call: Call, interrupt: Interrupt) -> str:
+    return interrupt.user_id or owner_if_known(call.kernel, interrupt.pid)
+
+
+def _view(call: Call, interrupt: Interrupt) -> InterruptView:
+    names = [name for name in InterruptView.__struct_fields__ if name not in ("user_id", "response")]
+    given = interrupt.response
+    return InterruptView(
+        **{name: getattr(interrupt, name) for name in names},
+        user_id=_owner(call, interrupt),
+        response=None if given is None else GivenAnswer(**msgspec.structs.asdict(given)),
+    )
+
+
+def _required(call: Call) -> Interrupt:
+    interrupt = call.kernel.interrupts.get_interrupt(call.path["interrupt_id"])
+    call.caller.require_owner(_owner(call, interrupt), f"interrupt {interrupt.id}")
+    return interrupt
+
+
+async def list_interrupts(call: Call) -> InterruptList:
+    query: InterruptQuery = call.query
+    asked = call.kernel.interrupts.list_interrupts(query.pid or None, status=query.status)
+    return InterruptList([_view(call, row) for row in asked if call.caller.owns(_owner(call, row))])
+
+
+async def get_interrupt(call: Call) -> InterruptView:
+    return _view(call, _required(call))
+
+
+async def answer(call: Call) -> InterruptView:
+    interrupt, body = _required(call), call.body
+    response = {"text": body.text, "approved": body.approved, "decision": body.decision, "data": body.data}
+    await call.kernel.resolve_interrupt(interrupt.id, response)
+    return _view(call, call.kernel.interrupts.get_interrupt(interrupt.id))
+
+
+async def cancel(call: Call) -> InterruptView:
+    interrupt = _required(call)
+    return _view(call, await call.kernel.interrupts.cancel_interrupt(interrupt.id, call.body.reason))
+
+
+_PATH: Final = "/api/interrupts/{interrupt_id}"
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="interrupts.list",
+        method="GET",
+        path="/api/interrupts",
+        summary="The questions to the caller, the oldest first",
+        handler=list_interrupts,
+        query=InterruptQuery,
+        answer=InterruptList,
+    ),
+    Endpoint(
+        name="interrupts.get",
+        method="GET",
+        path=_PATH,
+        summary="One question",
+        handler=get_interrupt,
+        answer=InterruptView,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="interrupts.answer",
+        method="POST",
+        path=f"{_PATH}/answer",
+        summary="Answer a question; what waits for it goes on",
+        handler=answer,
+        body=AnswerBody,
+        answer=InterruptView,
+        statuses=(404, 409),
+    ),
+    Endpoint(
+        name="interrupts.cancel",
+        method="POST",
+        path=f"{_PATH}/cancel",
+        summary="Take a question back",
+        handler=cancel,
+        body=ReasonBody,
+        answer=InterruptView,
+        statuses=(404, 409),
+    ),
+)

@@ -1,0 +1,102 @@
+"""Services of the kernel: what there is, how it is doing, and a piece of work for one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra.kernel.services.service import ServiceInfo
+from lyra.server.http.endpoint import Call, Endpoint, RequestBody
+
+__all__ = ["ENDPOINTS"]
+
+
+class ServiceView(msgspec.Struct, kw_only=True):
+    name: str
+    service_type: str
+    version: str
+    status: str
+    capabilities: list[str]
+    max_concurrent: int
+    current_load: int
+    last_health_check: float | None
+
+
+class ServiceList(msgspec.Struct):
+    services: list[ServiceView]
+
+
+class DispatchBody(RequestBody):
+    """`pid` names a process of the caller's, for whose quota the work counts."""
+
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    envelope: dict[str, Any] | None = None
+    pid: str = ""
+
+
+class DispatchAnswer(msgspec.Struct, kw_only=True):
+    envelope: dict[str, Any] | None
+    metadata: dict[str, Any]
+    error: str | None
+
+
+def _view(info: ServiceInfo) -> ServiceView:
+    return ServiceView(**{name: getattr(info, name) for name in ServiceView.__struct_fields__})
+
+
+async def list_services(call: Call) -> ServiceList:
+    return ServiceList([_view(info) for info in call.kernel.services.list_services()])
+
+
+async def get_service(call: Call) -> ServiceView:
+    return _view(call.kernel.services.get_service(call.path["name"]))
+
+
+async def dispatch(call: Call) -> DispatchAnswer:
+    body: DispatchBody = call.body
+    request: dict[str, Any] = {"metadata": {**body.metadata, "user_id": call.caller.user_id}}
+    if body.pid:
+        request["pid"] = call.require_process(body.pid)
+    if body.envelope is not None:
+        request["envelope"] = {**body.envelope, "user_id": call.caller.user_id}
+    response = await call.kernel.dispatch(call.path["name"], request)
+    envelope = response.envelope
+    error = response.error
+    return DispatchAnswer(
+        envelope=None if envelope is None else envelope.to_data(),
+        metadata=dict(response.metadata),
+        error=None if error is None else str(error),
+    )
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="services.list",
+        method="GET",
+        path="/api/services",
+        summary="The services, with their health and load",
+        handler=list_services,
+        answer=ServiceList,
+    ),
+    Endpoint(
+        name="services.get",
+        method="GET",
+        path="/api/services/{name}",
+        summary="One service",
+        handler=get_service,
+        answer=ServiceView,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="services.dispatch",
+        method="POST",
+        path="/api/services/{name}/dispatch",
+        summary="Have a service do a piece of work",
+        handler=dispatch,
+        body=DispatchBody,
+        answer=DispatchAnswer,
+        is_work=True,
+        statuses=(404, 409, 502, 503, 504),
+    ),
+)

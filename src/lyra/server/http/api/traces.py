@@ -1,0 +1,194 @@
+"""Traces and costs: what the agents of the caller did since the server began, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.limits import SERVER_PAGE_ITEMS
+from lyra.observe.spans import Span, SpanNode, span_tree
+from lyra.server.http.api.processes import Limit
+from lyra.server.http.endpoint import Call, Endpoint, RequestQuery
+from lyra.server.http.problems import HttpRefusal
+from lyra.server.http.records import CostSum
+
+__all__ = ["ENDPOINTS"]
+
+
+class TraceView(msgspec.Struct, kw_only=True):
+    """One trace in a line."""
+
+    trace_id: str
+    name: str
+    status: str
+    started_at: float
+    latency_ms: int
+    span_count: int
+    cost_usd: float
+
+
+class TraceList(msgspec.Struct):
+    traces: list[TraceView]
+
+
+class SpanView(msgspec.Struct, kw_only=True):
+    """A piece of work and those inside it; `data` is its whole record."""
+
+    span_id: str
+    kind: str
+    name: str
+    agent: str
+    pid: str
+    status: str
+    started_at: float
+    latency_ms: int
+    data: dict[str, Any]
+    children: list[SpanView]
+
+
+class TraceDetail(msgspec.Struct, kw_only=True):
+    trace_id: str
+    spans: list[SpanView]
+
+
+class TraceQuery(RequestQuery):
+    limit: Limit = SERVER_PAGE_ITEMS
+
+
+class Grouping(StrEnum):
+    AGENT = "agent"
+    MODEL = "model"
+    DAY = "day"
+    USER = "user"
+
+
+class CostQuery(RequestQuery):
+    by: Grouping = Grouping.AGENT
+
+
+class CostGroup(msgspec.Struct, kw_only=True):
+    """The calls of one group; `unpriced_calls` have a cost that is not known."""
+
+    key: str
+    calls: int = 0
+    errors: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    unpriced_calls: int = 0
+
+
+class CostReport(msgspec.Struct, kw_only=True):
+    by: Grouping
+    groups: list[CostGroup]
+    total_usd: float
+
+
+def _own_spans(call: Call) -> list[Span]:
+    return [span for owner, span in call.parts.records.spans() if call.caller.owns(owner)]
+
+
+async def list_traces(call: Call) -> TraceList:
+    by_trace: dict[str, list[Span]] = {}
+    for span in _own_spans(call):
+        by_trace.setdefault(span.trace_id, []).append(span)
+    newest = list(by_trace.items())[::-1][: call.query.limit]
+    return TraceList([_line(trace_id, spans) for trace_id, spans in newest])
+
+
+def _line(trace_id: str, spans: list[Span]) -> TraceView:
+    began = min(span.started for span in spans)
+    roots = span_tree(spans)
+    return TraceView(
+        trace_id=trace_id,
+        name=roots[0].span.name,
+        status=next((root.span.status for root in roots if root.span.status != "ok"), "ok"),
+        started_at=began,
+        latency_ms=round((max(span.time for span in spans) - began) * 1000),
+        span_count=len(spans),
+        cost_usd=sum(span.data.get("cost_usd") or 0.0 for span in spans if span.kind == "model"),
+    )
+
+
+async def get_trace(call: Call) -> TraceDetail:
+    trace_id = call.path["trace_id"]
+    spans = [span for span in _own_spans(call) if span.trace_id == trace_id]
+    if not spans:
+        raise HttpRefusal(404, f"no trace {trace_id[:80]!r}", hint="GET /api/traces lists those that are kept")
+    return TraceDetail(trace_id=trace_id, spans=[_nested(node) for node in span_tree(spans)])
+
+
+def _nested(node: SpanNode) -> SpanView:
+    span = node.span
+    return SpanView(
+        span_id=span.span_id,
+        kind=span.kind,
+        name=span.name,
+        agent=span.agent,
+        pid=span.pid,
+        status=span.status,
+        started_at=span.started,
+        latency_ms=span.latency_ms,
+        data=span.data,
+        children=[_nested(child) for child in node.children],
+    )
+
+
+_KEYS: Final[dict[Grouping, Callable[[CostSum], str]]] = {
+    Grouping.AGENT: lambda total: total.agent,
+    Grouping.MODEL: lambda total: total.model,
+    Grouping.DAY: lambda total: total.day,
+    Grouping.USER: lambda total: total.owner,
+}
+
+
+async def get_costs(call: Call) -> CostReport:
+    key_of = _KEYS[call.query.by]
+    micro_usd: dict[str, int] = {}
+    groups: dict[str, CostGroup] = {}
+    for total in call.parts.records.sums():
+        if not call.caller.owns(total.owner):
+            continue
+        key = key_of(total)
+        group = groups.setdefault(key, CostGroup(key=key))
+        for name in ("calls", "errors", "input_tokens", "output_tokens", "unpriced_calls"):
+            setattr(group, name, getattr(group, name) + getattr(total, name))
+        micro_usd[key] = micro_usd.get(key, 0) + total.cost_micro_usd
+    for key, group in groups.items():
+        group.cost_usd = micro_usd[key] / 1_000_000
+    ordered = [groups[key] for key in sorted(groups)]
+    return CostReport(by=call.query.by, groups=ordered, total_usd=sum(micro_usd.values()) / 1_000_000)
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="traces.list",
+        method="GET",
+        path="/api/traces",
+        summary="The last traces, the newest first",
+        handler=list_traces,
+        query=TraceQuery,
+        answer=TraceList,
+    ),
+    Endpoint(
+        name="traces.get",
+        method="GET",
+        path="/api/traces/{trace_id}",
+        summary="One trace as a tree of spans",
+        handler=get_trace,
+        answer=TraceDetail,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="costs.get",
+        method="GET",
+        path="/api/costs",
+        summary="What the calls of models came to, by agent, model, day or user",
+        handler=get_costs,
+        query=CostQuery,
+        answer=CostReport,
+    ),
+)

@@ -1,0 +1,323 @@
+"""Sessions, runs, pipelines, interrupts, traces, costs, services and events over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from lyra import Kernel, tool
+from lyra.models.sim import SimProvider
+from tests.server.http.support import Event, Served, echo, events_of, in_loop, scripted, served, serving, text_of
+
+CHAT = "/api/agents/echo/chat"
+
+
+async def read_events(client: httpx.AsyncClient, url: str, until: str, **options: Any) -> list[Event]:
+    """The events of a stream up to the first of this word."""
+    text = ""
+    async with client.stream("GET", url, **options) as response:
+        assert response.status_code == 200
+        async for piece in response.aiter_text():
+            text += piece
+            events = events_of(text)
+            if any(event.word == until for event in events):
+                return events
+    return events_of(text)
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@served()
+async def test_a_session_is_listed_shown_and_ended(parts: Served) -> None:
+    session_id = (await parts.ada.post(CHAT, json={"message": "hello", "session_id": "mine"})).json()["session_id"]
+    assert session_id == "mine"
+    (row,) = (await parts.ada.get("/api/sessions")).json()["sessions"]
+    assert (row["session_id"], row["agent"], row["user_id"], row["state"]) == ("mine", "echo", "ada", "ready")
+    shown = (await parts.ada.get("/api/sessions/mine")).json()
+    assert [(row["role"], row["text"]) for row in shown["messages"]] == [("user", "hello"), ("assistant", "hello")]
+    await parts.ada.delete("/api/sessions/mine")
+    over = await parts.ada.post(CHAT, json={"message": "x", "session_id": "mine"})
+    assert over.status_code == 409
+    assert (await parts.ada.get("/api/sessions/other")).status_code == 404
+
+
+SLOW = scripted("echo", {"text": "one two three four five six seven eight", "chunk_s": 0.1})
+
+
+@served(SLOW)
+async def test_an_answer_is_given_up_and_the_session_goes_on(parts: Served) -> None:
+    async with asyncio.TaskGroup() as group:
+        body = {"message": "x", "session_id": "s"}
+        reading = group.create_task(parts.ada.post(f"{CHAT}/stream", json=body))
+        while (await parts.ada.post("/api/sessions/s/cancel")).status_code != 200:
+            await asyncio.sleep(0.01)
+        while not reading.done() and not (await parts.ada.post("/api/sessions/s/cancel")).json()["cancelled"]:
+            await asyncio.sleep(0.01)
+        events = events_of((await reading).text)
+    assert events[-1].data["status"] == "cancelled"
+    assert (await parts.ada.get("/api/sessions/s")).json()["alive"]
+
+
+# ---------------------------------------------------------------- runs
+
+
+@served()
+async def test_a_run_works_without_a_reader_and_is_asked_later(parts: Served) -> None:
+    started = await parts.ada.post("/api/runs", json={"agent": "echo", "message": "a long task"})
+    assert started.status_code == 202
+    run = f"/api/runs/{started.json()['run_id']}"
+    result = (await parts.ada.get(f"{run}/result", params={"wait_s": 30})).json()
+    assert (result["status"], result["text"]) == ("success", "a long task")
+    assert (await parts.ada.get(run)).json() == result
+    assert text_of(events_of((await parts.ada.get(f"{run}/events")).text)) == "a long task"
+
+
+@served(SLOW)
+async def test_the_result_of_a_run_that_goes_on_is_a_conflict(parts: Served) -> None:
+    run_id = (await parts.ada.post("/api/runs", json={"agent": "echo", "message": "x"})).json()["run_id"]
+    assert (await parts.ada.get(f"/api/runs/{run_id}")).json()["status"] == "running"
+    assert (await parts.ada.get(f"/api/runs/{run_id}/result")).status_code == 409
+
+
+# ---------------------------------------------------------------- pipelines
+
+TWO: dict[str, Any] = {
+    "name": "two",
+    "agents": [
+        {"name": "first", "stage_order": 1, "default_next": "second"},
+        {"name": "second", "stage_order": 2, "default_next": "end"},
+    ],
+}
+
+
+async def first(envelope: Any) -> dict[str, Any]:
+    return {"heard": envelope.raw_input, "user": envelope.user_id}
+
+
+async def second(envelope: Any) -> dict[str, Any]:
+    return {"heard": envelope.outputs["first"]["heard"].upper()}
+
+
+def staged(kernel: Kernel) -> Kernel:
+    kernel.register_agent("first", first)
+    kernel.register_agent("second", second)
+    return kernel
+
+
+@served(kernel=staged(Kernel()))
+async def test_a_pipeline_is_started_followed_and_asked_for_its_result(parts: Served) -> None:
+    started = await parts.ada.post("/api/pipelines", json={"pipeline": TWO, "input": "hello"})
+    assert started.status_code == 202, started.text
+    run = f"/api/pipelines/{started.json()['run_id']}"
+    result = (await parts.ada.get(f"{run}/result", params={"wait_s": 30})).json()
+    assert result["status"] == "completed"
+    assert result["outputs"]["first"] == {"heard": "hello", "user": "ada"}
+    assert result["outputs"]["second"] == {"heard": "HELLO"}
+    events = events_of((await parts.ada.get(f"{run}/events")).text)
+    words = [event.word for event in events if event.word != "routing_decision"]
+    assert words[:4] == ["stage_started", "stage_completed", "stage_started", "stage_completed"]
+    assert words[-1] == "pipeline_completed"
+    again = events_of((await parts.ada.get(f"{run}/events", headers={"last-event-id": events[2].id})).text)
+    assert again == events[3:]
+    assert [row["run_id"] for row in (await parts.ada.get("/api/pipelines")).json()["runs"]] == [result["run_id"]]
+
+
+@served(kernel=staged(Kernel()))
+async def test_a_wrong_pipeline_is_refused_before_it_begins(parts: Served) -> None:
+    for wrong in ({}, {"name": "x", "agents": [{"name": "nope", "stage_order": 1}]}):
+        refused = await parts.ada.post("/api/pipelines", json={"pipeline": wrong})
+        assert refused.status_code == 400, refused.text
+    assert (await parts.ada.get("/api/pipelines")).json()["runs"] == []
+
+
+async def never(envelope: Any) -> dict[str, Any]:
+    await asyncio.Event().wait()
+    return {}
+
+
+def stuck() -> Kernel:
+    kernel = Kernel()
+    kernel.register_agent("first", never)
+    kernel.register_agent("second", second)
+    return kernel
+
+
+@served(kernel=stuck())
+async def test_a_pipeline_is_ended(parts: Served) -> None:
+    run_id = (await parts.ada.post("/api/pipelines", json={"pipeline": TWO})).json()["run_id"]
+    assert (await parts.ada.get(f"/api/pipelines/{run_id}/result")).status_code == 409
+    assert (await parts.ada.get(f"/api/pipelines/{run_id}")).json()["status"] == "running"
+    ended = (await parts.ada.delete(f"/api/pipelines/{run_id}")).json()
+    assert (ended["status"], ended["terminal_reason"]) == ("failed", "user_cancelled")
+
+
+def test_a_pipeline_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """The run, its owner and its result are in the store."""
+    store = str(tmp_path / "lyra.db")
+
+    async def begin() -> str:
+        kernel = Kernel(store)
+        kernel.register_agent("first", first, idempotent=True)
+        kernel.register_agent("second", never, idempotent=True)
+        async with serving(kernel=kernel, stop_s=0.2) as parts:
+            run_id = (await parts.ada.post("/api/pipelines", json={"pipeline": TWO, "input": "x"})).json()["run_id"]
+            while (await parts.ada.get(f"/api/pipelines/{run_id}")).json()["current_stage"] != "second":
+                await asyncio.sleep(0.01)
+            return str(run_id)
+
+    async def go_on(run_id: str) -> None:
+        async with serving(kernel=staged(Kernel(store))) as parts:
+            assert (await parts.bob.get(f"/api/pipelines/{run_id}")).status_code == 403
+            events = events_of((await parts.ada.get(f"/api/pipelines/{run_id}/events")).text)
+            assert events[-1].word == "pipeline_completed"
+            result = (await parts.ada.get(f"/api/pipelines/{run_id}/result", params={"wait_s": 30})).json()
+            assert result["outputs"]["second"] == {"heard": "X"}
+
+    in_loop(go_on(in_loop(begin())))
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+async def careful(ctx: Any) -> Any:
+    return (await ctx.ask("Delete all of it?", kind="confirmation")).approved
+
+
+@served()
+async def test_a_question_is_listed_and_its_answer_lets_the_process_go_on(parts: Served) -> None:
+    handle = parts.kernel.spawn(careful, pid="careful")
+    parts.kernel.submit("hers", user_id="ada")
+    mine = parts.kernel.create_interrupt("hers", "clarification", question="Which one?")
+    while len((await parts.operator.get("/api/interrupts")).json()["interrupts"]) < 2:
+        await asyncio.sleep(0.01)
+    (asked,) = (await parts.operator.get("/api/interrupts", params={"pid": "careful"})).json()["interrupts"]
+    assert (asked["question"], asked["status"]) == ("Delete all of it?", "pending")
+    answered = await parts.operator.post(f"/api/interrupts/{asked['id']}/answer", json={"approved": False})
+    assert answered.json()["response"]["approved"] is False
+    assert (await handle.wait()).result is False
+    assert (await parts.operator.post(f"/api/interrupts/{asked['id']}/answer", json={"text": "x"})).status_code == 409
+    assert [row["id"] for row in (await parts.ada.get("/api/interrupts")).json()["interrupts"]] == [mine.id]
+    empty = await parts.ada.post(f"/api/interrupts/{mine.id}/answer", json={})
+    assert empty.status_code == 400
+    taken_back = await parts.ada.post(f"/api/interrupts/{mine.id}/cancel", json={"reason": "never mind"})
+    assert (taken_back.json()["status"], taken_back.json()["reason"]) == ("cancelled", "never mind")
+    assert (await parts.ada.get("/api/interrupts/int_none")).status_code == 404
+
+
+# ---------------------------------------------------------------- traces and costs
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"sunny in {city}"
+
+
+def priced() -> Any:
+    from lyra import Agent
+
+    script = {
+        "price": {"input_usd_per_mtok": 3, "output_usd_per_mtok": 15},
+        "replies": [
+            {"tool": "weather", "text": "It is {result}."},
+            {"tool_calls": [{"name": "weather", "arguments": {"city": "Rome"}}]},
+        ],
+    }
+    return Agent("echo", model=SimProvider(script=script), tools=[weather])
+
+
+@served(priced())
+async def test_traces_and_costs_are_the_callers(parts: Served) -> None:
+    answer = (await parts.ada.post(CHAT, json={"message": "weather?"})).json()
+    assert answer["text"] == "It is sunny in Rome."
+    (line,) = (await parts.ada.get("/api/traces")).json()["traces"]
+    trace = (await parts.ada.get(f"/api/traces/{line['trace_id']}")).json()
+    spans = [span for root in trace["spans"] for span in (root, *root["children"])]
+    kinds = [span["kind"] for span in spans]
+    assert kinds.count("model") == 2
+    assert kinds.count("tool") == 1
+    report = (await parts.ada.get("/api/costs")).json()
+    (group,) = report["groups"]
+    assert (group["key"], group["calls"]) == ("echo", 2)
+    assert report["total_usd"] > 0
+    for by in ("model", "day", "user"):
+        (group,) = (await parts.operator.get("/api/costs", params={"by": by})).json()["groups"]
+        assert group["calls"] == 2
+    assert (await parts.bob.get("/api/costs")).json()["groups"] == []
+    assert (await parts.bob.get("/api/traces")).json()["traces"] == []
+    assert (await parts.bob.get(f"/api/traces/{line['trace_id']}")).status_code == 404
+
+
+@served()
+async def test_a_caller_outside_is_the_parent_of_the_trace(parts: Served) -> None:
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    header = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    await parts.ada.post(CHAT, json={"message": "x"}, headers=header)
+    assert (await parts.ada.get(f"/api/traces/{trace_id}")).status_code == 200
+
+
+# ---------------------------------------------------------------- services, system, events
+
+
+@served()
+async def test_a_service_is_shown_and_given_work(parts: Served) -> None:
+    parts.kernel.register_service({"name": "upper", "max_concurrent": 2})
+    parts.kernel.register_handler("upper", lambda request: {"text": request.metadata["text"].upper()})
+    (row,) = (await parts.ada.get("/api/services")).json()["services"]
+    assert (row["name"], row["status"], row["max_concurrent"]) == ("upper", "healthy", 2)
+    answer = await parts.ada.post("/api/services/upper/dispatch", json={"metadata": {"text": "abc"}})
+    assert answer.json()["metadata"]["text"] == "ABC"
+    assert (await parts.ada.get("/api/services/none")).status_code == 404
+    parts.kernel.submit("his", user_id="bob")
+    foreign = await parts.ada.post("/api/services/upper/dispatch", json={"pid": "his"})
+    assert foreign.status_code == 403
+
+
+@served()
+async def test_the_status_counts_processes_and_readiness_ends_with_the_server(parts: Served) -> None:
+    parts.kernel.submit("a")
+    status = (await parts.ada.get("/api/system")).json()
+    assert (status["total_processes"], status["process_counts"]["new"]) == (1, 1)
+    assert (await parts.stranger.get("/readyz")).json() == {"status": "ready"}
+    parts.face.app.parts.is_draining = True
+    assert (await parts.stranger.get("/readyz")).status_code == 503
+    assert (await parts.stranger.get("/healthz")).status_code == 200
+    refused = await parts.ada.post(CHAT, json={"message": "x"})
+    assert refused.status_code == 409
+
+
+@served()
+async def test_metrics_count_requests_by_route_and_are_the_operators(parts: Served) -> None:
+    await parts.ada.post(CHAT, json={"message": "x"})
+    await parts.ada.get("/api/processes/some-pid-0123")
+    assert (await parts.ada.get("/metrics")).status_code == 403
+    answer = await parts.operator.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'lyra_http_requests_total{method="POST",route="/api/agents/{name}/chat",status="200"} 1.0' in answer.text
+    assert "some-pid-0123" not in answer.text
+
+
+@served(echo())
+async def test_events_come_to_the_owner_of_their_process(parts: Served) -> None:
+    """A user sees the events of its own processes; the operator all; a reader may choose kinds, and reads on."""
+    async with asyncio.TaskGroup() as group:
+        url, kinds = "/api/events", {"kinds": "process.created"}
+        hers = group.create_task(read_events(parts.ada, url, "process.created", params=kinds))
+        all_of_them = group.create_task(read_events(parts.operator, url, "process.terminated"))
+        while parts.face.app.parts.feed._readers < 2:
+            await asyncio.sleep(0.01)
+        parts.kernel.submit("his", user_id="bob")
+        parts.kernel.submit("hers", user_id="ada")
+        parts.kernel.terminate("hers")
+    assert [event.data["pid"] for event in hers.result()] == ["hers"]
+    assert {event.data["pid"] for event in all_of_them.result()} == {"his", "hers"}
+    first_event = all_of_them.result()[0]
+    parts.kernel.submit("later", user_id="ada")
+    again = await read_events(parts.operator, url, "process.created", headers={"last-event-id": first_event.id})
+    assert again[0].id == all_of_them.result()[1].id
+    assert (await parts.ada.get(url, params={"kinds": "no.such"})).status_code == 400
+    assert (await parts.ada.get(url, params={"pid": "his"})).status_code == 403

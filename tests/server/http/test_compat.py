@@ -1,0 +1,181 @@
+"""Vendors' own clients talk to an agent: whole answers and streams, several turns, system texts, errors, usage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.server.http.support import ADA, OPERATOR, Served, echo, scripted, served
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+def openai_client(parts: Served, token: str = ADA) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{parts.url}/v1", api_key=token, max_retries=0)
+
+
+def anthropic_client(parts: Served, token: str = ADA) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(base_url=parts.url, api_key=token, max_retries=0)
+
+
+def remembering() -> Any:
+    """Answers with what was said first, to show that the model saw the history."""
+
+    def reply(request: Any) -> str:
+        return " | ".join(f"{message.role}: {message.text}" for message in request.messages)
+
+    return scripted_by("echo", reply)
+
+
+def scripted_by(name: str, reply: Any) -> Any:
+    from lyra import Agent
+    from lyra.models.sim import SimProvider
+
+    return Agent(name, model=SimProvider(script=reply))
+
+
+@served(remembering())
+async def test_the_openai_client_asks_an_agent(parts: Served) -> None:
+    """The model sees the whole conversation; the agent's name, with or without `agent/`, is the model."""
+    async with openai_client(parts) as client:
+        for model in ("echo", "agent/echo"):
+            answer = await client.chat.completions.create(
+                model=model,
+                messages=[
+                    {"role": "user", "content": "one"},
+                    {"role": "assistant", "content": "two"},
+                    {"role": "user", "content": [{"type": "text", "text": "three"}]},
+                ],
+                temperature=0.5,
+                max_tokens=100,
+            )
+            assert answer.choices[0].message.content == "user: one | assistant: two | user: three"
+            assert answer.choices[0].finish_reason == "stop"
+            assert answer.usage is not None
+            assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+        assert [model.id async for model in await client.models.list()] == ["agent/echo"]
+        assert (await client.models.retrieve("agent/echo")).owned_by == "lyra"
+
+
+@served(remembering())
+async def test_a_system_text_stands_before_the_first_message(parts: Served) -> None:
+    async with openai_client(parts) as client, anthropic_client(parts) as other:
+        answer = await client.chat.completions.create(
+            model="echo", messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}]
+        )
+        expected = "user: <instructions>\nBe kind.\n</instructions>\n\nhi"
+        assert answer.choices[0].message.content == expected
+        message = await other.messages.create(
+            model="echo", max_tokens=10, system="Be kind.", messages=[{"role": "user", "content": "hi"}]
+        )
+        assert message.content[0].text == expected
+
+
+@served(echo())
+async def test_the_openai_client_reads_a_stream(parts: Served) -> None:
+    async with openai_client(parts) as client:
+        stream = await client.chat.completions.create(
+            model="echo",
+            messages=[{"role": "user", "content": "a b c"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "a b c"
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens > 0
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+@served(remembering())
+async def test_the_anthropic_client_asks_an_agent(parts: Served) -> None:
+    async with anthropic_client(parts) as client:
+        message = await client.messages.create(
+            model="agent/echo",
+            max_tokens=100,
+            messages=[
+                {"role": "user", "content": "one"},
+                {"role": "assistant", "content": [{"type": "text", "text": "two"}]},
+                {"role": "user", "content": "three"},
+            ],
+        )
+        assert message.content[0].text == "user: one | assistant: two | user: three"
+        assert message.stop_reason == "end_turn"
+        assert message.usage.input_tokens > 0
+        assert [model.id async for model in await client.models.list()] == ["agent/echo"]
+
+
+@served(echo())
+async def test_the_anthropic_client_reads_a_stream(parts: Served) -> None:
+    async with (
+        anthropic_client(parts) as client,
+        client.messages.stream(model="echo", max_tokens=10, messages=[{"role": "user", "content": "a b c"}]) as stream,
+    ):
+        assert [piece async for piece in stream.text_stream] == ["a ", "b ", "c"]
+        final = await stream.get_final_message()
+    assert final.content[0].text == "a b c"
+    assert final.usage.output_tokens > 0
+
+
+@served(scripted_by("echo", lambda request: str(request.messages[-1].content)))
+async def test_images_reach_the_agent(parts: Served) -> None:
+    async with openai_client(parts) as client, anthropic_client(parts) as other:
+        url = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+        answer = await client.chat.completions.create(
+            model="echo", messages=[{"role": "user", "content": [url, {"type": "text", "text": "what?"}]}]
+        )
+        assert PIXEL in (answer.choices[0].message.content or "")
+        block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+        message = await other.messages.create(
+            model="echo", max_tokens=10, messages=[{"role": "user", "content": [block]}]
+        )
+        assert PIXEL in message.content[0].text
+
+
+@served(scripted("echo", {"user": "break", "error": {"kind": "auth"}}, {"text": "fine"}, budget="$1"))
+async def test_errors_are_those_of_the_vendor(parts: Served) -> None:
+    """A wrong key, an unknown agent, tools, a failed model: the client raises its own class."""
+    hello: Any = [{"role": "user", "content": "hi"}]
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    async with openai_client(parts) as client, openai_client(parts, "wrong") as stranger:
+        with pytest.raises(openai.AuthenticationError):
+            await stranger.chat.completions.create(model="echo", messages=hello)
+        with pytest.raises(openai.NotFoundError, match="no agent 'nope'"):
+            await client.chat.completions.create(model="nope", messages=hello)
+        with pytest.raises(openai.BadRequestError, match="tools"):
+            await client.chat.completions.create(model="echo", messages=hello, tools=[tool])
+        with pytest.raises(openai.BadRequestError, match="last message"):
+            await client.chat.completions.create(model="echo", messages=[])
+        with pytest.raises(openai.APIStatusError) as failed:
+            await client.chat.completions.create(model="echo", messages=[{"role": "user", "content": "break"}])
+        assert failed.value.status_code == 502
+        with pytest.raises(openai.APIStatusError) as failed:
+            await client.chat.completions.create(
+                model="echo", messages=[{"role": "user", "content": "break"}], stream=True
+            )
+        assert failed.value.status_code == 502
+    async with anthropic_client(parts) as other, anthropic_client(parts, "wrong") as unknown:
+        with pytest.raises(anthropic.AuthenticationError):
+            await unknown.messages.create(model="echo", max_tokens=1, messages=hello)
+        with pytest.raises(anthropic.NotFoundError):
+            await other.messages.create(model="nope", max_tokens=1, messages=hello)
+        with pytest.raises(anthropic.BadRequestError) as refused:
+            await other.messages.create(
+                model="echo", max_tokens=1, messages=hello, tools=[{"name": "f", "input_schema": {"type": "object"}}]
+            )
+        assert refused.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
+
+
+@served(echo())
+async def test_each_request_leaves_no_live_process_and_belongs_to_its_user(parts: Served) -> None:
+    hello: Any = [{"role": "user", "content": "hi"}]
+    async with openai_client(parts) as client, openai_client(parts, OPERATOR) as operator:
+        await client.chat.completions.create(model="echo", messages=hello)
+        await operator.chat.completions.create(model="echo", messages=hello, extra_headers={"x-user-id": "bob"})
+    assert parts.kernel.live == 0
+    for user in (parts.ada, parts.bob):
+        assert (await user.get("/api/processes")).json()["total"] == 1
