@@ -10,10 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.app import HttpApp
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["app"]
+__all__ = ["app", "mount_nodes"]
 
 
 def app(kernel: Kernel, **options: Any) -> HttpApp:
@@ -22,3 +26,11 @@ def app(kernel: Kernel, **options: Any) -> HttpApp:
     from lyra.server.http.app import make_app
 
     return make_app(kernel, **options)
+
+
+def mount_nodes(kernel: Kernel, runtime: Runtime, nodes: Iterable[Node] = ()) -> None:
+    """Show Vesper nodes behind the kernel's server, and mount those of type `http_handler` at their own paths; without
+    `nodes`, those that the runtime's store keeps."""
+    from lyra.server.http.mounted_nodes import mount_nodes
+
+    mount_nodes(kernel, runtime, nodes)

@@ -12,6 +12,7 @@ from lyra.server.http.api import (
     agents,
     events,
     interrupts,
+    nodes,
     pipelines,
     processes,
     runs,
@@ -19,6 +20,7 @@ from lyra.server.http.api import (
     sessions,
     system,
     traces,
+    webhooks,
 )
 from lyra.server.http.compat import anthropic, openai
 from lyra.server.http.endpoint import Endpoint
@@ -35,7 +37,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *interrupts.ENDPOINTS,
     *traces.ENDPOINTS,
     *services.ENDPOINTS,
+    *nodes.ENDPOINTS,
     *events.ENDPOINTS,
+    *webhooks.ENDPOINTS,
     *openai.ENDPOINTS,
     *anthropic.ENDPOINTS,
 )
