@@ -18,6 +18,7 @@ from lyra.config import (
     BudgetConfig,
     Config,
     KernelConfig,
+    LogConfig,
     SageConfig,
     ServerConfig,
     SettingOrigin,
@@ -68,6 +69,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"agent.{name}" for name in AgentCommandConfig.__struct_fields__}
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
+    fields |= {f"log.{name}" for name in LogConfig.__struct_fields__}
     fields |= {f"sage.{name}" for name in SageConfig.__struct_fields__}
     fields |= {f"server.{name}" for name in ServerConfig.__struct_fields__}
     fields |= {f"vesper.{name}" for name in VesperConfig.__struct_fields__}
@@ -101,6 +103,9 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "agent.model": ('"sim/echo"', "sim/echo", lambda c: c.agent.model, "sim/echo"),
     "audit.file": ('"/var/log/x"', "/var/log/x", lambda c: c.audit.file, "/var/log/x"),
     "audit.level": ('"detailed"', "detailed", lambda c: c.audit.level, "detailed"),
+    "log.file": ('"/var/log/l"', "/var/log/l", lambda c: c.log.file, "/var/log/l"),
+    "log.format": ('"json"', "json", lambda c: c.log.format, "json"),
+    "log.level": ('"debug"', "debug", lambda c: c.log.level, "debug"),
     "sage.daily_budget_usd": ('"$2.50"', "2.50", lambda c: c.sage.daily_budget_usd, Money(2_500_000)),
     "sage.recall": ("true", "true", lambda c: c.sage.recall, True),
     "sage.session_budget_usd": ('"$1.50"', "1.50", lambda c: c.sage.session_budget_usd, Money(1_500_000)),
@@ -159,6 +164,7 @@ def test_the_defaults_are_the_table(place):
         "grant": {"allow": ["*"], "deny": []},
         "agent": {"model": None},
         "audit": {"file": None, "level": "basic"},
+        "log": {"file": None, "format": "text", "level": "warn"},
         "sage": {"daily_budget_usd": None, "recall": False, "session_budget_usd": None, "turn_budget_usd": None},
         "server": {
             "connections_max": 1_000,

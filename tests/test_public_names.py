@@ -52,6 +52,7 @@ NAMES = {
     "__version__",
     "batch",
     "budget",
+    "connect",
     "delegate",
     "effect",
     "errors",

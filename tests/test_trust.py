@@ -321,9 +321,72 @@ def test_not_even_a_trusted_project_names_a_store_elsewhere(place, target):
     (place.work / "links").symlink_to(place.home)
     (place.work / "link").symlink_to(place.home / "x.db")
     place.write("lyra.toml", f'kernel.store = "{target}"\n')
-    for trust in (True, False):
-        with pytest.raises(ConfigError, match=r"in its own folder alone|to a server"):
-            place.load(trust=trust)
+    with pytest.raises(ConfigError, match=r"in its own folder alone|to a server"):
+        place.load(trust=True)
+    config = place.load(trust=False)
+    assert config.origin("kernel.store").kind == "default"
+    assert config.passed_over == ["kernel.store"]
+
+
+MISTAKES = {
+    "simulated": '[agent]\nmodel = "sim/echo"\n',
+    "hook": '[[hooks.Stop]]\ncommand = "true"\nsandbox = false\n',
+    "hook without a command": "[[hooks.Stop]]\nmatcher = 5\n",
+    "no TOML": "[zzz\n",
+    "no text": "\0",
+    "unknown section": "[zzz]\nx = 1\n",
+    "unknown setting": "[kernel]\nlease = 1\n",
+    "wrong type": '[kernel]\nlease_s = "soon"\n',
+    "wrong budget": '[budget]\nusd = "much"\n',
+    "wrong grant": "[grant]\nallow = 5\n",
+    "half a price": '[prices."a/b"]\ninput_usd_per_mtok = 1\n',
+    "wrong limit": '[limits."a/b"]\nrequests_per_minute = -1\n',
+    "half a limit": '[limits."a/b"]\nburst = 1\n',
+    "server": "[mcp.servers.x]\nenv = {}\n",
+    "provider": "[providers.x]\nregion = 'eu'\n",
+    "section that is none": "kernel = 5\n",
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_in_a_file_without_trust_stops_nothing(place, what):
+    """It is passed over, and what else the file tightens still counts; once it is trusted, it is an error."""
+    tight = "[budget]\nseconds = 7\n" if "[budget]" not in MISTAKES[what] else "seconds = 7\n"
+    place.write("lyra.toml", MISTAKES[what] + tight)
+    config = place.load(trust=False)
+    assert config.passed_over
+    assert config.passed_over_sentence()
+    if what not in ("no TOML", "no text"):
+        assert config.budget.seconds == 7
+    with pytest.raises(ConfigError):
+        place.load(trust=True)
+    assert place.load().passed_over == config.passed_over, "without an answer"
+
+
+@pytest.mark.parametrize("what", ["a folder", "a broken link"])
+def test_a_file_without_trust_that_cannot_be_read_stops_nothing(place, what):
+    path = place.work / "lyra.toml"
+    if what == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("nowhere")
+    assert place.load(trust=False).passed_over
+    with pytest.raises(ConfigError):
+        place.load(trust=True)
+
+
+def test_a_lost_tightening_is_told(place):
+    """A limit of a file without trust that cannot be read asks for nothing, so a note says that it does not count."""
+    place.write("lyra.toml", MISTAKES["wrong budget"])
+    (note,) = place.load(trust=False).notes
+    assert note == "lyra.toml:2: budget.usd: 'much' is not an amount of money: it is passed over"
+
+
+def test_a_mistake_of_the_user_stays_an_error_beside_one_of_a_stranger(place):
+    place.write("lyra.toml", MISTAKES["simulated"])
+    with pytest.raises(ConfigError, match="soon") as caught:
+        place.load(trust=False, flags=["kernel.lease_s=soon"])
+    assert "also" not in caught.value.fields
 
 
 @pytest.mark.parametrize("link", [".lyra", ".lyra/lyra.db"])

@@ -22,6 +22,7 @@ __all__ = ["main"]
 
 _SHOWN_MAX: Final = 20
 _INPUTS_A_KERNEL: Final = 100  # a kernel that is opened twice takes as long as so many inputs of a reader
+_INPUTS_AN_RPC: Final = 350  # of the fuzz, for each message to every RPC
 
 
 def _sim(options: argparse.Namespace) -> int:
@@ -256,17 +257,20 @@ def _vega_crash(options: argparse.Namespace) -> int:
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    from verify.fuzz import fuzz, kernel_calls
+    from verify.fuzz import fuzz, grpc_fuzz, kernel_calls
 
     result = fuzz.run(options.n, options.seed, progress=_progress)
     calls = kernel_calls.run(max(1, options.n // _INPUTS_A_KERNEL), options.seed)
-    failures = [*result.failures, *calls.failures]
+    rpcs = grpc_fuzz.run(max(1, options.n // _INPUTS_AN_RPC), options.seed)
+    failures = [*result.failures, *calls.failures, *rpcs.failures]
     _show(failures, f"python -m verify fuzz --seed {options.seed} --n {options.n}")
     print(
         f"fuzz: {result.refused} refused, slowest {1000 * result.slowest_s:.0f} ms, memory {result.grown_mb:+.0f} MB; "
         f"targets: {', '.join(fuzz.TARGETS)}"
     )
     print(f"fuzz: {calls.calls} calls of {calls.methods} methods in {calls.worlds} kernels, {calls.refused} refused")
+    codes = ", ".join(f"{count} {code}" for code, count in rpcs.codes.most_common())
+    print(f"fuzz: {rpcs.calls} gRPC calls of {rpcs.methods} RPCs: {codes}")
     return _verdict(f"fuzz: {result.inputs} inputs from seed {options.seed}", len(failures))
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lyra.models.provider import LLMProvider
     from lyra.models.timeouts import Timeouts
     from lyra.sage.sdk.sdk import SageAgentSDK
+    from lyra.server.client.remote import connect
     from lyra.tools.function import tool
     from lyra.tools.registry import ToolRegistry
 
@@ -85,6 +86,7 @@ __all__ = [
     "__version__",
     "batch",
     "budget",
+    "connect",
     "delegate",
     "effect",
     "errors",
@@ -139,6 +141,7 @@ _HOMES = {
     "Usage": "lyra.core.budgets.budget",
     "batch": "lyra.agents.teams",
     "budget": "lyra.agents.sdk",
+    "connect": "lyra.server.client.remote",
     "delegate": "lyra.agents.helpers.delegate",
     "effect": "lyra.core.effect",
     "errors": "lyra.errors",

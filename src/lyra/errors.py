@@ -9,7 +9,7 @@
       LimitExceeded                   a bound was reached; more of it would help
         BudgetExceeded  RateLimited  CircuitOpen  Overloaded  DeadlineExceeded
       EffectFailed                    an act outside the process went wrong
-        ModelError(kind)  ToolError  AgentFailed  EffectInDoubt
+        ModelError(kind)  ToolError  AgentFailed  EffectInDoubt  OutcomeUnknown
       ProcessError                    about the process table
         NoSuchProcess  NoSuchAgent  NoSuchEnvelope  NoSuchService  NoSuchHandler  NoSuchGroup  NoSuchInterrupt
         NameTaken  InvalidTransition  ProcessExit
@@ -61,6 +61,7 @@ __all__ = [
     "NoSuchProcess",
     "NoSuchService",
     "NoSuchSession",
+    "OutcomeUnknown",
     "Overloaded",
     "ParseError",
     "ProcessError",
@@ -230,6 +231,13 @@ class EffectInDoubt(EffectFailed):
     code = "effect_in_doubt"
 
 
+class OutcomeUnknown(EffectInDoubt):
+    """The program that performed an effect is gone, and whether it did is not known. Raised inside an effect, the
+    kernel asks a person; a caller outside any process gets it as it is."""
+
+    code = "outcome_unknown"
+
+
 class ProcessError(LyraError):
     code = "process"
 
@@ -392,6 +400,7 @@ CODES: dict[str, Surface] = {
     "tool_error": Surface("ABORTED", 502, 1, "ToolError"),
     "agent_failed": Surface("ABORTED", 502, 1, "AgentFailed"),
     "effect_in_doubt": Surface("ABORTED", 409, 1, "EffectInDoubt"),
+    "outcome_unknown": Surface("ABORTED", 409, 1, "OutcomeUnknown"),
     "process": Surface("FAILED_PRECONDITION", 409, 1, "ProcessError"),
     "no_such_process": Surface("NOT_FOUND", 404, 1, "NoSuchProcess"),
     "no_such_agent": Surface("NOT_FOUND", 404, 1, "NoSuchAgent"),
@@ -411,7 +420,7 @@ CODES: dict[str, Surface] = {
     "corrupt": Surface("DATA_LOSS", 500, 1, "Corrupt"),
     "tampered": Surface("DATA_LOSS", 500, 3, "Tampered"),
     "store_full": Surface("RESOURCE_EXHAUSTED", 507, 1, "StoreFull"),
-    "no_such_session": Surface("NOT_FOUND", 404, 1, "NoSuchSession"),
+    "no_such_session": Surface("NOT_FOUND", 404, 2, "NoSuchSession"),
     "internal": Surface("INTERNAL", 500, 1, "InternalError"),
 }
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lyra import Agent, Kernel, tool
+from lyra import Agent, Context, Kernel, tool
 from lyra.errors import ConfigError, Denied, InvalidTransition, ModelError, NoSuchAgent
 from lyra.kernel import AgentResult
 from tests.agents.support import calls, run, says
-from tests.kernel.conftest import Crash
+from tests.kernel.conftest import Crash, settle
 
 
 @pytest.fixture
@@ -281,6 +281,30 @@ async def _drain(events: Any) -> list[Any]:
     return [event async for event in events]
 
 
+def test_a_question_of_a_stages_agent_is_told(target: str) -> None:
+    """The listeners of the pipeline hear of it, by stage; the answer lets the stage go on."""
+
+    @tool
+    async def which(ctx: Context) -> str:
+        """Ask."""
+        return str((await ctx.ask("which tea?")).text)
+
+    async def main() -> None:
+        model = says(calls("which"), "done")
+        async with Kernel(target) as kernel:
+            kernel.register_agent("a", Agent("a", model=model, tools=[which]))
+            asked = []
+            async for event in kernel.execute_pipeline({"name": "p", "agents": [{"name": "a"}]}, "tea"):
+                if event.type == "interrupt_raised":
+                    asked.append((event.stage, event.data["interrupt"]["question"]))
+                    kernel.resolve_interrupt(event.data["interrupt"]["id"], {"text": "green"})
+            assert asked == [("a", "which tea?")]
+            assert event.envelope.outputs["a"] == {"text": "done"}
+            assert model.requests[-1].messages[-1].tool_results[0].output == "green"
+
+    run(main())
+
+
 # ------------------------------------------------------------------ functions
 
 
@@ -429,6 +453,34 @@ def test_what_the_caller_gets_wrong_is_raised() -> None:
                 await kernel.execute_agent("leaf", config={"temprature": 1})
             with pytest.raises(Denied):
                 await kernel.execute_agent("leaf", {"user_id": "bob"}, user_id="ann")
+
+    run(main())
+
+
+def test_a_caller_that_gives_up_ends_a_run_that_only_it_knows(target: str) -> None:
+    """A run with a pid of the caller's goes on, and its result can be had later."""
+    go, began = asyncio.Event(), asyncio.Event()
+
+    async def waits(envelope: Any) -> dict[str, Any]:
+        began.set()
+        await go.wait()
+        return {"n": 1}
+
+    async def main() -> None:
+        async with Kernel(target) as kernel:
+            kernel.register_agent("waits", waits)
+            for pid in (None, "mine"):
+                began.clear()
+                call = asyncio.ensure_future(kernel.execute_agent("waits", pid=pid))
+                await began.wait()
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+            await settle(kernel)
+            states = {block.pid: block.state for block in kernel.list_processes()}
+            assert states.pop("mine") != "terminated"
+            assert list(states.values()) == ["terminated"]
+            go.set()
+            assert (await kernel.execute_agent("waits", pid="mine")).output == {"n": 1}
 
     run(main())
 

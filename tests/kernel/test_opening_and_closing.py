@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from lyra import effect
 from lyra.errors import StoreError
 from lyra.kernel import Kernel
 from lyra.store import open_store
@@ -60,6 +61,82 @@ def test_closing_waits_so_long_for_effects_in_flight(target, drain_s, finished):
 
     run(main())
     assert bool(done) is finished
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "has_store", "repeatable_drain_s", "finished"),
+    [
+        (True, True, 0.0, False),
+        (True, True, None, True),
+        (True, True, 60.0, True),
+        (False, True, 0.0, True),
+        (True, False, 0.0, True),
+    ],
+)
+def test_effects_that_are_made_again_can_be_waited_for_less_long(
+    path, idempotent, has_store, repeatable_drain_s, finished
+):
+    """`repeatable_drain_s` is about idempotent effects of a kernel with a store alone, and unsaid it changes nothing.
+    One that was cut off is made again at the next opening."""
+    done = []
+
+    @effect(idempotent=idempotent)
+    async def slow():
+        await asyncio.sleep(0.2)
+        done.append("done")
+
+    async def program(ctx):
+        await ctx.do(slow)
+
+    async def main():
+        kernel = Kernel(path if has_store else None, programs=[program])
+        await kernel.start()
+        kernel.spawn(program, pid="main")
+        await settle(kernel)
+        await kernel.close(drain_s=20.0, repeatable_drain_s=repeatable_drain_s)
+        assert bool(done) is finished
+        if not finished:
+            async with Kernel(path, programs=[program]) as kernel:
+                await until_done()
+
+    async def until_done():
+        async with asyncio.timeout(20):
+            while not done:
+                await asyncio.sleep(0.01)
+
+    run(main())
+    assert done == ["done"]
+
+
+def test_a_kernel_that_leaves_repeatable_effects_waits_for_the_others(path):
+    """It closes when the last effect that cannot be repeated has ended, and not before."""
+    done = []
+
+    @effect(idempotent=True)
+    async def asks():
+        await asyncio.sleep(30)
+
+    async def writes():
+        await asyncio.sleep(0.2)
+        done.append("written")
+
+    async def asking(ctx):
+        await ctx.do(asks)
+
+    async def writing(ctx):
+        await ctx.do(writes)
+
+    async def main():
+        kernel = Kernel(path, programs=[asking, writing])
+        await kernel.start()
+        kernel.spawn(asking)
+        kernel.spawn(writing)
+        await settle(kernel)
+        async with asyncio.timeout(15):
+            await kernel.close(drain_s=20.0, repeatable_drain_s=0.0)
+        assert done == ["written"]
+
+    run(main())
 
 
 @pytest.mark.parametrize("snapshot", [True, False])

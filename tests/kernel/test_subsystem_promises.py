@@ -39,6 +39,7 @@ PIPELINE = {
         {"name": "b", "stage_order": 2},
     ],
     "clarification_resume_stage": "b",
+    "default_timeout_seconds": 10**6,
 }
 ASKS = {"agent_name": "a", "output": {"ask": True, "clarification_question": "which?"}}
 

@@ -416,6 +416,21 @@ def test_what_is_no_file_is_told(tmp_path, kind):
         read_file(str(tmp_path), {})
 
 
+@pytest.mark.parametrize("content", ['{"mcpServers": {', "[]", "{}", None])
+def test_a_file_without_trust_that_cannot_be_read_stops_nothing(place, content):
+    """It is a server that has the reason and never starts; in a folder that is trusted it is an error."""
+    path = place.project / ".mcp.json"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_text(content)
+    (server,) = load_settings(place.load(trust=False), str(place.project), place.env)
+    assert server.name == ".mcp.json"
+    assert ".mcp.json" in server.broken
+    with pytest.raises(LyraError):
+        load_settings(place.load(trust=True), str(place.project), place.env)
+
+
 def test_variables_of_a_file_are_those_that_are_given(place):
     """And not those of this process."""
     entry = {"command": "node", "env": {"T": "${TOK}"}}

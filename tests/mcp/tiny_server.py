@@ -37,6 +37,8 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 if os.environ.get("TINY") == "spelt":
     TOOLS["add.up"] = {"description": "Add numbers up."}
+if os.environ.get("TINY") == "meta":
+    TOOLS["meta"] = {"description": "What came beside the arguments."}
 CALLED: list[Any] = []
 WAITING: dict[Any, Any] = {}
 
@@ -78,6 +80,8 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) ->
         sys.stderr.write(f"last words: {os.environ.get('PLANTED', '')}\n")
         sys.stderr.flush()
         os._exit(7)
+    elif name == "meta":
+        answer(number, json.dumps(meta))
     elif name == "log":
         answer(number, json.dumps(CALLED))
     elif name == "wide":

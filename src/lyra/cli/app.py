@@ -1,10 +1,11 @@
 """The table of commands, and the click classes that keep it lazy.
 
-`COMMANDS` names each command's module without importing it, so `lyra --help` costs click and this file. Every
-command takes `--debug`, `--set KEY=VALUE` and `--trust-folder`, before or after its name; they end up in the one
-`Invocation`, which also loads the Config at first use, with the trust that everything in the command is loaded with.
-`run` invokes and turns every error into its lines on stderr and its exit code. A new command is a row in `COMMANDS` and
-a module with a `CliCommand` or `CommandGroup` in it; a test keeps the row's sentence equal to the command's own.
+`COMMANDS` names each command's module without importing it, so `lyra --help` costs click and this file. Every command
+takes `--debug`, `--set KEY=VALUE`, `--log-level`, `--log-format` and `--trust-folder`, before or after its name; they
+end up in the one `Invocation`, which also loads the Config at first use, with the trust that everything in the command
+is loaded with, and sets the log up as the Config says. `run` invokes and turns every error into its lines on stderr and
+its exit code. A new command is a row in `COMMANDS` and a module with a `CliCommand` or `CommandGroup` in it; a test
+keeps the row's sentence equal to the command's own.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Lazy(NamedTuple):
 
 COMMANDS: Final[dict[str, Lazy]] = {
     "agent": Lazy("lyra.cli.commands.agent", "agent", "Run one agent with the built-in tools in this folder."),
-    "audit": Lazy("lyra.cli.commands.audit", "audit", "Verify and show audit logs."),
+    "audit": Lazy(
+        "lyra.cli.commands.audit", "audit", "Verify and show audit logs, and what a store tells without one."
+    ),
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
@@ -51,6 +54,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.views.events",
         "events",
         "Show what happened, and with -f what happens: each row of the journal on a line.",
+    ),
+    "export": Lazy(
+        "lyra.cli.commands.export",
+        "export",
+        "Write the Events, calls and spans of a store to JSON lines, SQLite or OpenTelemetry.",
     ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
     "mock": Lazy(
@@ -90,6 +98,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "vesper": Lazy(
         "lyra.cli.vesper.group", "vesper", "Check, run, compare and migrate nodes: verified steps with contracts."
     ),
+    "worker": Lazy("lyra.cli.commands.worker", "worker", "Run agents and services for the kernel of a server."),
 }
 
 
@@ -130,6 +139,11 @@ class Invocation:
             from lyra.config import Config
 
             self._config = Config.load(flags=self.flags, trust=self.trust)
+            log = self._config.log
+            if (log.level, log.format, log.file) != ("warn", "text", None):  # else Python's own way: warnings, bare
+                from lyra.observe.logs import configure_logs
+
+                configure_logs(log.level, log.format, log.file)
         return self._config
 
 
@@ -159,6 +173,11 @@ def _add_flags(ctx: click.Context, _param: click.Parameter, value: tuple[str, ..
     ctx.ensure_object(Invocation).flags += value
 
 
+def _add_log_flag(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).flags.append(f"log.{param.name.removeprefix('log_')}={value}")
+
+
 def _shared_options(*, hidden: bool, uses_trust: bool = False) -> list[click.Parameter]:
     """Fresh ones for each command; hidden but on the root, or every help page would repeat them. `--trust-folder` is
     shown where a command uses files that wait for trust."""
@@ -182,6 +201,22 @@ def _shared_options(*, hidden: bool, uses_trust: bool = False) -> list[click.Par
             hidden=hidden,
             callback=_add_flags,
             help="Use VALUE for a setting, above every file and variable. May be repeated.",
+        ),
+        click.Option(
+            ["--log-level"],
+            type=click.Choice(["error", "warn", "info", "debug", "trace"]),
+            expose_value=False,
+            hidden=hidden,
+            callback=_add_log_flag,
+            help="Log from this level on, to stderr or to the setting log.file.",
+        ),
+        click.Option(
+            ["--log-format"],
+            type=click.Choice(["text", "json"]),
+            expose_value=False,
+            hidden=hidden,
+            callback=_add_log_flag,
+            help="Log as text, or as a line of JSON each.",
         ),
         click.Option(
             ["--debug"],

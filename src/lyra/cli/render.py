@@ -101,7 +101,9 @@ def report(error: Exception, *, debug: bool) -> int:
 
         click.echo(mask_url("".join(traceback.format_exception(error))), err=True, nl=False)
     if isinstance(error, LyraError):
-        _error(error.code, error.message, place=error.place, hint=error.hint, also=error.fields.get("also", ()))
+        from lyra.core.secrets.redact import redact
+
+        _error(error.code, redact(error.message), place=error.place, hint=error.hint, also=error.fields.get("also", ()))
         return CODES[error.code].exit
     if isinstance(error, click.UsageError):
         # click puts its own "did you mean" into the sentence; ours stands in the hint, as everywhere

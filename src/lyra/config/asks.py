@@ -202,6 +202,7 @@ def _of_settings(data: bytes, name: str) -> Iterator[Ask]:
 _WORDS: Final = {
     "kernel.store": "keeps the journal of its runs in {}",
     "audit.file": "writes an audit log to {}",
+    "log.file": "writes a log to {}",
     "agent.model": "has agents ask the model {}",
 }
 

@@ -198,6 +198,27 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
+        "log.file",
+        type="file",
+        default=None,
+        sentence="Where the log goes: a file that is appended to. Unset: stderr.",
+        optional=True,
+    ),
+    SettingKey(
+        "log.format",
+        type="word",
+        default="text",
+        sentence="The form of the log: `text` for people, `json` for a line of JSON each, with trace and pid.",
+        words=("text", "json"),
+    ),
+    SettingKey(
+        "log.level",
+        type="word",
+        default="warn",
+        sentence="What is logged: `error`, `warn`, `info`, `debug` or `trace`, each with those before it.",
+        words=("error", "warn", "info", "debug", "trace"),
+    ),
+    SettingKey(
         "sage.daily_budget_usd",
         type="money",
         default=None,

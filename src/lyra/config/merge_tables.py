@@ -23,9 +23,31 @@ from lyra.core.providers import COMPATIBLE, USUAL, is_loopback_url
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError
 
-__all__ = ["MergedTables"]
+__all__ = ["MergedTables", "merged_tables"]
 
 Entry = dict[str, Any]
+
+
+def merged_tables(layers: list[SettingsLayer], env: Mapping[str, str]) -> tuple[MergedTables, list[ConfigError]]:
+    """The tables, and the mistakes of a project's file without trust: its entries with one are left out."""
+    refused: list[ConfigError] = []
+    while True:
+        try:
+            return MergedTables(layers, env), refused
+        except ConfigError as mistake:
+            project = next(layer for layer in layers if layer.kind == "project")
+            entry = _entry_of(mistake, project)
+            if project.trusted or entry is None:
+                raise
+            for cell in [cell for cell in project.cells if cell[:2] == entry]:
+                del project.cells[cell]
+            refused.append(mistake)
+
+
+def _entry_of(mistake: ConfigError, layer: SettingsLayer) -> tuple[str, str] | None:
+    """The section and the name of the entry of a layer that a mistake is about."""
+    key = f"{mistake.fields.get('key')}."
+    return next((cell[:2] for cell in layer.cells if key.startswith(f"{cell.section}.{cell.name}.")), None)
 
 
 class MergedTables:

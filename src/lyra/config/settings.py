@@ -15,7 +15,7 @@ import msgspec
 from lyra.config.files import check_no_way_out, folder
 from lyra.config.keys import KEYS, SECTIONS, hint_for
 from lyra.config.merge import Merged
-from lyra.config.merge_tables import MergedTables
+from lyra.config.merge_tables import MergedTables, merged_tables
 from lyra.config.origin import SettingOrigin
 from lyra.config.sources import Flags, Loading
 from lyra.config.tables import TABLES, TableCell, groups
@@ -38,6 +38,7 @@ __all__ = [
     "BudgetConfig",
     "Config",
     "KernelConfig",
+    "LogConfig",
     "SageConfig",
     "ServerConfig",
     "SettingRow",
@@ -79,6 +80,12 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     usd: Money | None
     seconds: float | None
     on_exceed: str
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
+    file: str | None
+    format: str
+    level: str
 
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +136,7 @@ class Config:
         "hooks",
         "kernel",
         "limits",
+        "log",
         "mcp_servers",
         "notes",
         "passed_over",
@@ -150,6 +158,7 @@ class Config:
         self.agent = AgentCommandConfig(**_section(values, "agent"))
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
+        self.log = LogConfig(**_section(values, "log"))
         self.sage = SageConfig(**_section(values, "sage"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
@@ -195,11 +204,12 @@ class Config:
         loading = Loading(where, os.environ if env is None else env, trusted)
         layers = loading.layers(flags, user_file)
         merged = Merged(layers)
-        tables = MergedTables(layers, loading.env)
+        tables, refused = merged_tables(layers, loading.env)
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
         config.passed_over = merged.passed_over + tables.passed_over
         config._take_hooks(loading)
+        config._pass_over([*loading.refused, *refused])
         config.project_trusted, config.trust, config._base = loading.project_trusted, trusted, loading.base
         config.demanded = merged.demanded
         if trust is None and config.passed_over and not is_told():
@@ -208,7 +218,7 @@ class Config:
             logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
         with suppress(ConfigError):  # a variable that is not set: what opens the store says so
             add_own_file(config.kernel.store.reveal())
-        for file in (config.audit.file, merged.demanded.get("audit.file")):
+        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file):
             add_own_file(file or "")
         return config
 
@@ -217,6 +227,17 @@ class Config:
         waiting = [hook for hook in loading.hooks if hook.origin == "project" and not loading.project_trusted]
         self.hooks = tuple(hook for hook in loading.hooks if hook not in waiting)
         self.passed_over += dict.fromkeys(f"hooks.{hook.event}" for hook in waiting)
+
+    def _pass_over(self, mistakes: Iterable[ConfigError]) -> None:
+        """Take note of mistakes in a project's file without trust. One in a setting that would have tightened has a
+        note of its own, as such a setting asks for nothing and is in no question about trust."""
+        for mistake in mistakes:
+            name = str(mistake.fields.get("key") or mistake.message)
+            if name not in self.passed_over:
+                self.passed_over.append(name)
+            section = name.partition(".")[0]
+            if section in ("prices", "limits") or (name in KEYS and KEYS[name].narrows):
+                self.notes.append(f"{mistake.place}: {name}: {mistake.message}: it is passed over")
 
     def passed_over_sentence(self) -> str:
         """What of the project's file waits for trust, and how to give it; "" where nothing does."""

@@ -2,7 +2,8 @@
 values.
 
 `Loading` goes through all of them before it complains: the first mistake is raised, with up to five more in its field
-`also`. Which layer wins is `merge`.
+`also`. A mistake in a project's file that is not trusted is never raised: the setting is passed over (`refused`), since
+a file of a stranger must not stop the program. Which layer wins is `merge`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Loading:
         self.mistakes: list[ConfigError] = []
         self.files: list[tuple[Kind, str]] = []
         self.hooks: list[HookSetting] = []  # of the user's file, then of the project's
+        self.refused: list[ConfigError] = []  # mistakes in a project's file without trust
 
     def layers(self, flags: Flags, user_file: str | os.PathLike[str] | None) -> list[SettingsLayer]:
         """Read every source, the weakest first; raise the first mistake in any of them."""
@@ -70,13 +72,24 @@ class Loading:
         layers = [
             defaults,
             self.layer("user", base, self.file_items("user", user)),
-            self.layer("project", base, self.file_items("project", project))._replace(trusted=self.project_trusted),
+            self.project_layer(base, project),
             self.layer("env", self.cwd, self.env_items()),
             self.layer("flag", self.cwd, self.flag_items(flags)),
             self.layer("managed", "/", self.managed_items()),
         ]
         self.raise_mistakes()
         return layers
+
+    def project_layer(self, base: str, path: str | None) -> SettingsLayer:
+        count = len(self.mistakes)
+        layer = self.layer("project", base, self.file_items("project", path))
+        if path is not None and not self.project_trusted and not self.trusts_folder_of(path):
+            self.refused, self.mistakes = self.mistakes[count:], self.mistakes[:count]
+        return layer._replace(trusted=self.project_trusted)
+
+    def trusts_folder_of(self, path: str) -> bool:
+        """Whether the folder is trusted whatever its file holds: then also one that cannot be read is a mistake."""
+        return self.trust is not None and self.trust.is_whole(os.path.dirname(path))
 
     def layer(self, kind: Kind, base: str, items: Iterable[Item]) -> SettingsLayer:
         layer = SettingsLayer(kind, {}, {}, {})
@@ -132,8 +145,12 @@ class Loading:
             data = read_bytes(path, shown)
             if data is None:
                 raise ConfigError("there is no such file", place=shown)
-            if kind == "project" and self.trust is not None:
-                self.project_trusted = self.trust.covers(os.path.dirname(path), FILE_NAME, data)
+        except ConfigError as mistake:
+            self.mistakes.append(mistake)
+            return
+        if kind == "project" and self.trust is not None:  # answers of the user that cannot be read end the load here
+            self.project_trusted = self.trust.covers(os.path.dirname(path), FILE_NAME, data)
+        try:
             document, lines = parse_toml(data, shown)
         except ConfigError as mistake:
             self.mistakes.append(mistake)

@@ -33,7 +33,16 @@ from lyra.errors import ConfigError, Corrupt
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = ["HASH_BYTES", "OPTIONS", "Charged", "Effect", "EffectOptions", "canonical_hash", "effect"]
+__all__ = [
+    "HASH_BYTES",
+    "OPTIONS",
+    "Charged",
+    "Effect",
+    "EffectOptions",
+    "PerformedOutside",
+    "canonical_hash",
+    "effect",
+]
 
 T = TypeVar("T")
 
@@ -91,6 +100,27 @@ class Charged(msgspec.Struct, Generic[Result_co], frozen=True):
             msgspec.structs.force_setattr(self, "usage", Usage.of(self.usage))
 
 
+class PerformedOutside(Protocol):
+    """What an effect adds that another program performs: the kernel may restart while that program goes on.
+
+    Its function takes a keyword `begin`. It awaits `begin()` right before the other program gets the work: until then
+    a restart simply calls the function again. Each method below gets the arguments of the call.
+    """
+
+    async def find_out(self, *args: Any) -> Any:
+        """After a restart, for work that had begun: its value or its error; OutcomeUnknown where the other program
+        does not come back."""
+        ...
+
+    def asked(self, interrupt_id: str, *args: Any) -> None:
+        """A person is asked what became of it."""
+        ...
+
+    def settled(self, is_durable: bool, /, *args: Any) -> None:
+        """The call is over: its value or its error is durable, or it was given up."""
+        ...
+
+
 class Effect(Generic[Parameters, Result_co]):
     """A declared act. Immutable; made once for a function and shared by every call."""
 
@@ -107,6 +137,7 @@ class Effect(Generic[Parameters, Result_co]):
         "idempotent",
         "name",
         "needy",
+        "outside",
         "plain",
         "policy",
         "quote",
@@ -140,6 +171,7 @@ class Effect(Generic[Parameters, Result_co]):
         about: Callable[..., str] | None = None,
         skipped: Callable[[Any], Any] | None = None,
         unchanged: Callable[[Any], bool] | None = None,
+        outside: PerformedOutside | None = None,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -163,6 +195,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.about = about  # describes a call in plain words, for a question to a person
         self.skipped = skipped  # gives the value of a skipped call from the data of the decision to skip it
         self.unchanged = unchanged  # tells whether a value is the same after it was written and read back
+        self.outside = outside
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
@@ -176,7 +209,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.needy = bool(self._needs)
         self.takes_key, self.decode = _signature(run)
         self.typed = self.decode is not decode
-        self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key)
+        self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key or outside is not None)
         # Nothing to check, to reserve or to wait for before it runs.
         self.free = self.plain and not self.needy and quote is None and not self.cost.items
 
@@ -210,6 +243,7 @@ class Effect(Generic[Parameters, Result_co]):
             "about": self.about,
             "skipped": self.skipped,
             "unchanged": self.unchanged,
+            "outside": self.outside,
         }
         return Effect(self.run, **{**settings, **_added(settings, options)})
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 else:
     _OpenQuestionData = dict[str, Any]  # data from a wire; __post_init__ makes an OpenQuestion of it
 
-__all__ = ["BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
+__all__ = ["ANONYMOUS", "BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
 
+ANONYMOUS: Final = "anonymous"  # the user of an envelope that names none
 _ID_LENGTH: Final = 16
 
 
@@ -119,7 +120,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     envelope_id: str
     request_id: str
     session_id: str
-    user_id: str = "anonymous"
+    user_id: str = ANONYMOUS
     trace_id: str = ""
     span_id: str = ""
     trust: Trust = Trust.TRUSTED

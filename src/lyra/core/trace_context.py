@@ -22,6 +22,7 @@ __all__ = [
     "continued",
     "current_span",
     "enclosing_span",
+    "enter_span",
     "format_traceparent",
     "outgoing",
     "parse_traceparent",
@@ -46,8 +47,9 @@ class TraceBridge(Protocol):
     def current(self) -> TraceSpan | None:
         """The span of the application that is open around the running code."""
 
-    def attach(self, span: TraceSpan) -> Any:
-        """Make a span the current one for instrumented libraries; gives a token for `detach`."""
+    def attach(self, span: TraceSpan | None) -> Any:
+        """Make a span the current one for instrumented libraries; gives a token for `detach`. None, or a trace without
+        a span: from now on none is."""
 
     def detach(self, token: Any) -> None: ...
 
@@ -68,6 +70,13 @@ def set_bridge(bridge: TraceBridge | None) -> None:
 def enclosing_span() -> TraceSpan | None:
     """The span that is open around the running code: of Lyra or, with a bridge, of the application."""
     return (_bridge.current() if _bridge is not None else None) or current_span.get()
+
+
+def enter_span(span: TraceSpan | None) -> None:
+    """Open a span for all that this process does from now on: for programs that end their spans by a call."""
+    current_span.set(span)
+    if _bridge is not None:
+        _bridge.attach(span)
 
 
 class OpenSpan:

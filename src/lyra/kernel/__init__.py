@@ -5,8 +5,9 @@ order), `journal.journal` (what is kept), `recovery` and `journal.history` (how 
 part shares) and `kernel` (the parts and the face). Programs hold a `programs.context.Context`.
 """
 
-from lyra.core.envelope import Envelope, TerminalReason
+from lyra.core.envelope import BoundsResult, Envelope, TerminalReason
 from lyra.core.event import Event
+from lyra.kernel.as_user import UserKernel
 from lyra.kernel.base.listeners import EventHandler
 from lyra.kernel.bus.bus import BusMessage, BusStream, CircuitBreakerMiddleware, CommBus
 from lyra.kernel.health import HealthThresholds
@@ -24,7 +25,13 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.pipelines.agents import AgentResult
 from lyra.kernel.pipelines.declaration import AgentConfig, EdgeLimit, PipelineConfig, RoutingRule
 from lyra.kernel.pipelines.events import PipelineEvent
-from lyra.kernel.pipelines.instruction import AgentExecutionMetrics, Instruction, InstructionKind, SessionState
+from lyra.kernel.pipelines.instruction import (
+    AgentExecutionMetrics,
+    Instruction,
+    InstructionKind,
+    SessionState,
+    WorkerLease,
+)
 from lyra.kernel.pipelines.orchestrator import Orchestrator
 from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.process.links import Down, ExitSignal
@@ -43,7 +50,7 @@ from lyra.kernel.shared.groups import Group
 from lyra.kernel.status import RequestStatus, SystemStatus
 from lyra.kernel.supervision.child import Child
 from lyra.kernel.supervision.handle import ChildInfo, SupervisorHandle
-from lyra.kernel.workers.entry import ProcessState, SchedulingPriority
+from lyra.kernel.workers.entry import ProcessCounts, ProcessState, SchedulingPriority
 from lyra.kernel.workers.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.workers.rate_limits import RateLimitConfig, RateLimiter, RateLimitResult, RateLimitUsage
 from lyra.kernel.workers.usage import QuotaResult, RemainingBudget, ResourceQuota, ResourceTracker, ResourceUsage
@@ -66,6 +73,7 @@ __all__ = [
     "AgentResult",
     "AgentRun",
     "Answer",
+    "BoundsResult",
     "BusMessage",
     "BusStream",
     "Child",
@@ -101,6 +109,7 @@ __all__ = [
     "PipelineConfig",
     "PipelineEvent",
     "ProcessControlBlock",
+    "ProcessCounts",
     "ProcessState",
     "QuotaResult",
     "RateLimitConfig",
@@ -124,4 +133,6 @@ __all__ = [
     "SupervisorHandle",
     "SystemStatus",
     "TerminalReason",
+    "UserKernel",
+    "WorkerLease",
 ]

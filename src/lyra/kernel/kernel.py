@@ -35,6 +35,7 @@ from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
 from lyra.core.type_parameters import Taken
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
+from lyra.kernel.as_user import UserKernel
 from lyra.kernel.base.acting import acting, as_registered, require, require_signal
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
@@ -483,13 +484,25 @@ class Kernel:
             return None if self._target == "memory" else open_store(self._target, durability=self._durability)
         return self._target
 
+    def open_reader(self) -> Store | None:
+        """A connection of its own to this kernel's store, for reading beside it; the caller closes it. None for a
+        kernel without a store, or with one that was handed in."""
+        if isinstance(self._target, str) and self._target != "memory":
+            return open_store(self._target, durability=self._durability)
+        return None
+
     def _release_store(self, store: Store) -> None:
         self.core.close_writer()
         if isinstance(self._target, str):  # a Store that was handed in belongs to the caller
             store.close()
 
-    async def close(self, *, drain_s: float = DRAIN_S, snapshot: bool = True) -> None:
+    async def close(
+        self, *, drain_s: float = DRAIN_S, repeatable_drain_s: float | None = None, snapshot: bool = True
+    ) -> None:
         """Stop in order: let effects in flight finish, write the rest, keep the processes for next time.
+
+        With `repeatable_drain_s`, idempotent effects of a kernel with a store are waited for only so long: they are
+        made again when it is opened the next time.
 
         Without a `snapshot` the next opening takes longer; right where there will be none.
 
@@ -502,17 +515,17 @@ class Kernel:
             return
         self._closing = asyncio.get_running_loop().create_future()
         try:
-            await self._close(drain_s, snapshot=snapshot)
+            await self._close(drain_s, repeatable_drain_s, snapshot=snapshot)
         finally:
             self._closing.set_result(None)
 
-    async def _close(self, drain_s: float, *, snapshot: bool) -> None:
+    async def _close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
         core = self.core
         if not core.started:
             core.stopping = True
             return
         if core.failure is None:
-            await core.drain(drain_s)
+            await core.drain(drain_s, repeatable_s=repeatable_s)
         core.stopping = True
         for stop in core.subsystems.stop:
             stop()
@@ -733,6 +746,10 @@ class Kernel:
             require_send(process)
         return ends
 
+    def as_user(self, user_id: str) -> UserKernel:
+        """This kernel as one user may use it: each call is checked to be about what is theirs."""
+        return UserKernel(self, user_id)
+
     def durable(self) -> Ack:
         """Await it to know that everything that happened so far is kept: for calls that give a value, not an Ack."""
         self.core.raise_if_closed()
@@ -854,6 +871,8 @@ class Kernel:
     initialize_orchestration = forward("worker_api", WorkerApi.initialize_orchestration)
     get_next_instruction = forward("worker_api", WorkerApi.get_next_instruction)
     report_agent_result = forward("worker_api", WorkerApi.report_agent_result)
+    renew_lease = forward("worker_api", WorkerApi.renew_lease)
+    release_lease = forward("worker_api", WorkerApi.release_lease)
     store_envelope = forward("worker_api", WorkerApi.store_envelope)
     get_envelope = forward("worker_api", WorkerApi.get_envelope)
     create_envelope = forward("worker_api", WorkerApi.create_envelope)

@@ -19,7 +19,7 @@ from lyra.kernel.cleanup import clean, shut_down
 from lyra.kernel.interrupts.service import Answer, Interrupt
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.pipelines.events import PipelineEvent
-from lyra.kernel.pipelines.instruction import Instruction, SessionState
+from lyra.kernel.pipelines.instruction import Instruction, SessionState, WorkerLease
 from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.registry import InferenceResponse, ServiceResponse
@@ -162,13 +162,25 @@ class WorkerApi:
         self._lifecycle.raise_if_ended(pid)
         return durable_value(self._core, self._orchestrator.initialize_session(pid, config, envelope, force))
 
-    def get_next_instruction(self, pid: str) -> Instruction:
-        """What a pipeline's worker does next; asked again, the same."""
-        return durable_value(self._core, self._orchestrator.get_next_instruction(pid))
+    def get_next_instruction(self, pid: str, worker: str | None = None, lease_s: float | None = None) -> Instruction:
+        """What a pipeline's worker does next; asked again, the same. A `worker` that gives its name has a lease of
+        `lease_s` on the run, and asking again renews it."""
+        return durable_value(self._core, self._orchestrator.get_next_instruction(pid, worker, lease_s))
 
-    def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
-        """What came of a run, and what comes next; a run reported again changes nothing."""
-        return durable_value(self._core, self._orchestrator.report_agent_result(pid, result))
+    def report_agent_result(
+        self, pid: str, result: Mapping[str, Any], worker: str | None = None, lease_s: float | None = None
+    ) -> Instruction:
+        """What came of a run, and what comes next, with a lease for a worker with a name; a run reported again changes
+        nothing."""
+        return durable_value(self._core, self._orchestrator.report_agent_result(pid, result, worker, lease_s))
+
+    def renew_lease(self, pid: str, worker: str, lease_s: float | None = None) -> list[WorkerLease]:
+        """More time for the runs that a worker has: its sign of life. InvalidTransition if it has lost them."""
+        return self._orchestrator.renew_lease(pid, worker, lease_s)
+
+    def release_lease(self, pid: str, worker: str) -> int:
+        """A worker gives back the runs that it has not begun; gives how many."""
+        return self._orchestrator.release_lease(pid, worker)
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:
         """Put another envelope in the place of a pipeline's; an envelope, a mapping or text. The pipeline goes on with
@@ -230,7 +242,8 @@ class WorkerApi:
         quota: Any = None,
     ) -> AgentRun:
         """Run one registered agent as a durable process, with the settings of a stage in `config` and a `quota`. An
-        agent that fails is a result without `success`, not an error; a known pid gives the result of that run."""
+        agent that fails is a result without `success`, not an error; a known pid gives the result of that run. Where
+        the call is cancelled, a run without a pid of the caller's ends, and one with a pid goes on."""
         self._lifecycle.raise_if_closing("agent")
         given = {"user_id": user_id, "request_id": request_id, "session_id": session_id}
         work = with_ids(self._orchestrator.envelope_of(envelope), given)

@@ -32,7 +32,7 @@ from lyra.errors import ConfigError, LyraError, StoreError
 from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
 
-__all__ = ["KINDS", "LEVELS", "AuditLog", "attach_audit"]
+__all__ = ["KINDS", "LEVELS", "AuditLog", "attach_audit", "clean_fields"]
 
 LEVELS: Final[dict[str, str]] = {
     "none": "nothing is written",
@@ -155,20 +155,7 @@ class AuditLog:
         self._seq, self._prev, self._at = self._seq + 1, line_hash, time_s
 
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
-        most = _TEXT_CHARS_MAX[self.level]
-        plain = _plain(fields, _READ_CHARS_MAX, _DEPTH_MAX)
-        secrets = tuple(self._secrets())
-        # A question, a reason and a rule quote the command that they are about.
-        redacted = {
-            name: without_passwords(value) if isinstance(value, str) else value
-            for name, value in redact_data(plain, secrets).items()
-        }
-        cleaned: dict[str, Any] = _plain(redacted, most, _DEPTH_MAX)
-        subject = plain.get("subject")
-        if isinstance(subject, str):
-            clean = redact_command(subject, secrets) if plain.get("tool") == "Bash" else redacted["subject"]
-            cleaned["subject"] = _plain(clean, _SUBJECT_CHARS_MAX, 0)
-        return cleaned
+        return clean_fields(fields, self.level, tuple(self._secrets()))
 
     async def close(self) -> None:
         """Write the last record and close the file. Without room for that record, the run has no end in the log."""
@@ -182,6 +169,23 @@ class AuditLog:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def clean_fields(fields: Mapping[str, Any], level: str, secrets: tuple[Any, ...]) -> dict[str, Any]:
+    """Fields of a record as they may be shown: without secrets and passwords, and with long texts cut."""
+    most = _TEXT_CHARS_MAX[level]
+    plain = _plain(fields, _READ_CHARS_MAX, _DEPTH_MAX)
+    # A question, a reason and a rule quote the command that they are about.
+    redacted = {
+        name: without_passwords(value) if isinstance(value, str) else value
+        for name, value in redact_data(plain, secrets).items()
+    }
+    cleaned: dict[str, Any] = _plain(redacted, most, _DEPTH_MAX)
+    subject = plain.get("subject")
+    if isinstance(subject, str):
+        clean = redact_command(subject, secrets) if plain.get("tool") == "Bash" else redacted["subject"]
+        cleaned["subject"] = _plain(clean, _SUBJECT_CHARS_MAX, 0)
+    return cleaned
 
 
 class Audited(Observed, Protocol):

@@ -19,7 +19,7 @@ from lyra.core.checking.check import one_of, whole
 from lyra.core.event import Event
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
-from lyra.observe.spans import KINDS, Span, SpanNode, span_of, span_tree
+from lyra.observe.spans import KINDS, Span, SpanNode, session_span, span_of, span_tree
 
 __all__ = ["SqliteRecords"]
 
@@ -104,6 +104,14 @@ class SqliteRecords:
 
     def __call__(self, event: Event) -> None:
         span = span_of(event)
+        if span is not None:
+            self._add(span)
+
+    def write(self, event: Event) -> None:
+        """Write a record that was read back from a store; also that of a session, which a listener does not write."""
+        self._add(session_span(event) if event.kind == "agent.ended" else span_of(event))
+
+    def _add(self, span: Span | None) -> None:
         if span is None:
             return
         text = redact(msgspec.json.encode(span).decode(), tuple(self._secrets()))
@@ -161,6 +169,12 @@ class SqliteRecords:
 
     def tree(self, trace_id: str | None = None) -> list[SpanNode]:
         return span_tree(self.spans(trace_id))
+
+    def __enter__(self) -> SqliteRecords:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
 
     async def close(self) -> None:
         self._db.close()

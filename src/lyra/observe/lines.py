@@ -63,6 +63,12 @@ class JsonLines:
         if not self._file.closed:
             self._file.write(line + b"\n")
 
+    def __enter__(self) -> JsonLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
     async def close(self) -> None:
         self._file.close()
 

@@ -19,7 +19,7 @@ import msgspec
 from lyra.core.checking.check import whole
 from lyra.core.event import Event
 
-__all__ = ["KINDS", "Span", "SpanNode", "Spans", "span_of", "span_tree"]
+__all__ = ["KINDS", "Span", "SpanNode", "Spans", "session_span", "span_of", "span_tree"]
 
 KINDS: Final[dict[str, str]] = {
     "agent.answered": "turn",
@@ -27,7 +27,13 @@ KINDS: Final[dict[str, str]] = {
     "tool.called": "tool",
     "vesper.executed": "node",
 }
-_NAMED_BY: Final[dict[str, str]] = {"turn": "agent", "model": "model", "tool": "tool", "node": "node"}
+_NAMED_BY: Final[dict[str, str]] = {
+    "session": "agent",
+    "turn": "agent",
+    "model": "model",
+    "tool": "tool",
+    "node": "node",
+}
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -53,8 +59,15 @@ class Span(msgspec.Struct, frozen=True):
 def span_of(event: Event) -> Span | None:
     """The span that an Event reports; None for an Event of another kind."""
     kind = KINDS.get(event.kind)
-    if kind is None:
-        return None
+    return None if kind is None else _span(event, kind)
+
+
+def session_span(event: Event) -> Span:
+    """The span of a whole session, from the Event of its end."""
+    return _span(event, "session")
+
+
+def _span(event: Event, kind: str) -> Span:
     data = dict(event.data)
     return Span(
         trace_id=data["trace_id"],

@@ -165,6 +165,7 @@ async def _tried(name: str) -> tuple[TierState, SandboxTier]:
 async def _probe(tier: SandboxTier) -> str | None:
     """Run a command that must work and acts that must be denied; a sentence when one of them does not."""
     folder = tempfile.mkdtemp(prefix="lyra-probe-")
+    job: Job | None = None
     try:
         secret = Entropy().token()
         plan = await tier.plan(["/bin/sh", "-c", _prepare(folder, secret)], Profile(f"{folder}/workspace"), None)
@@ -175,6 +176,11 @@ async def _probe(tier: SandboxTier) -> str | None:
         return problem
     except (OSError, LyraError) as error:
         return f"{tier.name} does not work here: {error}"
+    except asyncio.CancelledError:
+        if job is not None:  # the folder is removed after the job, which looks through it at its end
+            job.kill()
+            await asyncio.wait([job.done])
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from lyra.core.rights.capability import Capability, Grant
+from lyra.core.trace_context import outgoing
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.sandbox.addresses import Lookup, Target, plain_host, resolve, target_of
 from lyra.sandbox.proxy import system_lookup
@@ -74,6 +75,7 @@ async def fetch(
     if method not in _METHODS:
         raise ToolError(f"{method[:20]!r} is not a method of HTTP", reason="invalid_arguments")
     sent = _checked(headers or {})
+    outgoing(sent)
     try:
         async with asyncio.timeout(timeout_s) as scope:
             for _ in range(redirects + 1):

@@ -201,7 +201,7 @@ def test_a_price_is_looked_up_while_the_answer_is_waited_for(home, monkeypatch, 
 
     def body() -> Iterator[bytes]:
         order.append("answer")
-        yield bytes(reply.body)
+        yield b"".join(reply.pieces())
 
     reply = text_reply("yes", tokens_in=10, tokens_out=5)
 

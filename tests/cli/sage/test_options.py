@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.agent_runner import DONE, call
 from tests.cli.sage.conftest import Sage
 
@@ -91,3 +93,17 @@ def test_recall_by_a_variable(sage: Sage) -> None:
     assert sage("-p", "/memory add preference: likes tea", "--model", model).returncode == 0
     assert sage("-p", "what do I drink?", "--model", model).stdout == "nothing\n"
     assert sage("-p", "what do I drink?", "--model", model, LYRA_SAGE_RECALL="true").stdout == "tea\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['[agent]\nmodel = "sim/echo"\n', '[[hooks.Stop]]\ncommand = "true"\nsandbox = false\n', "[zzz\n", "[a]\nb = 1\n"],
+)
+def test_a_file_without_trust_never_stops_sage(sage: Sage, text: str) -> None:
+    """It is passed over with one note; once the folder is trusted, its mistake is an error."""
+    sage.write("lyra.toml", text)
+    done = sage("-p", "hi", "--model", "sim/echo")
+    assert (done.returncode, done.stdout) == (0, "hi\n")
+    assert done.stderr.count("note:") == 1
+    assert "passed over: lyra.toml" in done.stderr
+    assert sage("--trust-folder", "-p", "hi", "--model", "sim/echo").returncode == 2

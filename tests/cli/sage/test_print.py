@@ -82,7 +82,7 @@ def test_tool_calls_are_told_on_stderr(sage: Sage) -> None:
     assert done.stdout == "All done.\n"
     assert done.stderr.splitlines()[0] == "  Read    a.txt  2 lines"
     assert "  Bash    rm -rf x  failed: Bash was not run" in done.stderr
-    assert sage("-p", "go", "--model", model).stderr == ""
+    assert "rm -rf x" not in sage("-p", "go", "--model", model).stderr
     assert "  Read    a.txt" in sage("-p", "go", "--model", model, "--verbose", "--stream-json").stderr
 
 
@@ -265,3 +265,54 @@ def test_rules_of_an_untrusted_folder_are_told_to_be_passed_over(sage: Sage) -> 
     sage.write("AGENTS.md", "Amounts are whole cents.\n")
     assert "passed over: AGENTS.md (rules)" in sage("-p", "hi", "--model", "sim/echo").stderr
     assert sage("-p", "hi", "--model", "sim/echo", "--trust-folder").stderr == ""
+
+
+def test_a_command_that_opens_another_session_is_refused(sage: Sage) -> None:
+    """With the command that does it; `/resume` without a name lists the sessions."""
+    first, second = sage.ask("one")["session_id"], sage.ask("two")["session_id"]
+    assert first in sage("-c", "-p", "/resume", "--model", "sim/echo").stdout
+    refused = sage("-c", "-p", f"/resume {first}", "--model", "sim/echo")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"hint: sage -r {first}\n" in refused.stderr
+    forked = sage("-c", "-p", "/fork 1", "--model", "sim/echo")
+    assert f"hint: sage -r {second} --fork-before 1\n" in forked.stderr
+
+
+def test_denied_calls_are_told_on_stderr(sage: Sage) -> None:
+    """A model may take no notice of a denial: the person who reads the answer is told all the same."""
+    model = sage.script(call("Write", file_path="a.txt", content="x"), DONE)
+    done = sage("-p", "go", "--model", model)
+    assert (done.returncode, done.stdout) == (0, "All done.\n")
+    assert done.stderr.startswith("note: calls were denied: Write;")
+    assert sage("-p", "go", "--model", model, "--output-mode", "silent").stderr == ""
+    assert sage("-p", "go", "--model", model, "--output-format", "json").stderr == ""
+    assert sage("-p", "go", "--model", model, "--allowed-tools", "Write").stderr == ""
+
+
+def test_words_of_a_hook_are_on_stderr(sage: Sage) -> None:
+    """In every way to print text."""
+    settings = sage.home / ".config" / "lyra"
+    settings.mkdir(parents=True, exist_ok=True)
+    hook = 'printf \'{"message": "mind the gap"}\''
+    (settings / "lyra.toml").write_text(f"[[hooks.UserPromptSubmit]]\ncommand = {json.dumps(hook)}\n")
+    for mode in ("batch", "streaming"):
+        done = sage("-p", "hi", "--model", "sim/echo", "--output-mode", mode)
+        assert done.stdout == "hi\n"
+        assert "mind the gap" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_model_that_cannot_be_asked_leaves_no_session(sage: Sage, form: str) -> None:
+    """The next run does not go on with it."""
+    done = sage("-p", "hi", "--model", "nothing/x", "--output-format", form)
+    assert (done.returncode, "there is no provider 'nothing'" in done.stderr) == (2, True)
+    assert sage.json("sessions", "list", "--json") == []
+
+
+def test_a_key_in_an_error_is_masked(sage: Sage) -> None:
+    model = sage.script({"error": {"kind": "auth", "message": f"the key {KEY} is not known"}})
+    for form in ("text", "json", "stream-json"):
+        done = sage("-p", "hi", "--model", model, "--output-format", form)
+        assert done.returncode == 1
+        assert "is not known" in done.stderr
+        assert KEY not in done.stderr + done.stdout

@@ -102,6 +102,27 @@ def test_a_question_without_a_reader_is_withdrawn(sage: Sage) -> None:
     assert not (sage.folder / "made").exists()
 
 
+def test_a_slash_command_does_what_it_says(sage: Sage) -> None:
+    """It has a result and asks no model; one that opens another session is refused with the command for it."""
+    given = user("one") + user("/title A name") + user("/fork") + user("/usr/lib is a path") + user("/init now")
+    lines = sage.lines("-p", *IN, *OUT, "--model", "sim/echo", stdin=given)
+    told = results(lines)
+    assert [status for status, _ in told] == ["success", "success", "config", "success", "success"]
+    assert "title: A name" in told[1][1]
+    assert told[3][1] == "/usr/lib is a path"
+    assert "AGENTS.md" in told[4][1]
+    (error,) = [line for line in lines if line["type"] == "error"]
+    assert error["hint"] == f"sage -r {lines[0]['session_id']} --fork"
+
+
+def test_an_answer_to_no_question_says_where_the_id_is(sage: Sage) -> None:
+    answer = json.dumps({"type": "answer", "id": "zz", "decision": "allow"})
+    lines = sage.lines("-p", *IN, *OUT, "--model", "sim/echo", stdin=f"{answer}\n{user('one')}")
+    (error,) = [line for line in lines if line["type"] == "error"]
+    assert "zz" in error["message"]
+    assert "interrupt" in error["hint"]
+
+
 # ---------------------------------------------------------------- while it runs
 class Talk:
     """A process that is written to while it runs; one that hangs is killed."""
@@ -192,3 +213,32 @@ def test_a_reader_that_leaves_ends_the_run(sage: Sage) -> None:
     process.stdin.close()
     assert (process.wait(30), told) == (141, "")
     talk._watch.cancel()
+
+
+@pytest.mark.slow
+def test_a_sub_agent_in_the_background_is_answered_between_turns(sage: Sage) -> None:
+    """Its question is a line with its id, although no turn runs; its end is told on stderr."""
+    path = sage.folder.parent / "rules.json"
+    start = call("Task", description="tidy up", prompt="tidy", run_in_background=True)
+    replies = [
+        {"user": "go", **start},
+        {"user": "tidy", **call("Write", file_path="tidied", content="x"), "first_s": 0.3},
+        {"tool": "Write", "text": "It is tidy."},
+        {"text": "ok"},
+    ]
+    path.write_text(json.dumps({"replies": replies}))
+    talk = Talk(sage.start("-p", *IN, *OUT, "--model", f"sim/script:{path}"))
+    talk.write(type="user", text="go")
+    talk.until("result")
+    question = talk.until("interrupt")
+    assert question["task"]
+    assert "tidied" in question["question"]
+    talk.write(type="answer", id=question["id"], decision="allow")
+    assert talk.process.stderr is not None
+    told = ""
+    while "done" not in told:  # the watch ends a process that never tells
+        told = talk.process.stderr.readline()
+        assert told
+    assert "tidy up" in told
+    assert (sage.folder / "tidied").exists()
+    assert talk.end() == 0

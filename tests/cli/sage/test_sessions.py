@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.cli.agent_runner import DONE, Runner, call
 from tests.cli.sage.conftest import Sage
 
@@ -52,6 +54,74 @@ def test_a_copy_leaves_the_session(sage: Sage) -> None:
     assert (done.returncode, "name it with -r" in done.stderr) == (2, True)
     late = sage("-p", "x", "-r", first, "--fork-before", "9", "--model", "sim/echo")
     assert (late.returncode, "there is no turn 9" in late.stderr) == (2, True)
+
+
+def _mode(sage: Sage, *words: str) -> str:
+    return str(sage.lines("-p", "x", "--stream-json", *words)[0]["permission_mode"])
+
+
+def test_a_session_keeps_its_permission_mode(sage: Sage) -> None:
+    """That which was chosen for it, unless a flag names another; a copy has it, too."""
+    assert _mode(sage, "--model", "sim/echo", "--permission-mode", "plan") == "plan"
+    assert _mode(sage, "-c") == "plan"
+    assert _mode(sage, "-c", "--fork") == "plan"
+    assert _mode(sage, "-c", "--permission-mode", "accept-edits") == "accept-edits"
+    assert _mode(sage, "-c") == "accept-edits"
+    assert _mode(sage, "--model", "sim/echo") == "default", "a new session has its own"
+
+
+def test_a_session_does_not_keep_bypass(sage: Sage) -> None:
+    """Calls without questions are for the run that asked for them. The next one says that it is not kept."""
+    assert _mode(sage, "--model", "sim/echo", "--permission-mode", "bypass") == "bypass"
+    done = sage("-p", "x", "-c")
+    assert "the mode bypass of the session is not kept" in done.stderr
+    assert sage.json("sessions", "list", "--json")[0]["mode"] == ""
+    assert _mode(sage, "-c") == "default"
+
+
+def test_the_mode_of_the_permission_files_is_not_kept(sage: Sage) -> None:
+    """It is that of the files as they are now: only a choice of the user belongs to the session."""
+    path = sage.home / ".config" / "lyra" / "permissions.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('mode = "accept-edits"\n')
+    assert _mode(sage, "--model", "sim/echo") == "accept-edits"
+    path.write_text("")
+    assert _mode(sage, "-c") == "default"
+
+
+def test_a_session_gets_a_new_title(sage: Sage) -> None:
+    """`--title` with `-c` and `-r`."""
+    first = sage.ask("one", "--title", "old")["session_id"]
+    sage.ask("two", "-c", "--title", "new")
+    assert sage.json("sessions", "list", "--json")[0]["title"] == "new"
+    sage.ask("three", "-r", first, "--title", "newer")
+    assert sage.json("sessions", "list", "--json")[0]["title"] == "newer"
+    sage.ask("four", "-c")
+    assert sage.json("sessions", "list", "--json")[0]["title"] == "newer"
+
+
+@pytest.mark.parametrize("words", [("-p", "x", "-r"), ("sessions", "show"), ("sessions", "rm"), ("sessions", "export")])
+def test_an_unknown_session_is_bad_usage(sage: Sage, words: tuple[str, ...]) -> None:
+    done = sage(*words, "zz", LYRA_AGENT_MODEL="sim/echo")
+    assert done.returncode == 2
+    assert "there is no session 'zz'" in done.stderr
+    assert "sage sessions list" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("-c",), ("-c", "--fork")])
+def test_a_damaged_session_names_itself_and_a_way_on(sage: Sage, words: tuple[str, ...]) -> None:
+    """`sage -c` says which session it is, how it is removed and which other one there is; both ways work."""
+    other = sage.ask("one")["session_id"]
+    broken = sage.ask("two")["session_id"]
+    (store,) = (sage.home / ".local" / "share").rglob(f"{broken}/session.db")
+    store.write_bytes(b"not a store" * 100)
+    done = sage("-p", "x", *words)
+    assert done.returncode == 1
+    assert f"the session {broken} (two) cannot be read any more" in done.stderr
+    assert f"sage sessions rm {broken}; or go on with another one: sage -r {other}" in done.stderr
+    assert sage.ask("three", "-r", other)["session_id"] == other
+    assert sage("sessions", "rm", broken).returncode == 0
+    assert sage.ask("four", "-c")["session_id"] == other
 
 
 def test_wrong_sessions(sage: Sage) -> None:

@@ -298,6 +298,76 @@ def test_failures_are_tried_again_by_their_class(target, clock):
     run(main())
 
 
+@pytest.mark.parametrize("word", ["draw", "pictures", "worker"])
+def test_the_least_loaded_of_several_takes_the_request(word, target):
+    """Instances of one name, services with a capability, services of a type: a free one before a full one, a healthy
+    one before a degraded one, the one with the least load first, and none without a handler."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            seen = []
+            release = asyncio.Event()
+
+            def works(name):
+                async def handler(request):
+                    seen.append(name)
+                    if request.metadata.get("wait"):
+                        await release.wait()
+                    return {"by": name}
+
+                return handler
+
+            kernel.register_service(ServiceInfo("other", service_type="flow"))
+            kernel.register_handler("other", works("other"))
+            for number, most in ((1, 2), (2, 4)):
+                info = ServiceInfo(f"draw/{number}", capabilities=["pictures"], max_concurrent=most)
+                kernel.register_service(info)
+                kernel.register_handler(info.name, works(info.name))
+            kernel.register_service(ServiceInfo("draw/3", capabilities=["pictures"]))  # it has no handler
+            busy = []
+            for _ in range(6):
+                busy.append(asyncio.ensure_future(kernel.dispatch(word, {"metadata": {"wait": True}})))
+                await settle(kernel)
+            # 0/2 and 0/4: the first; then the emptier one each time, by its part of the capacity
+            assert seen == ["draw/1", "draw/2", "draw/2", "draw/1", "draw/2", "draw/2"]
+            with pytest.raises(Overloaded, match="at capacity"):
+                await kernel.dispatch(word)
+            release.set()
+            await asyncio.gather(*busy)
+            kernel.services.update_health("draw/1", "degraded")
+            assert (await kernel.dispatch(word)).metadata == {"by": "draw/2"}
+            kernel.services.update_health("draw/2", "unhealthy")
+            assert (await kernel.dispatch(word)).metadata == {"by": "draw/1"}
+            kernel.unregister_service("draw/1")
+            kernel.unregister_service("draw/3")
+            with pytest.raises(Overloaded, match="draw/2 is unhealthy"):
+                await kernel.dispatch(word)
+            assert (await kernel.dispatch("other")).metadata == {"by": "other"}
+            with pytest.raises(NoSuchService):
+                await kernel.dispatch("paint")
+
+    run(main())
+
+
+def test_instances_are_known_after_a_restart(path):
+    """Their registrations are durable; a request goes to the one whose handler is there again."""
+
+    async def first_life():
+        async with Crash(Kernel(path)) as kernel:
+            for name in ("draw", "draw/2"):
+                kernel.register_service(ServiceInfo(name))
+            await kernel.durable()
+
+    async def second_life():
+        async with Kernel(path) as kernel:
+            kernel.register_handler("draw/2", echo)
+            assert kernel.services.choose("draw") == "draw/2"
+            assert (await kernel.dispatch("draw", {"metadata": {"n": 1}})).metadata == {"echo": {"n": 1}}
+
+    run(first_life())
+    run(second_life())
+
+
 def test_inference_goes_to_the_least_busy_service_with_the_model(target):
     """A model is found in capabilities, metadata or the name; the quota is asked before, and counted after, always."""
 

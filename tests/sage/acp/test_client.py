@@ -7,7 +7,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -73,6 +73,13 @@ class Editor:
         self.updates.clear()
         self.asked.clear()
 
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until updates have made it true."""
+        async with asyncio.timeout(60):
+            while not condition():
+                self.seen.clear()
+                await self.seen.wait()
+
 
 class Desk:
     def __init__(self, folder: Path) -> None:
@@ -82,17 +89,23 @@ class Desk:
             (folder / name).mkdir()
 
     def script(self, *replies: dict[str, Any]) -> str:
+        """Replies in their order; where one has a condition, the first that fits."""
         path = self.folder / "script.json"
-        path.write_text(json.dumps({"sequence": replies}))
+        kind = "replies" if any("user" in reply or "tool" in reply for reply in replies) else "sequence"
+        path.write_text(json.dumps({kind: replies}))
         return f"sim/script:{path}"
 
     @asynccontextmanager
     async def editor(
-        self, *replies: dict[str, Any], files: bool = False, words: tuple[str, ...] = ()
+        self, *replies: dict[str, Any], files: bool = False, words: tuple[str, ...] = (), model: str | None = None
     ) -> AsyncIterator[tuple[Editor, Any]]:
+        """A started `sage acp` and its editor. `model` in place of the script; empty: none is named."""
         env = {**os.environ, "HOME": str(self.folder / "home"), "XDG_DATA_HOME": str(self.folder / "data")}
+        for name in ("LYRA_AGENT_MODEL", "ANTHROPIC_API_KEY"):
+            env.pop(name, None)
         editor = Editor()
-        command = ["-c", SAGE, "acp", "--model", self.script(*replies), *words]
+        chosen = self.script(*replies) if model is None else model
+        command = ["-c", SAGE, "acp", *(("--model", chosen) if chosen else ()), *words]
         async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=self.work) as (
             agent,
             _,

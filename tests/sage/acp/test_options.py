@@ -8,6 +8,8 @@ from typing import Any
 import acp
 import pytest
 
+from lyra.cli.main import sage
+from lyra.cli.sage.acp import acp as acp_command
 from tests.sage.acp.test_client import Desk, call, text
 
 WRITE = call("Write", file_path="a.txt", content="new")
@@ -66,3 +68,24 @@ async def test_files_and_folders(desk: Desk) -> None:
     assert not editor.asked
     assert "text of b" in str([update.content for update in editor.of("tool_call_update")])
     assert "Write" in log.read_text()
+
+
+def test_only_options_that_mean_something_in_an_editor_are_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    """None about printing, a single task or a terminal: one of those is a mistake that is told."""
+    offered = {name for parameter in acp_command.params for name in parameter.opts}
+    assert offered == {
+        *("--model", "--system", "--permission-mode", "--allowed-tools", "--disallowed-tools", "--max-budget-usd"),
+        *("--max-turns", "--max-steps", "--add-dir", "--audit", "--audit-level"),
+        *("--trust-folder", "--trust-project", "--set", "--debug"),
+    }
+    for flag in ("-p", "--print", "--output-format", "--json-schema", "--input-format", "--output-mode", "-c", "-r"):
+        assert sage(["acp", flag, "x"]) == 2
+        assert f"No such option '{flag}'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+async def test_settings_of_the_command_line_count(desk: Desk) -> None:
+    async with desk.editor(model="", words=("--set", "agent.model=sim/echo")) as (editor, agent):
+        session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
+        await agent.prompt(session_id=session, prompt=text("hi"))
+        assert editor.text() == "hi"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 
 from lyra.agents.headless.headless import HeadlessOptions
+from lyra.core.clock import SystemClock
 from lyra.errors import BudgetExceeded
 from lyra.sage.agent.live import LiveSession, SessionStart
+from lyra.sage.session.usage_log import UsageLog
+from lyra.testing.mock import MockServer
 from tests.sage.agent.task_support import calls, task
 from tests.sage.agent.test_worktrees import git
-from tests.sage.open_session import Project, say
+from tests.sage.open_session import PRICE, Project, say
 
 
 def replies(project: Project, *given: dict[str, Any], **settings: Any) -> str:
@@ -137,3 +141,94 @@ async def test_a_budget_that_is_used_up_refuses_them(tmp_path: Path, left: str) 
     tasks = TaskList(definitions=dict, folder=tmp_path, budget=budget)
     (scope,) = tasks._budgets()
     assert scope.limit("usd") == (0 if left == "$0.00" else 1_000_000)
+
+
+def answer_at_once(model: str) -> None:
+    """Change the script of a model whose first answer never comes."""
+    script = Path(model.removeprefix("sim/script:"))
+    script.write_text(script.read_text().replace('"first_s": 60', '"first_s": 0').replace("never", "it is 42"))
+
+
+@pytest.mark.timed
+@pytest.mark.slow
+async def test_leaving_does_not_wait_for_the_model_call_of_a_sub_agent(project: Project) -> None:
+    """The session is closed within a second; what the call has cost is counted; opened again, the sub-agent asks its
+    model again and answers."""
+    task_call = calls(task("find it", subagent_type="Explore", run_in_background=True))
+    started = [{"tool": "Task", "text": "started"}, {"user": "^go", **task_call}]
+    slow = replies(project, {"user": "^find it", "text": "never", "first_s": 60}, *started, price=PRICE)
+    async with project.open(model=slow) as session:
+        await say(session, "go")
+        await until(lambda: session.kernel.core.in_flight_repeatable == 1)
+        began_s = SystemClock().monotonic()
+        assert "sage.Explore" not in session.usage()["agents"]
+        session_id = session.id
+    assert SystemClock().monotonic() - began_s < 1.0
+    with UsageLog(project.data) as log:
+        (total,) = [total for total in log.sums("agent", session=session_id) if total.group == "sage.Explore"]
+        assert total.input_tokens > 0
+        assert (total.calls, total.unpriced_calls) == (1, 0)
+    answer_at_once(slow)
+    async with project.open(model=slow, resume="") as session:
+        await until(lambda: only(session).state == "done")
+        assert only(session).text == "it is 42"
+
+
+@pytest.mark.slow
+async def test_leaving_waits_for_a_command_of_a_sub_agent(project: Project) -> None:
+    """What cannot be repeated is not cut off: a command that ends soon has its result on record."""
+    ask = calls(task("find it", subagent_type="general", run_in_background=True))
+    command = {"tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 1; echo made > made.txt"}}]}
+    model = replies(
+        project,
+        {"tool": "Bash", "text": "it is made"},
+        {"user": "^find it", **command},
+        {"tool": "Task", "text": "started"},
+        {"user": "^go", **ask},
+    )
+    async with project.open(model=model, options={"allow": ("Bash",)}) as session:
+        await say(session, "go")
+        await until(lambda: session.kernel.core.in_flight > 0)
+    assert (project.folder / "made.txt").exists()
+    async with project.open(model=model, options={"allow": ("Bash",)}, resume="") as session:
+        await until(lambda: only(session).state == "done")
+        assert only(session).text == "it is made"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_reopened", [False, True])
+async def test_a_sub_agent_that_a_rate_limit_stopped_is_resumed_by_its_id(
+    project: Project, monkeypatch: pytest.MonkeyPatch, is_reopened: bool
+) -> None:
+    """The server answers 429 until all tries are spent: the sub-agent stays, and waits. Resumed by its id, also after
+    the session was closed, it goes on in its conversation."""
+    limited = {"error": {"kind": "rate_limit", "message": "slow down", "retry_after_s": 0.01}}
+    script = {
+        "replies": [
+            {"user": "and now", "text": "it is 42"},
+            {"user": "^find it", **limited},
+            {"tool": "Task", "text": "it failed"},
+            {"user": "^go", **calls(task("find it", subagent_type="Explore"))},
+        ]
+    }
+    async with MockServer(script) as server:
+        for name, value in {**server.env, "ANTHROPIC_API_KEY": "key-of-the-mock-server"}.items():
+            monkeypatch.setenv(name, value)
+        async with contextlib.AsyncExitStack() as stack:
+            session = await stack.enter_async_context(project.open(model="anthropic/scripted"))
+            await say(session, "go")
+            record = only(session)
+            assert record.state == "waiting"
+            tries = [asked for asked in server.requests if asked.messages[-1].text.startswith("find it")]
+            assert len(tries) > 1, "it was tried again before that"
+            if is_reopened:
+                await stack.aclose()
+                session = await stack.enter_async_context(project.open(model="anthropic/scripted", resume=""))
+            told: list[dict[str, Any]] = []
+            session.on_notice.append(told.append)
+            await session.tasks.resume(record.id, "and now")
+            await until(lambda: told)
+            assert (told[0]["id"], told[0]["text"]) == (record.id, "it is 42")
+            assert only(session).state == "done"
+            said = [message.text for message in server.requests[-1].messages]
+            assert any(text.startswith("find it") for text in said), "it knows what it was asked"

@@ -109,21 +109,20 @@ def test_files_are_looked_at_once_a_second(desk: Desk) -> None:
     assert "go" in session.extensions.slash_commands()
 
 
-def test_a_file_that_becomes_invalid_keeps_its_last_good_version_and_is_told_once(desk: Desk) -> None:
+def test_a_file_that_becomes_invalid_keeps_its_last_good_version_and_is_told(desk: Desk) -> None:
     path = desk.of_user("commands/go.md", "Go.")
     session = Session(desk)
     put(path, "---\nx: y\n---\nBroken.")
     assert session.look()
     assert session.extensions.slash_commands()["go"].body == "Go."
-    (problem,) = session.extensions.news()
+    (problem,) = session.extensions.problems
     assert "its last good version is used" in problem
-    assert session.extensions.news() == ()
     put(path, "Go again.")
     session.look()
-    assert (session.extensions.news(), session.extensions.problems) == ((), ())
+    assert session.extensions.problems == ()
     put(path, "---\nx: y\n---\nBroken.")
     session.look()
-    assert len(session.extensions.news()) == 1
+    assert len(session.extensions.problems) == 1
 
 
 def test_a_projects_file_whose_new_content_is_not_trusted_counts_no_more(desk: Desk) -> None:
@@ -168,7 +167,7 @@ def test_a_plugin_that_becomes_invalid_keeps_its_last_good_version(
     assert session.extensions.slash_commands()["acme:ship"].body == "Ship it."
     assert [tool.name for tool in tools.__lyra_tools__()] == ["Skill", "look"]
     assert len(session.extensions.hooks()["plugin:acme"]) == 1
-    assert any("its last good version is used" in problem for problem in session.extensions.news())
+    assert any("its last good version is used" in problem for problem in session.extensions.problems)
 
 
 def test_a_plugin_that_declares_more_counts_no_more(desk: Desk, store: PluginStore, tmp_path: Path) -> None:
@@ -177,7 +176,7 @@ def test_a_plugin_that_declares_more_counts_no_more(desk: Desk, store: PluginSto
     install(store, tmp_path / "acme", permissions='hosts = ["a.example"]', enable=False)
     assert session.look()
     assert session.extensions.plugins() == ()
-    assert "declares more than you agreed to" in session.extensions.news()[0]
+    assert "declares more than you agreed to" in session.extensions.problems[0]
 
 
 def test_plugins_that_are_gone_or_whose_state_is_broken_count_no_more(

@@ -141,3 +141,12 @@ async def test_the_end_of_a_command_in_the_background_is_told(place: Path) -> No
         async with asyncio.timeout(60):
             await both.wait()
     assert sorted(told) == [("bash_1", "info"), ("bash_2", "warning")]
+
+
+async def test_a_task_that_cannot_be_sent_is_refused_and_the_session_goes_on(place: Path) -> None:
+    """One that is empty, or has half of a character: the next run works."""
+    async with SageAgentSDK(model="sim/echo") as open_sdk:
+        for task in ("half \ud83d", ["half \ud83d"], " ", []):
+            with pytest.raises(ConfigError, match="task"):
+                await open_sdk.run(task)
+        assert (await open_sdk.run("fine \N{GRINNING FACE}")).final_result == "fine \N{GRINNING FACE}"

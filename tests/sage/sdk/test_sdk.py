@@ -227,6 +227,21 @@ async def test_the_configuration(place: Path) -> None:
     assert SageAgentSDK().with_config({"agent.model": "sim/echo"}).config.agent.model == "sim/echo"
 
 
+async def test_the_configuration_is_that_of_the_folder_of_the_run(place: Path) -> None:
+    """Also where the folder is changed later, or for one run; a file that was named counts in every folder."""
+    for name, model in (("one", "anthropic/one"), ("two", "anthropic/two")):
+        (place / name).mkdir()
+        (place / name / "lyra.toml").write_text(f'[agent]\nmodel = "{model}"\n')
+    made = SageAgentSDK(trusted=True).with_working_directory("one")
+    assert made.config.agent.model == "anthropic/one"
+    assert made.with_working_directory("two").config.agent.model == "anthropic/two"
+    file = place.parent / "own.toml"
+    file.write_text('[agent]\nmodel = "sim/echo"\n')
+    (place / "sub").mkdir()
+    named = SageAgentSDK().with_config_file(file)
+    assert (await named.run_with_options("hi", RunOptions(working_directory="sub"))).final_result == "hi"
+
+
 def test_versions() -> None:
     made = SageAgentSDK(model="sim/echo")
     assert made.api_version == "1.0"

@@ -323,3 +323,33 @@ def test_a_tool_of_an_mcp_server_is_asked_about_and_called(sage: SageTerminal) -
     assert re.search(r"^  tiny    add a=2, b=3$", screen.text, re.MULTILINE)
     screen.send("y").wait_for("It is five")
     assert "5" in str(sage.model.requests[-1].messages[-1])
+
+
+def test_no_log_line_reaches_the_terminal(sage: SageTerminal) -> None:
+    """What the libraries log goes to `sage.log`; that a session's store is not signed is told as a note."""
+    screen = sage.script({"text": "First."}, {"text": "Second."}).start()
+    screen.wait_for_prompt().line("one").wait_for("First")
+    screen.wait_for_prompt().send("\x04").wait_for_end()
+    (sage.home / ".config/lyra/store.key").write_text("ab" * 32)
+    again = sage.start("-c")
+    again.wait_for_prompt().line("two").wait_for("Second")
+    log = (sage.home / ".local/share/lyra/sage.log").read_text()
+    assert "signed with the key of another user or machine" in log
+    shown = again.text.replace("\n", "")
+    assert shown.startswith("note: ")
+    assert shown.count("another user or machine") == 1
+
+
+def test_changed_files_of_extensions_are_told_before_the_next_prompt(sage: SageTerminal) -> None:
+    """A new command, and one that cannot be used, each once."""
+    screen = sage.script({"text": "First."}, {"text": "Second."}, {"text": "Third."}).start()
+    screen.wait_for_prompt().line("one").wait_for("First")
+    commands = sage.home / ".config/lyra/commands"
+    commands.mkdir(parents=True)
+    (commands / "ship.md").write_text("Ship it.")
+    (commands / "bad.md").write_text("---\nx: y\n---\nBroken.")
+    screen.wait_for_prompt().line("two").wait_for("extensions were read again: new: /ship")
+    screen.wait_for("bad.md").wait_for("Second")
+    screen.wait_for_prompt().line("three").wait_for("Third")
+    assert screen.text.count("read again") == 1
+    assert screen.text.count("bad.md") == 1

@@ -16,6 +16,7 @@ from lyra.core.address import Address
 from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.face import GrpcFace
+from lyra.server.grpc.guard import Observe
 from lyra.server.identity import Tokens
 from lyra.server.settings import ServeSettings
 
@@ -28,6 +29,9 @@ TIMEOUT_S = 60.0
 
 class Client:
     """Calls by name: `await client("KernelService/GetProcess", pid="p")`; a stream is iterated instead."""
+
+    face: GrpcFace  # of a server in this process
+    address: Address
 
     def __init__(self, channel: Any, token: str = OPERATOR, **metadata: str) -> None:
         self.channel = channel
@@ -69,6 +73,14 @@ class Client:
         return "OK", ""
 
 
+async def rest(call: Any) -> list[Any]:
+    """What a stream still gives; its beginning was `read`."""
+    messages = []
+    while (message := await call.read()) is not grpc.aio.EOF:
+        messages.append(message)
+    return messages
+
+
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on a loop of its own."""
 
@@ -84,16 +96,18 @@ def settings(**changes: Any) -> ServeSettings:
 
 
 @asynccontextmanager
-async def serving(kernel: Kernel | None = None, **changes: Any) -> AsyncIterator[tuple[Kernel, Client]]:
+async def serving(
+    kernel: Kernel | None = None, *, observe: Observe | None = None, **changes: Any
+) -> AsyncIterator[tuple[Kernel, Client]]:
     """A kernel, a face and a client that are open."""
     kernel = kernel if kernel is not None else Kernel()
     await kernel.start()
-    face = GrpcFace(kernel, settings(**changes))
+    face = GrpcFace(kernel, settings(**changes), observe=observe)
     try:
         address = await face.start()
         async with grpc.aio.insecure_channel(str(address)) as channel:
             client = Client(channel)
-            client.face = face  # type: ignore[attr-defined]
+            client.face, client.address = face, address
             yield kernel, client
     finally:
         await face.stop(5.0)

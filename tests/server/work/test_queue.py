@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyra.errors import Denied, NameTaken, Overloaded
-from lyra.server.work.queue import PieceOfWork, ServedName, WorkLease, WorkQueue
+from lyra.server.work.piece import PieceOfWork, ServedName, WorkLease
+from lyra.server.work.queue import WorkQueue
 
 WRITE = ServedName("agent", "write")
 CHECK = ServedName("agent", "check")
@@ -163,13 +164,46 @@ def test_a_worker_of_one_user_gets_work_of_that_user_alone() -> None:
     lease = lent(queue, "w1", user_id="bob")
     assert lease.piece.id == "b"
     assert claimed(queue, "w1", user_id="bob") is None
-    queue.require_owner(lease.work_id, "bob")
-    queue.require_owner(lease.work_id, "")
-    with pytest.raises(Denied):
-        queue.require_owner(lease.work_id, "ada")
+    queue.require_owner(lease.work_id, "w1", "bob")
+    queue.require_owner(lease.work_id, "unknown", "")
+    for worker_id, user_id in (("w1", "ada"), ("unknown", "ada"), ("w1", "")):
+        with pytest.raises(Denied):
+            queue.require_owner(lease.work_id, worker_id, user_id)
     with pytest.raises(NameTaken):
         queue.arrive("w1", [WRITE], user_id="ada", now=0.0)
     assert lent(queue, "operator").piece.id == "a"
+
+
+def test_after_a_restart_the_worker_that_had_the_work_has_it_again() -> None:
+    """A worker that renews or completes what it got before a restart is taken at its word, if no other has it."""
+    queue = WorkQueue()
+    for piece_id in ("a", "b", "c"):
+        queue.wait_for_holder(PieceOfWork(piece_id, WRITE), until=20.0)
+    assert claimed(queue, "w1") is None
+    assert queue.renew("a.3", "w1", 0.0, 1.0) == (True, False)
+    assert queue.complete("b.1", "w1", 1.0)[0]
+    assert queue.renew("a.3", "w2", 0.0, 2.0) == (False, False)
+    for wrong in ("a.2", "c.x", "c.0", "c", "d.1", "c.99999999999"):
+        assert queue.renew(wrong, "w1", 0.0, 2.0) == (False, False)
+        assert queue.complete(wrong, "w1", 2.0) == (False, None)
+    assert queue.renew("c.1", "stranger", 0.0, 2.0) == (False, False)
+    assert [(end.piece.id, end.state) for end in queue.expire(16.1)] == [("a", "doubtful")]
+    assert [(end.piece.id, end.state) for end in queue.expire(20.0)] == [("c", "doubtful")]
+
+
+def test_a_worker_of_another_user_cannot_say_that_work_is_its_own() -> None:
+    """Work that was lent before a restart goes back only to a worker that may have it."""
+    queue = WorkQueue()
+    queue.wait_for_holder(PieceOfWork("a", WRITE, user_id="ada"), until=20.0)
+    claimed(queue, "w1", user_id="bob")
+    assert queue.complete("a.1", "w1", 1.0) == (False, None)
+
+
+def test_a_claim_that_was_not_told_is_undone() -> None:
+    """A piece whose worker was not told of it waits again, and no attempt is counted."""
+    queue = queue_with(PieceOfWork("a", WRITE))
+    queue.give_back(lent(queue, "w1"))
+    assert lent(queue, "w2").piece.attempt == 1
 
 
 def test_the_queue_is_bounded() -> None:

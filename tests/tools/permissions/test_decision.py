@@ -332,12 +332,14 @@ def test_layers_from_files(tmp_path):
     ],
 )
 def test_a_wrong_file_is_an_error_with_its_place(tmp_path, text: str, says: str):
-    """Never a file that is passed over."""
+    """Once it is trusted; before, every call is asked about. It is never passed over."""
     (tmp_path / ".lyra").mkdir()
     (tmp_path / ".lyra" / "permissions.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError) as caught:
-        permissions_of(load_layers(str(tmp_path), managed=str(tmp_path / "none")))
+        permissions_of(load_layers(str(tmp_path), managed=str(tmp_path / "none"), trusted=True))
     assert says in caught.value.render()
+    strict = permissions_of(load_layers(str(tmp_path), managed=str(tmp_path / "none")), mode="bypass")
+    assert strict.decide(subject_of("Bash", {"command": "ls"})).decision == "ask"
 
 
 def test_what_a_search_passes_over():

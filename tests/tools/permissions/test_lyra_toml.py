@@ -16,6 +16,7 @@ from lyra.config import Config
 from lyra.errors import ConfigError
 from lyra.tools.permissions import Permissions, Rule, load_layers, permissions_of, subject_of
 from lyra.tools.permissions.answers import Answers
+from lyra.tools.permissions.settings import passed_over
 
 
 class Place:
@@ -77,7 +78,7 @@ def test_rules_prove_themselves_there_too(place):
     """A rule that fails its own example is an error with its file and line."""
     place.project('\n[permissions]\ndeny = [{ rule = "Bash(git push *)", match = ["git pull"] }]\n')
     with pytest.raises(ConfigError, match="its own example") as caught:
-        place.permissions()
+        place.permissions(trusted=True)
     assert caught.value.place == "project: lyra.toml:3"
 
 
@@ -93,7 +94,7 @@ def test_a_mistake_has_its_place(place, text, location, message):
     """Never passed over."""
     place.project(text)
     with pytest.raises(ConfigError, match=message) as caught:
-        place.permissions()
+        place.permissions(trusted=True)
     assert caught.value.place == location
 
 
@@ -104,11 +105,11 @@ def test_the_rest_of_lyra_reads_the_same_file(place):
     assert config.kernel.store.reveal() == "memory"
     place.project("[permission]\n")
     with pytest.raises(ConfigError, match="permission") as caught:
-        Config.load(str(place.work), {"HOME": str(place.home)})
+        Config.load(str(place.work), {"HOME": str(place.home)}, trust=True)
     assert "permissions" in str(caught.value.hint)
     place.project("permissions = 1\n")
     with pytest.raises(ConfigError, match="section"):
-        Config.load(str(place.work), {"HOME": str(place.home)})
+        Config.load(str(place.work), {"HOME": str(place.home)}, trust=True)
 
 
 def test_explain_sees_them(place, monkeypatch):
@@ -136,7 +137,8 @@ def test_the_users_own_settings_are_not_written(tmp_path):
 @pytest.mark.parametrize("kind", ["link to nowhere", "link to itself", "folder", "pipe"])
 @pytest.mark.parametrize("layer", ["managed", "user", "project"])
 def test_a_file_of_permissions_that_is_none_is_an_error(tmp_path, kind, layer):
-    """Its denies are meant to hold: ignoring the file would allow what it denies."""
+    """Its denies are meant to hold: ignoring the file would allow what it denies. One of a folder without trust stops
+    nothing, and then every call is asked about."""
     home, project = tmp_path / "home", tmp_path / "project"
     places = {
         "managed": tmp_path / "managed.toml",
@@ -155,5 +157,42 @@ def test_a_file_of_permissions_that_is_none_is_an_error(tmp_path, kind, layer):
     else:
         path.symlink_to(path if kind == "link to itself" else tmp_path / "nowhere")
     with pytest.raises(ConfigError) as caught:
-        load()
+        load(trusted=True)
     assert str(path) in str(caught.value.place)
+    if layer == "project":
+        outcome = permissions_of(load(), mode="bypass").decide(subject_of("Bash", {"command": "ls"}))
+        assert (outcome.decision, outcome.source) == ("ask", f"project: {path}")
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    ["deny = 5", 'deny = ["Bash("]', "dney = []", 'mode = "loose"', "protected = 5", "allow = {}", 'ask = [""]'],
+)
+def test_after_a_mistake_without_trust_every_call_is_asked_about(place, mistake):
+    """The key with the mistake does not count, the others do, and a sentence names it."""
+    place.user('[permissions]\nallow = ["Bash"]\n')
+    place.project("")
+    assert place.decide("ls")[0] == "allow"
+    protected = "" if "protected" in mistake else 'protected = ["infra"]\n'
+    place.project(f"[permissions]\n{protected}{mistake}\n")
+    layers = load_layers(str(place.work), home=str(place.home), managed=place.none, trusted=False)
+    (sentence,) = passed_over(layers)
+    assert sentence.startswith(f"lyra.toml: {mistake.partition(' ')[0]}: ")
+    assert sentence.endswith(": until it is mended, every call is asked about")
+    assert layers[-1].settings == {**({"protected": ["infra"]} if protected else {}), "ask": ["*"]}
+    assert place.decide("ls")[0] == "ask"
+
+
+@pytest.mark.parametrize("name", ["lyra.toml", ".lyra/permissions.toml", ".lyra/permissions.local.toml"])
+@pytest.mark.parametrize("content", ["[x", "\x00", None])
+def test_a_file_without_trust_that_cannot_be_read_stops_nothing(place, name, content):
+    path = place.work / name
+    path.parent.mkdir(exist_ok=True)
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_text(content)
+    place.user('[permissions]\nallow = ["Bash"]\n')
+    assert place.decide("ls")[0] == "ask"
+    with pytest.raises(ConfigError):
+        place.permissions(trusted=True)

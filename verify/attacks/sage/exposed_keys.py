@@ -200,6 +200,7 @@ async def _model_command(world: SageWorld) -> str:
 async def _model_flag(world: SageWorld) -> str:
     """The key as the model of `sage -p`, answered and refused by its server, and what later commands show."""
     shown = ""
+    words: tuple[str, ...]
     async with MockServer(
         {"replies": [{"text": "hello"}, {"error": {"kind": "bad_request", "message": "no"}}] * 9}
     ) as server:

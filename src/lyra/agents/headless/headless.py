@@ -3,52 +3,52 @@
     async with Headless(HeadlessOptions(model="sim/echo", folder=".")) as run:
         outcome = await run.ask("Fix the failing test", tell=print)
 
-`tell` is called with every event as a plain mapping, in this order: `system` once, then `text_delta`, `thinking_delta`,
-`tool_start`, `tool_end`, `usage`, `interrupt`, `notice` and `error` as they come, and `result` at the end. A call that
-no rule allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of
-its own kernel, and all that it started ends with it.
+`tell` is called with every event as a plain mapping (`lines`), `system` first and `result` last. A call that no rule
+allows is denied, the model is told, and the run goes on. The run is a process of its own kernel, and all that it
+started ends with it.
 
-`setup` puts together what the agent may touch. Next: `lyra.cli.commands.agent`, which prints the events.
+`options` are what is asked for, `setup` what the agent may touch, `run_agent` the agent, `audit_logs` the logs of
+decisions. Next: `lyra.cli.commands.agent`, which prints the events.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
 from lyra._version import __version__
-from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Content
 from lyra.agents.declaration.hooks import AgentHooks
-from lyra.agents.declaration.memory import Memory
-from lyra.agents.headless.default_prompt import default_prompt
+from lyra.agents.headless.audit_logs import AuditLogs
+from lyra.agents.headless.lines import (
+    HeadlessOutcome,
+    Tell,
+    awaiting,
+    error_line,
+    event_line,
+    result_line,
+    status_of,
+)
+from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
+from lyra.agents.headless.run_agent import agent_of
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
-from lyra.agents.session.provider_keys import check_model_name, known_to
+from lyra.agents.session.events import AnswerDone
 from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
-from lyra.config import KEYS, Config
+from lyra.config import Config
 from lyra.core.budgets.budget import Limits
-from lyra.core.checking.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
-from lyra.core.rights.capability import Capability
-from lyra.core.tool import Tool
-from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
+from lyra.errors import AgentFailed, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
-from lyra.sandbox.protection.protected_names import NAMES
-from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
     from lyra.agents.headless.session_hooks import SessionHooks
@@ -68,64 +68,9 @@ __all__ = [
     "status_of",
 ]
 
-TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
-_ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 _NO_PERSON: Final = "no person is there to be asked"
 _REPLAY_S: Final = 60.0  # for a conversation to be read back
 _OUT_OF_TURNS: Final = "max_turns"
-_SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
-
-Tell = Callable[[dict[str, Any]], Any]  # an awaitable result is awaited
-
-
-class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a run. An empty one is taken from the configuration and the permission files."""
-
-    model: str = ""
-    folder: str = "."
-    also: tuple[str, ...] = ()  # more folders to work in
-    # Text, or a function of the agent's session that gives it for each turn; None is the default prompt.
-    system: str | Callable[[Any], Any] | None = None
-    mode: str | None = None
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    # True: the folder's own files may do more than tighten. False: those may that the user answered yes to.
-    trusted: bool = False
-    attended: bool = False  # a person reads `interrupt` events and answers
-    budget: Any = None  # money, or what a Budget is made of
-    max_turns: int = TURNS_MAX
-    output: Any = None  # the wanted type of the answer, as for an Agent
-    store: str = "memory"
-    audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names
-    audit_level: str | None = None  # None: as the configuration says
-    # The name of a session: a later run with it on the same store goes on with its conversation.
-    session: str = ""
-    tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
-    # Tools made for the run's workspace, in place of Task.
-    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None
-    rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
-    wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
-    hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
-    memory: Memory | None = None  # None: items of its own store, recalled; a scope that is left out is the folder's
-    facts: Mapping[str, Any] = {}  # more for the first line
-
-    @property
-    def trust(self) -> bool | None:
-        """The word of the options for `trust_for`."""
-        return True if self.trusted else None
-
-
-class HeadlessOutcome(NamedTuple):
-    """The `result` line, and the error that it stands for."""
-
-    result: dict[str, Any]
-    error: LyraError | None = None
-
-
-def status_of(error: LyraError) -> str:
-    """The word for a failure: its code, or the status of an agent that gave no answer."""
-    status = error.fields.get("status") if type(error) in (AgentFailed, LimitExceeded) else None
-    return str(status or error.code)
 
 
 class Headless:
@@ -134,6 +79,7 @@ class Headless:
     __slots__ = (
         "_began_s",
         "_is_stopped",
+        "_logs",
         "_metrics",
         "_stack",
         "_stream",
@@ -155,10 +101,11 @@ class Headless:
         """`states` keep facts of the layers above in the kernel's store."""
         self.options = options
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
-        self.setup: HeadlessSetup = setup_of(options, logs=self._logs())
+        self._logs = AuditLogs(options, self.config)
+        self.setup: HeadlessSetup = setup_of(options, logs=self._logs.paths)
         # The agent has this name too: sessions of earlier runs in the same store have other names, and are not resumed.
         self.session_id = options.session or f"session-{Entropy().text(12)}"
-        self.agent = _agent(self.session_id, options, self.config, self.setup)
+        self.agent = agent_of(self.session_id, options, self.config, self.setup)
         # The program becomes known when the process is spawned: what an earlier run left unfinished is read before.
         self.kernel = Kernel.from_config(self.config, store=options.store, seams=Seams(states=states))
         self.process: AgentProcess | None = None
@@ -174,7 +121,7 @@ class Headless:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.kernel)
-            self._audit()
+            self._logs.attach(self.kernel)
             if not self.options.attended:
                 stack.callback(self.kernel.on_event(self._on_question, kinds=("interrupt.created",)))
             stack.callback(self.kernel.on_event(self._regrant, kinds=("tools.changed",)))
@@ -226,39 +173,6 @@ class Headless:
             if self.kernel.clock.monotonic() > deadline_s:
                 return
             await asyncio.sleep(0)
-
-    def _audit(self) -> None:
-        for path in self._logs():
-            self._attach_audit(path)
-
-    def _logs(self) -> list[str]:
-        """The paths of the audit logs: the user's own, and one that the machine's policy demands."""
-        own = self.options.audit or self.config.audit.file
-        demanded = self.config.demanded.get("audit.file")
-        if own:
-            _check_log(own, self.options.folder)
-        logs = [path for path in dict.fromkeys((own, demanded)) if path]
-        if not logs and self.options.audit_level not in (None, "none"):
-            raise ConfigError(
-                f"--audit-level {self.options.audit_level} says how much is written to an audit log, and there is none",
-                hint="name one with --audit FILE, or with file under [audit] in lyra.toml",
-                key="--audit-level",
-            )
-        return logs
-
-    def _attach_audit(self, path: str) -> None:
-        from lyra.observe.audit import attach_audit
-
-        try:
-            attach_audit(self.kernel, path, level=self._audit_level())
-        except OSError as error:
-            raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
-
-    def _audit_level(self) -> str:
-        """The level that was asked for, or a higher one that the project or the machine demands."""
-        asked = self.options.audit_level or self.config.audit.level
-        least: str = self.config.demanded.get("audit.level", asked)
-        return min(asked, least, key=KEYS["audit.level"].words.index)
 
     def _regrant(self, event: Event) -> None:
         """Tools have changed: give the process the rights of the tools there are now."""
@@ -414,57 +328,12 @@ def end_reason(error: BaseException | None) -> str:
     return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
 
 
-def _check_log(path: str, folder: str) -> None:
-    """Refuse a log file that a project has put where programs act on it, or in place of a key."""
-    parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
-    bad = NAMES.part("/".join(part for part in parts if part != ".lyra"))
-    if ".." not in parts and bad is not None:
-        raise ConfigError(
-            f"the audit log {path} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"
-        )
-
-
 def _listed(task: Content) -> list[Any]:
     return list(task) if isinstance(task, (list, tuple)) else [task]
 
 
 def _ignore(_line: dict[str, Any]) -> None:
     """Drop the line."""
-
-
-def awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
-    async def say(line: dict[str, Any]) -> None:
-        result = tell(line)
-        if inspect.isawaitable(result):
-            await result
-
-    return say
-
-
-def _agent(name: str, options: HeadlessOptions, config: Config, setup: HeadlessSetup) -> Agent:
-    model = options.model or config.agent.model
-    if not model:
-        raise ConfigError(
-            "no model is named",
-            hint='say --model PROVIDER/MODEL, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
-            key="model",
-        )
-    check_model_name(model, known_to(config))
-    system = options.system
-    if system is None:
-        system = default_prompt(setup.folder, setup.also, attended=options.attended)
-    return Agent(
-        name,
-        model=model,
-        system=system,
-        tools=setup.tools,
-        permissions=setup.permissions,
-        memory=setup.memory,
-        hooks=options.hooks,
-        max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
-        max_tokens=_ANSWER_TOKENS_MAX,
-        output=options.output,
-    )
 
 
 async def _tier() -> str:
@@ -475,48 +344,3 @@ async def _tier() -> str:
         return await Sandbox().tier()
     except SandboxUnavailable:
         return "none"
-
-
-# ---------------------------------------------------------------------- lines
-
-
-def event_line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
-    if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
-        return None
-    if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
-        message = "the answer broke off and begins again"
-        return {"type": "error", "code": "restart", "message": message, "retracted": event.text}
-    return event.to_data()
-
-
-def error_line(error: LyraError) -> dict[str, Any]:
-    line = {"type": "error", "code": status_of(error), "message": error.message}
-    for key, value in (("hint", error.hint), ("place", error.place), ("kind", error.fields.get("kind"))):
-        if value:
-            line[key] = str(value)
-    return line
-
-
-def result_line(
-    status: str, text: str = "", *, session_id: str = "", metrics: Metrics | None = None, duration_s: float = 0.0
-) -> dict[str, Any]:
-    """The data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
-    spent = metrics or Metrics()
-    tokens_in, tokens_out, _, _ = spent.totals
-    return {
-        "type": "result",
-        "status": status,
-        "text": text,
-        "session_id": session_id,
-        "cost_usd": spent.cost_usd,
-        "usage": {
-            "input_tokens": tokens_in,
-            "output_tokens": tokens_out,
-            "cache_read_tokens": spent.cache_read_tokens,
-            "cache_write_tokens": spent.cache_write_tokens,
-            "tool_calls": spent.tool_calls,
-            "tool_errors": spent.tool_errors,
-        },
-        "duration_ms": round(duration_s * 1000),
-        "turns": spent.calls,
-    }

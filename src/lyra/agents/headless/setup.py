@@ -29,7 +29,7 @@ from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.headless import HeadlessOptions
+    from lyra.agents.headless.options import HeadlessOptions
     from lyra.config.trust import FolderTrust
     from lyra.sandbox import Sandbox
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import begin_turn, new_span, turn_span
+from lyra.agents.session.spans import TraceSpan, begin_turn, new_span, turn_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
 from lyra.models.usage import TokenUsage
@@ -72,14 +72,14 @@ def call_record(
 
 def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
     """A session that begins or ends; `span_id` is "" where it has no span of its own."""
-    outer = session.outer_span
+    own, outer = session.session_span or TraceSpan(session.trace_id, "", session.sampled), session.outer_span
     return {
-        "trace_id": session.trace_id,
-        "span_id": session.session_span,
+        "trace_id": own.trace_id,
+        "span_id": own.span_id,
         "agent": session.agent.name,
         "root": root,
         "parent_span": (outer.span_id or None) if outer is not None else None,
-        **_sampled(session),
+        **({} if own.sampled is None else {"sampled": own.sampled}),
     }
 
 

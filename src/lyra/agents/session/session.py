@@ -173,7 +173,7 @@ class AgentSession:
         # The span that the turn belongs to: the caller's, such as the tool call of another agent, or the session's.
         self.parent_span: str | None = None
         self.outer_span: TraceSpan | None = None  # that was open around the code that spawned the process
-        self.session_span = ""  # of a root process whose end a listener hears
+        self.session_span: TraceSpan | None = None  # of a root process whose end a listener hears
         self.sampled: bool | None = None  # what a caller outside decided about the trace
         self.sink: Sink | None = None  # the stream of the turn that is under way
         self.pid = ""
@@ -245,7 +245,7 @@ class AgentSession:
     def asked_in(self, span: TraceSpan | None, own: tuple[str, str | None, bool | None]) -> None:
         """Put the next turn under the span that is open around the caller, else under the session's own, which is also
         the place for a caller that is where the session began."""
-        if span is not None and not (self.session_span and span == self.outer_span):
+        if span is not None and not (self.session_span is not None and span == self.outer_span):
             self.trace_id, self.parent_span, self.sampled = span.trace_id, span.span_id or None, span.sampled
         elif self.parent_span != own[1]:
             self.trace_id, self.parent_span, self.sampled = own

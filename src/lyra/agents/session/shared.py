@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from lyra.agents.session.agent_cache import cache_of
+from lyra.agents.session.call_details import tell_model_call
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.model_settings import ModelSettings
 from lyra.agents.session.provider_keys import check_model_name, is_key, keys_in_environment
@@ -41,6 +42,7 @@ from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.tokens import ConversationTokens, Estimator
+from lyra.observe.exports import export_as_configured
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -142,6 +144,7 @@ class AgentRuntime:
         kernel.interrupts.on_doubt.append(self._in_doubt)
         kernel.core.after_abort.append(self._store_lost)
         self._has_read_doubts = kernel.journal is None
+        export_as_configured(kernel)
 
     # ------------------------------------------------------------------ asking
 
@@ -495,7 +498,6 @@ class AgentRuntime:
         A call whose answer came from the journal counts as it did then, and is not published.
         """
         metrics = session.metrics
-        kernel = self.kernel
         if call.attempts > 1:
             metrics.retries += call.attempts - 1
         if call.lost.items:
@@ -510,8 +512,23 @@ class AgentRuntime:
                 if not completion.usage.estimated:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
+        self.tell(process, session, call, completion=completion, error=error)
+
+    def tell(
+        self,
+        process: Process,
+        session: AgentSession,
+        call: ModelCall,
+        *,
+        completion: Completion | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Publish the record of a model call that is over, if a listener wants it."""
+        kernel = self.kernel
         if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
-            kernel.publish(process.pid, "model.called", call_record(kernel, session, call, completion, error))
+            record = call_record(kernel, session, call, completion, error)
+            tell_model_call(self, record["span_id"], call, completion)
+            kernel.publish(process.pid, "model.called", record)
 
     # ------------------------------------------------------------------ models, prices and tokens
 

@@ -63,7 +63,8 @@ def begin_session(kernel: Kernel, session: AgentSession, line: str, *, root: boo
     if not session.trace_id:
         own = kernel.journal is not None and f"{kernel.core.store_id}:{line}"
         session.trace_id = blake2b(own.encode(), digest_size=16).hexdigest() if own else _new_trace(kernel)
-    session.session_span = session.parent_span = new_span(kernel)
+    session.parent_span = new_span(kernel)
+    session.session_span = TraceSpan(session.trace_id, session.parent_span, session.sampled)
 
 
 def begin_turn(kernel: Kernel, session: AgentSession) -> None:

@@ -78,7 +78,9 @@ async def _ask_models(turn: Turn) -> Completion:
                         early_call.has_failed = True  # calls behind it must not take the room that it did not get
                     raise
             except asyncio.CancelledError as error:
-                if not kernel.stopping:
+                if kernel.stopping:  # the journal is closed: what the call has cost can only be told
+                    runtime.tell(process, session, call, error=error)
+                else:
                     runtime.record(process, session, call, error=error)
                 raise
             else:

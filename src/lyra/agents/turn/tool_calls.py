@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.content import parts_of, plain_or_text
+from lyra.agents.session.call_details import tell_tool_call
 from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.records import tool_record
@@ -164,7 +165,7 @@ async def _run(turn: Turn, call: ToolCall) -> ToolResult:
         with OpenSpan(turn_span(kernel, session)):
             return await _call(turn, call)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()
-    error = "cancelled"
+    error, result = "cancelled", None
     try:
         with OpenSpan(TraceSpan(turn_span(kernel, session).trace_id, span_id, session.sampled)):
             result = await _call(turn, call)
@@ -175,6 +176,7 @@ async def _run(turn: Turn, call: ToolCall) -> ToolResult:
         raise
     finally:
         if not kernel.stopping:
+            tell_tool_call(turn.runtime, span_id, call, result)
             record = tool_record(kernel, session, call, span_id=span_id, began_s=began_s, error=error)
             kernel.publish(turn.ctx.pid, "tool.called", record)
 

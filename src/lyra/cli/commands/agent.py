@@ -39,10 +39,10 @@ __all__ = [
     "agent_options",
     "check_resume",
     "ending_signals",
-    "model_of_session",
     "options_of",
     "run_printed",
     "session_options",
+    "take_over_settings",
     "task_of",
     "warn",
     "with_servers",
@@ -122,7 +122,7 @@ def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | No
     invocation, printer = ctx.ensure_object(Invocation), LinePrinter(form)
     pause = ctx.with_resource(CollectorPause())
     resume = check_resume(resume, continues=continues, store=given["store"])
-    given["model"] = model_of_session(resume, given["model"])
+    take_over_settings(resume, given)
     task, piped = task_of(given["prompt"], 'say what to do: lyra agent -p "TASK"')
     ctx.exit(
         run_printed(
@@ -145,18 +145,23 @@ def check_resume(resume: str | None, *, continues: bool, store: str = "memory") 
     return "" if continues else resume
 
 
-def model_of_session(resume: str | None, model: str) -> str:
-    """The model that was asked for, else the one that the session to go on with had; empty where there is none."""
-    if model or resume is None:
-        return model
+def take_over_settings(resume: str | None, given: dict[str, Any]) -> None:
+    """Take over the model of the session to go on with, where none was asked for. Its permission mode is taken over
+    when it is opened; that `bypass` is not is told here."""
+    if resume is None or (given["model"] and given["mode"]):
+        return
     from lyra.sage.session.index import SessionIndex
 
     with SessionIndex() as index:
         try:
             record = index.get(resume) if resume else index.latest(os.path.realpath(os.curdir))
         except LyraError:  # said when the session is opened
-            return ""
-    return record.model if record is not None else ""
+            return
+    if record is None:
+        return
+    given["model"] = given["model"] or record.model
+    if record.mode == "bypass" and given["mode"] is None:
+        note("note: the mode bypass of the session is not kept; add --permission-mode bypass if it is wanted")
 
 
 def run_printed(
@@ -235,6 +240,10 @@ class LinePrinter:
 
 
 def _line(line: dict[str, Any]) -> str:
+    if line["type"] == "error":  # a provider may repeat the key that it refuses
+        from lyra.core.secrets.redact import redact
+
+        line = {**line, "message": redact(str(line["message"]))}
     return json.dumps(line, allow_nan=False, default=str) + "\n"
 
 
@@ -370,7 +379,8 @@ def ending_signals() -> Iterator[list[int]]:
                 signal.signal(number, before[number])
 
 
-def warn(run: Headless) -> None:
+def warn(run: Headless, *, watches: bool = True) -> None:
+    """Tell what is wrong with rules and files; with `watches`, also what becomes wrong with files of tools later."""
     from lyra.agents.headless.setup import unknown_tools
 
     options = run.options
@@ -379,7 +389,8 @@ def warn(run: Headless) -> None:
     problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
     for sentence in (*run.config.notes, *problems):
         note(f"note: {sentence}")
-    _tell_of_tools(run, set(problems))
+    if watches:
+        _tell_of_tools(run, set(problems))
 
 
 def _ruled(run: Headless) -> list[str]:

@@ -1,27 +1,31 @@
-"""`lyra audit`: check that an audit log is as it was written, and look at what is in it.
+"""`lyra audit`: check that an audit log is as it was written, and look at what is in it, or in a store without one.
 
-Both only read. `verify` names the first line that was changed, removed, reordered, inserted or cut off, and exits with
-1. A log whose end was removed looks whole by itself: `--expect` takes a hash that was once its last one. A run without
-an end, in a log of which no line was touched, is a warning: it was killed, or there was no room for its last records.
+All of them only read. `verify` names the first line that was changed, removed, reordered, inserted or cut off, and
+exits with 1. A log whose end was removed looks whole by itself: `--expect` takes a hash that was once its last one. A
+run without an end, in a log of which no line was touched, is a warning: it was killed, or there was no room for its
+last records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import CommandGroup, json_option
+from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, printable
 from lyra.observe.chain import ChainCheck, Link, read_links, verify
+
+if TYPE_CHECKING:
+    from lyra.observe.audit_view import AuditRow
 
 __all__ = ["audit"]
 
 
 @click.group(cls=CommandGroup)
 def audit() -> None:
-    """Verify and show audit logs."""
+    """Verify and show audit logs, and what a store tells without one."""
 
 
 @audit.command("verify")
@@ -85,13 +89,34 @@ def show(file: str, *, kind: tuple[str, ...], pid: str | None, as_json: bool) ->
         click.echo(_line(link))
 
 
+@audit.command()
+@click.argument("target", required=False, metavar="[PATH_OR_URL]")
+@click.option("--pid", metavar="PID", help="Only what this process did.")
+@json_option
+@click.pass_obj
+def view(invocation: Invocation, target: str | None, *, pid: str | None, as_json: bool) -> None:
+    """Show what a store tells of rights, refusals, limits, questions and answers, oldest first."""
+    from lyra.cli.commands.store import open_existing
+    from lyra.core.codec import decode
+    from lyra.core.event import Event
+    from lyra.observe.audit_view import audit_rows
+
+    with open_existing(invocation, target) as opened:
+        rows = audit_rows(Event(row.seq, row.time, row.pid, row.kind, decode(row.data)) for row in opened.read(pid=pid))
+        if as_json:
+            document([row._asdict() for row in rows])
+            return
+        for row in rows:
+            click.echo(_line(row))
+
+
 def _time(timestamp_s: float) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(timestamp_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _line(link: Link) -> str:
+def _line(link: Link | AuditRow) -> str:
     fields = " ".join(f"{name}={_shown_value(value)}" for name, value in link.fields.items())
     return printable(
         f"{link.seq:>6}  {_time(link.at)}  {link.pid or '-':<8}  {link.kind:<20}  {fields}".replace("\n", "\\n")

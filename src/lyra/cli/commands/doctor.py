@@ -41,6 +41,7 @@ _EXTRAS: Final = {
     "mcp": ("mcp_types", "MCP servers"),
     "lsp": ("pygls", "Vega in editors"),
     "native": ("llvmlite", "machine code for Vega's functions of numbers"),
+    "otel": ("opentelemetry.sdk.trace", "traces, metrics and logs for OpenTelemetry"),
 }
 
 

@@ -137,8 +137,10 @@ async def _run(
     """The envelope at the end, and the error of the pipeline's process, such as the end of its time."""
     from lyra.kernel import Kernel
     from lyra.kernel.pipelines.keys import NodeKind
+    from lyra.observe.exports import export_as_configured
 
     async with Kernel.from_config(invocation.config, store="memory") as kernel:
+        export_as_configured(kernel)
         for name, agent in agents.items():
             kernel.register_agent(name, agent)
         if echo:

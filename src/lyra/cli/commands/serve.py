@@ -11,13 +11,13 @@ import json
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.render import note
+from lyra.cli.setup_file import setup_of
 
 if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
@@ -65,7 +65,7 @@ def serve(
     settings = ServeSettings.from_config(invocation.config, {"token_file": token_file, **tls})
     for warning in settings.tokens.warnings:
         note(f"warning: {warning}")
-    asyncio.run(_serve(invocation, settings, _setup_of(load) if load else None))
+    asyncio.run(_serve(invocation, settings, setup_of(load, "kernel") if load else None))
 
 
 async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callable[[Any], Any] | None) -> None:
@@ -84,23 +84,3 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
         note("stopping: requests in flight are finished first")
         for number in _SIGNALS:  # a second signal ends the program at once
             loop.remove_signal_handler(number)
-
-
-def _setup_of(file: str) -> Callable[[Any], Any]:
-    """The function `setup` of a Python file; the file is run, as a program of yours is."""
-    import runpy
-
-    from lyra.errors import ConfigError
-
-    sys.path.insert(0, str(Path(file).resolve().parent))  # what lies beside it can be imported, also later on
-    saved, sys.stdout = sys.stdout, sys.stderr  # stdout has the ready line alone, whatever the file prints
-    try:
-        names = runpy.run_path(file, run_name="lyra_server_setup")
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--load") from error
-    finally:
-        sys.stdout = saved
-    setup = names.get("setup")
-    if not callable(setup):
-        raise ConfigError(f"{file} has no function setup(kernel)", hint="write def setup(kernel): …", key="--load")
-    return setup  # type: ignore[no-any-return]

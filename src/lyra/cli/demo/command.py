@@ -91,7 +91,7 @@ def _folder(*, keep: bool) -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class Worker:
+class KernelProcess:
     """One kernel in one OS process, and the lines it writes."""
 
     def __init__(self, settings: dict[str, Any], errors: str) -> None:
@@ -159,7 +159,7 @@ class Demo:
         self.began = self.clock.monotonic()
         self.board = Board()
         self.view = self._view(quiet=quiet)
-        self.worker: Worker | None = None
+        self.worker: KernelProcess | None = None
         self.result: dict[str, Any] | None = None
         self.evidence: Evidence | None = None
 
@@ -199,7 +199,7 @@ class Demo:
         self.view.say(sentence, loud=True)
         self.view.draw(self.board)
 
-    def _start(self, *, hold: bool) -> Worker:
+    def _start(self, *, hold: bool) -> KernelProcess:
         if self.worker is not None:
             self.worker.close()
         settings = {
@@ -209,10 +209,10 @@ class Demo:
             "pace": self.pace,
             "hold": hold,
         }
-        self.worker = Worker(settings, self.errors)
+        self.worker = KernelProcess(settings, self.errors)
         return self.worker
 
-    def _watch(self, worker: Worker, *, until_held: bool) -> None:
+    def _watch(self, worker: KernelProcess, *, until_held: bool) -> None:
         """Show what a worker does until it ends, or until calls have been in flight for a moment."""
         kill_at: float | None = None
         answers: list[tuple[float, str]] = []
@@ -248,7 +248,7 @@ class Demo:
         if event["kind"] == "interrupt.created":
             answers.append((self.elapsed() + (0.0 if self.ask else 1.5 * self.pace), event["data"]["id"]))
 
-    def _answer(self, worker: Worker, interrupt_id: str) -> None:
+    def _answer(self, worker: KernelProcess, interrupt_id: str) -> None:
         approved = True
         if self.ask:
             from lyra.cli.demo.view import LiveView
@@ -262,7 +262,7 @@ class Demo:
                 self.view.go_on()
         worker.answer(interrupt_id, approved=approved)
 
-    def _after_kill(self, worker: Worker, signal: int) -> None:
+    def _after_kill(self, worker: KernelProcess, signal: int) -> None:
         """The process is gone. What is left is the file: read it, and show what it holds."""
         from lyra.cli.demo.report import Evidence, facts, finished, ledger
 

@@ -1,4 +1,4 @@
-"""Reference pages that are tables of the code: errors, events, capabilities, limits.
+"""Reference pages that are tables of the code: errors, events, capabilities, metrics, limits.
 
 `errors.md` comes from the tree in `lyra.errors` and its `CODES`, `events.md` from `lyra.core.event.KINDS` and the
 row types of the journal and the subsystems, `capabilities.md` from `rights.capability`, `limits.md` from the source
@@ -19,6 +19,7 @@ from lyra.core.event import KINDS
 from lyra.core.rights import capability
 from lyra.kernel import Kernel
 from lyra.kernel.journal.rows import DECODERS
+from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS
 
 __all__ = ["pages"]
 
@@ -117,6 +118,21 @@ there. The quotas are those of entries in the process table, the bounds of an en
 {sections}
 """
 
+_METRICS: Final = """\
+# Metrics
+
+{written}
+
+What `/metrics` of `lyra serve`, and `render()` of `lyra.observe.attach_metrics`, give to Prometheus. How to use them is
+in [Export traces, metrics and logs](../how-to/telemetry.md). A label has at most {values} values; a value that comes
+after them, or that is no short plain word, is `other`.
+
+{metrics}
+
+Nodes have `sir_executions_total`, `sir_execution_duration_ms`, `sir_executions_errors`, `sir_divergences`,
+`sir_confidence` and `sir_traffic_split`, and the metrics that they declare.
+"""
+
 _SCOPES: Final = {
     "path": ("`/`", "an absolute path; `*` within one folder, `**` across folders; `..` and relative paths are denied"),
     "host": (
@@ -133,13 +149,14 @@ _SCOPES: Final = {
 
 
 def pages(written: str, table: Table) -> dict[str, str]:
-    """The four pages by file name; `table` is how `reference` writes one."""
+    """The five pages by file name; `table` is how `reference` writes one."""
     return {
         "errors.md": _ERRORS.format(written=written, tree="\n".join(_tree(errors.LyraError, 0)), codes=_codes(table)),
         "events.md": _EVENTS.format(written=written, kinds=_kinds(table)),
         "capabilities.md": _CAPABILITIES.format(
             written=written, verbs=_verbs(table), scopes=_scopes(table), spellings=_spellings(table)
         ),
+        "metrics.md": _METRICS.format(written=written, values=LABEL_VALUES_MAX, metrics=_metrics(table)),
         "limits.md": _LIMITS.format(written=written, sections="\n\n".join(_sections(table))),
     }
 
@@ -182,6 +199,11 @@ def _kinds(table: Table) -> str:
     kept = {*DECODERS, *(kind for state in Kernel().states.values() for kind in state.KINDS)}
     rows = [(f"`{kind}`", "journaled" if kind in kept else "", text) for kind, text in KINDS.items()]
     return table(("kind", "kept", "meaning"), rows)
+
+
+def _metrics(table: Table) -> str:
+    rows = [(f"`{name}`", row.type, ", ".join(row.labels), row.help) for name, row in METRICS.items()]
+    return table(("name", "type", "labels", "meaning"), rows)
 
 
 def _verbs(table: Table) -> str:

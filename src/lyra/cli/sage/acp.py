@@ -37,10 +37,10 @@ def acp(ctx: click.Context, /, **given: Any) -> None:
     if sys.stdin.isatty():
         note("sage acp is started by an editor, and waits for its JSON lines; Ctrl-D ends it. A session here: sage")
     options = msgspec.structs.replace(options_of(given), trusted=invocation.trusts_folder)
-    asyncio.run(_serve(options))
+    asyncio.run(_serve(options, invocation.flags))
 
 
-async def _serve(options: Any) -> None:
+async def _serve(options: Any, settings: list[str]) -> None:
     from acp import run_agent
 
     from lyra.cli.stdin_lines import stdin_lines
@@ -49,7 +49,7 @@ async def _serve(options: Any) -> None:
     from lyra.sage.acp.json_rpc_lines import LINE_BYTES_MAX, JsonRpcLines
 
     lines = stdin_lines(sys.stdin.fileno(), cut_to_bytes=LINE_BYTES_MAX)
-    agent = SageAcpAgent(options)
+    agent = SageAcpAgent(options, settings=settings)
     try:
         await run_agent(agent, JsonRpcLines(lines, StdoutThread(sys.stdout.fileno())), use_unstable_protocol=True)
     finally:

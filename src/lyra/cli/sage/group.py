@@ -10,6 +10,7 @@ refused. `COMMANDS` is the table; each row's module is imported when its command
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import click
@@ -67,6 +68,10 @@ class SageGroup(CommandGroup):
     """Commands, and `start` for everything that is none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not os.path.isabs(os.environ.get("HOME", "")):
+            from lyra.cli.sage.home import fill_in_home
+
+            fill_in_home()
         if not ctx.resilient_parsing and not (args and args[0] in ("-h", "--help", "--version")):
             args = self._with_start(ctx, args)
         return super().parse_args(ctx, args)

@@ -11,8 +11,10 @@ import msgspec
 
 from lyra.cli.app import Invocation
 from lyra.cli.commands.agent import options_of, with_servers
+from lyra.cli.render import note
 from lyra.cli.trust_question import ask_for_trust
 from lyra.sage.terminal.first_run import choose_model
+from lyra.sage.terminal.log_file import logs_to_file
 
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import Headless
@@ -51,8 +53,11 @@ def run_interactive(
             LiveSession(equipped, invocation.config, start=start) as session,
         ):
             opened(session.headless)
+            for sentence in logs.about_stores:
+                note(f"note: {sentence}")
             if verbose:
                 session.keep(output="verbose")
             return await run_terminal(session, task or None)
 
-    return asyncio.run(run())
+    with logs_to_file() as logs:
+        return asyncio.run(run())

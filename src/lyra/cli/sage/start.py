@@ -20,8 +20,8 @@ from lyra.cli.commands.agent import (
     LinePrinter,
     agent_options,
     check_resume,
-    model_of_session,
     run_printed,
+    take_over_settings,
     task_of,
     warn,
     with_servers,
@@ -55,7 +55,7 @@ def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> 
 @click.option("-r", "--resume", metavar="ID", help="Go on with a session; see sage sessions list.")
 @click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy, and leave that session as it is.")
 @click.option("--fork-before", type=click.IntRange(1), metavar="N", help="The same from before turn N.")
-@click.option("--title", default="", metavar="TEXT", help="The title of a new session.")
+@click.option("--title", default="", metavar="TEXT", help="The title of the session; with -c or -r its new one.")
 @click.option(
     "--working-dir",
     metavar="DIR",
@@ -105,7 +105,7 @@ def start(
 
     def opened(headless: Headless) -> None:
         pause.end()
-        warn(headless)
+        warn(headless, watches=not interactive)  # the terminal tells later problems itself
 
     form = _STREAM if streams else form
     resume = check_resume(resume, continues=continues)
@@ -115,17 +115,18 @@ def start(
     _check_formats(given_form, form, mode_of_text)
     from lyra.sage.agent.live import SessionStart
 
-    given["model"] = model_of_session(resume, given["model"])
+    take_over_settings(resume, given)
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
     words = " ".join(task)
     requested = given_form == _STREAM
     printed = printed or form != "text" or mode_of_text is not None or given["schema_file"] is not None
-    if not printed and sys.stdin.isatty() and sys.stdout.isatty():
+    interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive:
         from lyra.cli.sage.interactive import run_interactive
 
         ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
-    tell = _told(printer, verbose=verbose)
+    tell = _told(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
     if requested:
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
@@ -155,16 +156,17 @@ def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrint
     return LinePrinter(form, several=several)
 
 
-def _told(printer: LinePrinter, *, verbose: bool) -> Tell:
-    """What is called with each line."""
-    if not verbose:
+def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
+    """What is called with each line. `denials`: tell which tools were denied."""
+    if not verbose and not denials:
         return printer.say
-    from lyra.cli.sage.text_output import ToolLines
+    from lyra.cli.sage.text_output import DeniedCalls, ToolLines
 
-    tools = ToolLines()
+    seeing: list[ToolLines | DeniedCalls] = [*([ToolLines()] if verbose else []), *([DeniedCalls()] if denials else [])]
 
     async def tell(line: dict[str, Any]) -> None:
-        tools.see(line)
+        for view in seeing:
+            view.see(line)
         await printer.say(line)
 
     return tell

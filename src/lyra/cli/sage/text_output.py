@@ -13,7 +13,7 @@ from typing import Any, Final
 from lyra.cli.commands.agent import LinePrinter
 from lyra.cli.render import note, printable
 
-__all__ = ["TextPrinter", "ToolLines"]
+__all__ = ["DeniedCalls", "TextPrinter", "ToolLines"]
 
 _ABOUT_CHARS_MAX: Final = 100
 
@@ -27,6 +27,8 @@ class TextPrinter(LinePrinter):
         self._written = ""  # the end of what stands on stdout
 
     async def say(self, line: dict[str, Any]) -> None:
+        if line["type"] == "notice":
+            await super().say(line)  # words for the user, on stderr
         if self._mode != "streaming":
             return
         if line["type"] == "text_delta":
@@ -64,6 +66,22 @@ class ToolLines:
         elif line["type"] == "tool_end":
             about = self._about.pop(line["id"], "")
             note(f"  {line['name']:<8}{about}  {_outcome(line)}")
+
+
+class DeniedCalls:
+    """One line on stderr before the answer: which tools were denied, and how to learn why. Without it an answer of a
+    model that takes no notice of the denial would be all that a person sees."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, None] = {}  # in the order in which they were first denied
+
+    def see(self, line: dict[str, Any]) -> None:
+        if line["type"] == "tool_end" and line.get("error_code") == "permission_denied":
+            self._tools[str(line["name"])] = None
+        elif line["type"] == "result" and self._tools:
+            names = printable(", ".join(self._tools))
+            note(f"note: calls were denied: {names}; -v tells why, --allowed-tools and --permission-mode allow more")
+            self._tools.clear()
 
 
 def _about(arguments: dict[str, Any]) -> str:

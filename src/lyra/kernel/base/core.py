@@ -31,7 +31,7 @@ from lyra.kernel.base.waiting import AnyProcess, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
-    from lyra.core.clock import Clock
+    from lyra.core.clock import Clock, Timer
     from lyra.core.rights.capability import Grant
     from lyra.store.protocol import Store
 
@@ -108,6 +108,7 @@ class Core(Generic[P]):
         "_drained",
         "_early_settings",
         "_flights_left",
+        "_repeatable_left",
         "_writer",
         "after_abort",
         "after_commit",
@@ -129,6 +130,7 @@ class Core(Generic[P]):
         "grant",
         "held",
         "in_flight",
+        "in_flight_repeatable",
         "is_before_id",
         "journal",
         "lease_until",
@@ -182,6 +184,7 @@ class Core(Generic[P]):
         self.tasks = Tasks()
         self.flight = Flight(self.came_to_its_end)
         self.in_flight = 0  # effects at work
+        self.in_flight_repeatable = 0  # those of them that are journaled and idempotent: cut off, they are made again
         self.held: list[Any] = []  # processes stopped at the door while the kernel drains
         self._not_started()
         self.listening = False
@@ -196,6 +199,7 @@ class Core(Generic[P]):
         self._early_settings: list[tuple[State, str, dict[str, Any]]] = []  # made before the kernel was opened
         self._drained: asyncio.Future[None] | None = None
         self._flights_left = 0  # work of callers outside that draining does not wait for
+        self._repeatable_left = False  # draining no longer waits for repeatable effects
         # Parts of the process layer, which every process reaches through its core:
         self.scheduler: AnyScheduler
         self.mailboxes: Any
@@ -288,9 +292,10 @@ class Core(Generic[P]):
 
     # ------------------------------------------------------------------ draining
 
-    async def drain(self, drain_s: float, *, outside: bool = False) -> None:
+    async def drain(self, drain_s: float, *, repeatable_s: float | None = None, outside: bool = False) -> None:
         """Take nothing new and wait, for so long, until effects in flight have ended; with `outside` also dispatches
-        and messages on the bus, except those that the caller itself is part of."""
+        and messages on the bus, except those that the caller itself is part of. Repeatable effects are waited for only
+        `repeatable_s` long, where that is named."""
         self._flights_left = self.flight.mine if outside else self.flight.count
         self.draining = True
         self.open = False
@@ -298,14 +303,22 @@ class Core(Generic[P]):
             return
         if self._drained is None:
             self._drained = self.loop.create_future()
-            timer = self.clock.call_at(self.clock.monotonic() + drain_s, self.drained)
-            self._drained.add_done_callback(lambda _: timer.cancel())
+            now_s = self.clock.monotonic()
+            timers = [self.clock.call_at(now_s + drain_s, self.drained)]
+            if repeatable_s is not None and repeatable_s < drain_s:
+                timers.append(self.clock.call_at(now_s + repeatable_s, self._leave_repeatable))
+            self._drained.add_done_callback(lambda _: _cancel(timers))
         await asyncio.shield(self._drained)  # a second caller waits for the same end
 
     def came_to_its_end(self) -> None:
         """An effect, a dispatch or a message on the bus has ended."""
-        if self.draining and self.in_flight == 0 and self.flight.count <= self._flights_left:
+        waited_for = self.in_flight - self.in_flight_repeatable if self._repeatable_left else self.in_flight
+        if self.draining and waited_for == 0 and self.flight.count <= self._flights_left:
             self.drained()
+
+    def _leave_repeatable(self) -> None:
+        self._repeatable_left = True
+        self.came_to_its_end()
 
     def drained(self) -> None:
         if self._drained is not None and not self._drained.done():
@@ -442,3 +455,8 @@ class Core(Generic[P]):
         self.listeners.committed(batch)
         for committed in self.after_commit:
             committed(batch[-1][0])
+
+
+def _cancel(timers: list[Timer]) -> None:
+    for timer in timers:
+        timer.cancel()

@@ -37,7 +37,7 @@ OF_AGENTS: Final = frozenset(
     }
 )
 # Facts that are told whether or not the acts of programs are heard.
-_OF_PIPELINES: Final = frozenset({"pipeline.reported", "pipeline.ended"})
+_ALWAYS_TOLD: Final = frozenset({"pipeline.reported", "pipeline.ended", "trace.span", "trace.event", "vesper.executed"})
 # The data of these is made for the Event and for nothing else.
 _OWN_DATA: Final = OF_AGENTS | {"effect.started", "effect.finished"}
 _WITH_STATES: Final = frozenset(kind for kind in KINDS if kind.startswith(("process.", "interrupt.")))
@@ -123,7 +123,7 @@ class Listeners:
         self._wanted = wanted
         self._hearing.clear()
         # Three questions for hot places: does a listener hear of processes, of each of their states, of agents?
-        core.listening = bool(self.watchers) or wanted is None or not wanted <= (OF_AGENTS | _OF_PIPELINES)
+        core.listening = bool(self.watchers) or wanted is None or not wanted <= (OF_AGENTS | _ALWAYS_TOLD)
         core.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
         core.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
 

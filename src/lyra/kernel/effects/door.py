@@ -13,6 +13,7 @@ fact too and is journaled, because it may depend on what other processes did at 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -31,6 +32,7 @@ from lyra.errors import (
     EffectInDoubt,
     LimitExceeded,
     LyraError,
+    OutcomeUnknown,
 )
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import suspend
@@ -101,7 +103,10 @@ class Door:
         try:
             if core.listening:
                 core.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
-            value = await effect.run(*args, **kwargs)
+            try:
+                value = await effect.run(*args, **kwargs)
+            except OutcomeUnknown:
+                value = await self._after_doubt(Attempt(process, key, effect, args, kwargs, b"", usage))
             if type(value) is Charged:
                 value, usage = value.value, value.usage
                 process.budget.charge(usage)
@@ -138,7 +143,8 @@ class Door:
                     _no_more_doubt(process, key)
                     return await self._replayed(process, entry, effect)
         attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost)
-        if entry is not None and not entry.idempotent:
+        is_begun_outside = entry is not None and not entry.idempotent and effect.outside is not None
+        if entry is not None and not entry.idempotent and not is_begun_outside:
             settled, value = await self._ask_about_doubt(attempt)
             if settled:
                 return value
@@ -159,13 +165,14 @@ class Door:
 
         # Journal "started", run, journal "finished", budget settle, Event published.
         core.in_flight += 1
+        is_repeatable = journal is not None and effect.idempotent
+        core.in_flight_repeatable += is_repeatable
         stage = _ADMITTED
+        is_durable = True
         try:
-            if journal is not None:
-                cost_data = effect.cost_data if effect.quote is None else _data(attempt.cost)
-                row = rows.Started(key, effect.name, digest, effect.idempotent, cost_data)
-                journal.write(process.pid, "effect.started", rows.encode(row))
-                if not effect.idempotent:
+            if journal is not None and not is_begun_outside:
+                self._write_started(attempt)
+                if not effect.idempotent and effect.outside is None:
                     stage = _STARTED
                     await suspend(process, journal.waiters)
                     if faultpoint.hook is not None:
@@ -174,13 +181,16 @@ class Door:
                         await core.confirm_lease(process)
                 elif journal.elapsed_s >= core.lease_until:  # read for the row just now
                     await core.confirm_lease(process)
-            elif core.listening:
+            elif journal is None and core.listening:
                 core.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
             stage = _RUNNING
-            if effect.plain:
-                value = await effect.run(*args, **kwargs)
-            else:
-                value = await self._run(attempt)
+            try:
+                if effect.plain:
+                    value = await effect.run(*args, **kwargs)
+                else:
+                    value = await (self._find_out(attempt) if is_begun_outside else self._run(attempt))
+            except OutcomeUnknown:
+                value = await self._after_doubt(attempt)
             if faultpoint.hook is not None:
                 point("door.performed")
             if type(value) is Charged:
@@ -210,14 +220,18 @@ class Door:
                     value = effect.decode(data)
         except BaseException as raised:
             attempt.stage = stage
+            is_durable = isinstance(raised, Exception)
             error = await self._failed(attempt, raised)
             if error is not raised:
                 raise error from raised
             raise
         finally:
             core.in_flight -= 1
+            core.in_flight_repeatable -= is_repeatable
             if core.draining:
                 core.came_to_its_end()
+            if effect.outside is not None:
+                effect.outside.settled(is_durable, *args)
         if journal is None and core.listening:
             self._publish_finished(process, key, effect, "usage", _data(attempt.cost))
         return value
@@ -275,7 +289,52 @@ class Door:
             row = rows.Finished(key, error=error, name=name, hash=attempt.digest)
             self._core.journal.write(process.pid, "effect.finished", rows.encode(row))
 
+    def _write_started(self, attempt: Attempt, *, may_repeat: bool = True) -> int:
+        """Journal that the effect begins. One that another program performs begins when that program gets it: until
+        then it may be repeated."""
+        effect, journal = attempt.effect, self._core.journal
+        assert journal is not None
+        cost_data = effect.cost_data if effect.quote is None else _data(attempt.cost)
+        idempotent = effect.idempotent or (may_repeat and effect.outside is not None)
+        row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data)
+        return journal.write(attempt.process.pid, "effect.started", rows.encode(row))
+
     # ------------------------------------------------------------------ running
+
+    async def _begin_outside(self, attempt: Attempt) -> None:
+        """Another program is about to get the work: return when a restart will know."""
+        journal = self._core.journal
+        if journal is not None and not attempt.effect.idempotent:
+            await journal.acknowledged(self._write_started(attempt, may_repeat=False))
+
+    async def _find_out(self, attempt: Attempt) -> Any:
+        """What became of work that another program had got before the restart."""
+        effect, replay = attempt.effect, attempt.process.replay
+        assert effect.outside is not None
+        if replay is not None and f"doubt:{attempt.key}" in replay:
+            raise OutcomeUnknown("a person was asked before the restart")
+        return await effect.outside.find_out(*attempt.args)
+
+    async def _after_doubt(self, attempt: Attempt) -> Any:
+        """The program that performed the effect is gone: ask a person, and perform it again while the answer says
+        so."""
+        process, effect = attempt.process, attempt.effect
+        while True:
+            answer = await self._answer_about_doubt(attempt, "when the program that performed it was lost")
+            if answer.decision == "skip":
+                return answer.data if effect.skipped is None else effect.skipped(answer.data)
+            if answer.decision != "retry":
+                raise _in_doubt(attempt)
+            if attempt.gate is not None:
+                attempt.gate.readmit()
+            if self._core.journal is not None:
+                self._write_started(attempt)
+                if not effect.idempotent:
+                    await suspend(process, self._core.journal.waiters)
+            try:
+                return await self._run(attempt)
+            except OutcomeUnknown:
+                continue
 
     async def _run(self, attempt: Attempt) -> Any:
         """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
@@ -283,6 +342,8 @@ class Door:
         if effect.takes_key:
             key = self._core.idempotency_key(process.pid, attempt.key, process.life)
             attempt.kwargs = {**attempt.kwargs, "idempotency_key": key}
+        if effect.outside is not None:
+            attempt.kwargs = {**attempt.kwargs, "begin": partial(self._begin_outside, attempt)}
         tries = 1
         while True:
             try:
@@ -441,14 +502,7 @@ class Door:
         """It was in flight when the last kernel died, and doing it twice may matter: ask a human. Gives whether that
         settles the call, and its value then."""
         process, key, effect = attempt.process, attempt.key, attempt.effect
-        act = effect.name if effect.about is None else effect.about(*attempt.args)
-        answer = await self._ask(
-            process,
-            kind="in_doubt",
-            key=f"doubt:{key}",
-            question=f"Was {act} performed? retry, skip or fail",
-            message=f"effect {key} of process {process.pid} ({effect.name}) was in flight when its kernel stopped",
-        )
+        answer = await self._answer_about_doubt(attempt, "when its kernel stopped")
         if answer.decision == "retry":
             return False, None
         if answer.decision == "skip":
@@ -456,7 +510,7 @@ class Door:
             row = rows.Finished(key, rows.Raw(data), usage=effect.cost_data)
             process.budget.charge(effect.cost)
         else:
-            error = EffectInDoubt(f"{effect.name} may or may not have been performed", key=str(key))
+            error = _in_doubt(attempt)
             row = rows.Finished(key, error=error_to_row(error), usage=effect.cost_data)
             process.budget.charge(effect.cost)
         journal = self._core.journal
@@ -470,6 +524,24 @@ class Door:
         if answer.decision == "skip":
             return True, effect.decode(data)
         raise error
+
+    async def _answer_about_doubt(self, attempt: Attempt, when: str) -> Any:
+        """Ask a person what became of an effect; gives the answer."""
+        process, key, effect = attempt.process, attempt.key, attempt.effect
+        act = effect.name if effect.about is None else effect.about(*attempt.args)
+        outside = effect.outside
+        return await self._ask(
+            process,
+            kind="in_doubt",
+            key=f"doubt:{key}",
+            question=f"Was {act} performed? retry, skip or fail",
+            message=f"effect {key} of process {process.pid} ({effect.name}) was in flight {when}",
+            asked=None if outside is None else lambda interrupt_id: outside.asked(interrupt_id, *attempt.args),
+        )
+
+
+def _in_doubt(attempt: Attempt) -> EffectInDoubt:
+    return EffectInDoubt(f"{attempt.effect.name} may or may not have been performed", key=str(attempt.key))
 
 
 # What leaves an effect as it is. Anything else that is no Exception (a tool may raise what it likes): EffectFailed.

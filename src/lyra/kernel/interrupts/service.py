@@ -105,6 +105,7 @@ class InterruptService(Subsystem):
         "on_answered",
         "on_asked",
         "on_doubt",
+        "on_program_asked",
         "on_raised",
         "owner_of",
         "state",
@@ -121,6 +122,8 @@ class InterruptService(Subsystem):
         ] = []  # with the pid of such a question that was answered, cancelled or expired
         self.on_doubt: list[Callable[[Interrupt], None]] = []  # with a question about an effect in doubt
         self.on_raised: list[Callable[[Interrupt], None]] = []  # with every question of a program
+        # The same for parts that pass a question on, and through which no person hears of it by themselves:
+        self.on_program_asked: list[Callable[[Interrupt], None]] = []
         self.is_needed: list[Callable[[Interrupt], bool]] = []  # whether an answer is still to be taken up
         self._line = Line()
         self._by_id: dict[str, Interrupt] = {}
@@ -564,8 +567,8 @@ class InterruptService(Subsystem):
             _log.warning(_WAITS, interrupt.pid, question, interrupt.id)
             for in_doubt in self.on_doubt:
                 in_doubt(interrupt)
-        for raised in self.on_raised:
-            raised(interrupt)
+        for asked in (*self.on_program_asked, *self.on_raised):
+            asked(interrupt)
         return interrupt
 
     def _is_heard(self) -> bool:

@@ -57,6 +57,7 @@ class RegisteredAgent(msgspec.Struct, frozen=True):
     program: Callable[..., Any] | None = None
     budget: Any = None  # of each process of the program
     blocks: bool = False  # the function is not async: it runs in a thread
+    outside: Any = None  # an OutsideAgent: another program runs its stages
     takes_stage: str = ""  # how the function takes the stage's settings: "keyword", "second" or not at all
     declaration: Any = None  # the Agent behind the program, for the layers above
 
@@ -103,6 +104,8 @@ class Agents:
             self._register_program(program)
             budget = getattr(agent, "budget", None)
             registered = RegisteredAgent(None, idempotent, owner, program, budget, declaration=agent)
+        elif getattr(agent, "__lyra_outside__", False):
+            registered = RegisteredAgent(None, idempotent, owner, outside=agent)
         elif prompts is not None or models is not None:
             raise ConfigError("prompts and models are for an Agent; a function reads the stage's settings itself")
         else:

@@ -110,6 +110,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     max_retries: int = 0
     retry_policy: RetryPolicy | None = None
     max_visits: int | None = None
+    idempotent: bool = False
 
     @cached_property
     def agent_name(self) -> str:
@@ -198,6 +199,16 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
+    def means_the_same(self, other: PipelineConfig) -> bool:
+        """Whether two declarations are equal. Earlier versions kept `none` for a tool_access that was not written."""
+        return self == other or self._with_tool_access() == other._with_tool_access()
+
+    def _with_tool_access(self) -> PipelineConfig:
+        agents = tuple(
+            msgspec.structs.replace(stage, tool_access=stage.tool_access or ToolAccess.NONE) for stage in self.agents
+        )
+        return msgspec.structs.replace(self, agents=agents)
+
     def stage(self, name: str) -> AgentConfig | None:
         return self.by_name.get(name)
 
@@ -209,11 +220,6 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def places(self) -> dict[str, int]:
         """The place of each stage in the order."""
         return {stage.name: place for place, stage in enumerate(self.agents)}
-
-    @cached_property
-    def timed(self) -> bool:
-        """Whether a stage has a time limit of its own."""
-        return any(stage.timeout_seconds is not None for stage in self.agents)
 
     @cached_property
     def most_taken(self) -> dict[tuple[str, str], int]:

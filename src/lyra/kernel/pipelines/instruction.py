@@ -27,7 +27,9 @@ __all__ = [
     "Instruction",
     "InstructionKind",
     "SessionState",
+    "WorkerLease",
     "asked_data",
+    "held_instruction",
     "interrupt_data",
     "metrics_data",
     "other_instruction",
@@ -71,8 +73,17 @@ class AgentExecutionMetrics(msgspec.Struct, frozen=True):
     duration_ms: int = 0
 
 
+class WorkerLease(msgspec.Struct, frozen=True):
+    """A worker's hold on a run: until `expires_at` (wall-clock seconds), unless it is renewed."""
+
+    worker: str
+    lease_s: float
+    expires_at: float
+
+
 class Instruction(DurableValue, msgspec.Struct, kw_only=True, dict=True):
-    """What to do next. The envelope is a copy: what an agent does to it changes nothing."""
+    """What to do next. The envelope is a copy: what an agent does to it changes nothing. `lease` is the worker's hold
+    on the run; in a wait without a question it is that of the worker which has it."""
 
     kind: InstructionKind
     agent_name: str | None = None
@@ -84,6 +95,7 @@ class Instruction(DurableValue, msgspec.Struct, kw_only=True, dict=True):
     termination_message: str | None = None
     interrupt_pending: bool = False
     interrupt: OpenQuestion | None = None
+    lease: WorkerLease | None = None
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
@@ -114,7 +126,7 @@ class SessionState(DurableValue, msgspec.Struct, kw_only=True, dict=True):
 
 
 # ------------------------------------------------------------------ out
-def run_instruction(session: Session, token: Token) -> Instruction:
+def run_instruction(session: Session, token: Token, lease: WorkerLease | None = None) -> Instruction:
     stage = session.pipeline_config.by_name[token.stage]
     return Instruction(
         kind=InstructionKind.RUN_AGENT,
@@ -123,7 +135,13 @@ def run_instruction(session: Session, token: Token) -> Instruction:
         run_id=token.run,
         agent_config=stage,
         envelope=session.view(token),
+        lease=lease,
     )
+
+
+def held_instruction(session: Session, lease: WorkerLease) -> Instruction:
+    """The instruction for a worker where all that may run has been given to others: wait, and ask again."""
+    return Instruction(kind=InstructionKind.WAIT_INTERRUPT, envelope=session.envelope.copy(), lease=lease)
 
 
 def other_instruction(session: Session) -> Instruction:

@@ -172,6 +172,7 @@ STAGE_KEYS: Final[dict[str, Key]] = {
     "max_retries": Key("count", 0, "runs after a failed first one", most=RETRY_ATTEMPTS_MAX - 1),
     "retry_policy": Key("retry", None, "max_retries, initial_ms, max_ms, multiplier: retries with these pauses"),
     "max_visits": Key("count", None, "times it may be entered; once more ends the pipeline", 1),
+    "idempotent": Key("flag", False, "running it twice does no harm: after a crash it is run again without a question"),
 }
 
 PIPELINE_KEYS: Final[dict[str, Key]] = {

@@ -14,7 +14,7 @@ from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.keys import JoinStrategy, MergeStrategy, NodeKind
 from lyra.kernel.pipelines.routing import condition_holds, holds
-from lyra.kernel.pipelines.session import Fork, Question, Session, Token, evaluate_routing, follows, gathered
+from lyra.kernel.pipelines.session import IN_DOUBT, Fork, Question, Session, Token, evaluate_routing, follows, gathered
 from lyra.kernel.pipelines.waiting import ask, meant, show, take_back
 
 __all__ = ["Move", "Tell"]
@@ -101,6 +101,9 @@ class Move:
         stage = self._stage(token.stage)
         if token.state == "ready":  # a worker ran it without get_next_instruction
             self._begin_run(token, stage)
+        elif token.state == "waiting":  # its worker was silent, and it was in doubt
+            take_back(self.session, token)
+        token.state, token.worker, token.lease_s = "running", "", 0.0
         self._count(result.get("metrics") or {})
         output: dict[str, Any] = dict(result.get("output") or {})
         wrong = stage.wrong_with(output) if result["success"] else None
@@ -113,12 +116,55 @@ class Move:
         if not self.envelope.terminated:
             self.tell("checkpoint_created", stage.name)
 
+    def lease(self, token_id: int, worker: str, lease_s: float) -> None:
+        """Give the run of a token to a worker."""
+        token = self.session.token(token_id)
+        assert token is not None, token_id
+        token.worker, token.lease_s = worker, lease_s
+
+    def lose_lease(self, token_id: int, *, in_doubt: bool) -> None:
+        """Take a run away from its worker: the stage is to be run again, or it is in doubt whether it was."""
+        token = self.session.token(token_id)
+        assert token is not None, token_id
+        if not in_doubt:
+            self._run_again(token)
+            return
+        token.state = "waiting"
+        interrupt = {
+            "kind": IN_DOUBT,
+            "question": f"Was stage {token.stage} performed? retry, skip or fail",
+            "message": f"worker {token.worker} has run {token.run} of it and was silent for {token.lease_s:g} s",
+        }
+        ask(self.session, interrupt, token=token.id, stage=token.stage, now=self.now)
+        self.tell("interrupt_raised", token.stage, interrupt=dict(interrupt))
+
+    def _run_again(self, token: Token) -> None:
+        self.envelope.skip_stage(token.stage, now=self.now, agent=self._stage(token.stage).agent_name)
+        token.state, token.run, token.worker, token.lease_s = "ready", 0, "", 0.0
+
+    def _settle_doubt(self, token: Token, response: Mapping[str, Any] | None, unanswered: str) -> None:
+        """Do as a person decided about a run in doubt; without an answer it has failed."""
+        stage, decision = self._stage(token.stage), str((response or {}).get("decision") or "fail")
+        if decision == "retry":
+            self._run_again(token)
+            return
+        token.state, token.worker, token.lease_s = "running", "", 0.0
+        data = (response or {}).get("data")
+        output: dict[str, Any] = dict(data) if isinstance(data, Mapping) else {}
+        wrong = stage.wrong_with(output) if decision == "skip" else None
+        if decision == "skip" and wrong is None:
+            self._went_well(token, stage, {}, output)
+        else:
+            error = f"the output of {stage.name} {wrong}" if wrong is not None else unanswered
+            error = error or f"{stage.name} may or may not have been performed"
+            self._failed(token, stage, {"error_code": "effect_in_doubt"}, error)
+
     def wait(self, interrupt: Mapping[str, Any], number: int | None) -> None:
         """Add a question from outside (number 0), which holds the session up, or set the kernel's id of its own
         question."""
         question = meant(self.session, interrupt, number)
         if question is None:
-            ask(self.session, dict(interrupt), interrupt_id=str(interrupt.get("id") or ""))
+            ask(self.session, dict(interrupt), interrupt_id=str(interrupt.get("id") or ""), now=self.now)
             self.tell("interrupt_raised", self.envelope.current_stage, interrupt=dict(interrupt))
             return
         question.id = str(interrupt.get("id") or "")
@@ -145,6 +191,14 @@ class Move:
         asked = OpenQuestion({**held, "response": dict(response)}) if response is not None else held
         self.session.waiting = [other for other in self.session.waiting if other is not question]
         self.envelope.interrupt = asked
+        if kind == IN_DOUBT and (doubted := self.session.token(question.token)) is not None:
+            self._settle_doubt(doubted, response, unanswered)
+            show(self.session)
+            return
+        if not question.token and question.asked_at:  # the time of runs stood still meanwhile
+            for running in self.session.tokens:
+                if running.state == "running":
+                    running.began_at += max(0.0, self.now - max(question.asked_at, running.began_at))
         if response is not None and kind == "confirmation" and response.get("approved") is not True:
             self.terminate(TerminalReason.USER_CANCELLED, DENIED)
             return

@@ -12,6 +12,7 @@ with workers are in `instruction`, questions to people in `questions`; this modu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -19,8 +20,9 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text
-from lyra.core.envelope import Envelope, TerminalReason
+from lyra.core.envelope import ANONYMOUS, Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_SESSION_IDLE_S
+from lyra.core.naming import STAGE_PROGRAM
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
@@ -31,6 +33,8 @@ from lyra.kernel.pipelines.events import Feed, PipelineEvent
 from lyra.kernel.pipelines.instruction import (
     Instruction,
     SessionState,
+    WorkerLease,
+    held_instruction,
     interrupt_data,
     other_instruction,
     report_row,
@@ -43,8 +47,9 @@ from lyra.kernel.pipelines.runner import Runner, effect_name
 from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, session_of, unmergeable
 from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
 from lyra.kernel.pipelines.state import PipelineState
+from lyra.kernel.pipelines.worker_leases import LeaseRequest, WorkerLeases
 from lyra.kernel.programs.handle import Ack
-from lyra.kernel.workers.envelopes import ANONYMOUS, envelope_of
+from lyra.kernel.workers.envelopes import envelope_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -96,16 +101,20 @@ class Orchestrator(Subsystem):
         self.agents = Agents(core, programs.name)
         self.questions = Questions(core, interrupts, self)
         self.runner = Runner(core, programs, lifetimes, interrupts, self)
+        self.leases = WorkerLeases(core, self)
         lifecycle.pipelines = self
         interrupts.on_answered.append(self.runner.look_again)
         interrupts.on_doubt.append(self.in_doubt)
+        interrupts.on_program_asked.append(self._stage_asked)
         self._feeds: dict[str, list[Feed]] = {}
         self._restored_at: float | None = None
 
     def restored(self) -> None:
         self._restored_at = self._core.now()
+        self.leases.restored()
 
     def stop(self) -> None:
+        self.leases.stop()
         self.runner.threads.close()
 
     # ------------------------------------------------------------------ sessions
@@ -237,76 +246,108 @@ class Orchestrator(Subsystem):
 
     # ------------------------------------------------------------------ the step calls
 
-    def get_next_instruction(self, pid: str) -> Instruction:
-        """What to do now; asked again, the same."""
+    def get_next_instruction(self, pid: str, worker: str | None = None, lease_s: float | None = None) -> Instruction:
+        """What to do now; asked again, the same. A worker that gives its name has a lease on the run."""
         require_signal(pid)
+        wanted = LeaseRequest.of(worker, lease_s)
         self._core.raise_if_closed()
         session = self._session(pid)
-        self._end_late_runs(session)
-        return self._next(session)
+        self.leases.end_late(session)
+        return self._next(session, wanted)
 
-    def _next(self, session: Session) -> Instruction:
+    def _next(self, session: Session, wanted: LeaseRequest | None) -> Instruction:
         self._read(session.process_id)
         if not session.terminated and not self.questions.hold_up(session):
-            token = session.first("running") or self._start_next(session)
+            token = session.running_for(wanted.worker if wanted is not None else "") or self._start_next(session)
             if token is not None:
-                return run_instruction(session, token)
+                return self._run_instruction(session, token, wanted)
+            held = session.first("running")
+            lease = self.leases.lease_of(session, held) if held is not None else None
+            if lease is not None:
+                return held_instruction(session, lease)
         return other_instruction(session)
 
-    def get_ready_instructions(self, pid: str) -> list[Instruction]:
+    def _run_instruction(self, session: Session, token: Token, wanted: LeaseRequest | None) -> Instruction:
+        lease = self.leases.grant(session, token, wanted) if wanted is not None else None
+        return run_instruction(session, token, lease)
+
+    def get_ready_instructions(
+        self, pid: str, worker: str | None = None, lease_s: float | None = None
+    ) -> list[Instruction]:
         """All that may run at the same time (branches of a fork, stages in parallel mode), or the one other thing."""
+        wanted = LeaseRequest.of(worker, lease_s)
         self._core.raise_if_closed()
         session = self._read(pid)
-        self._end_late_runs(session)
+        self.leases.end_late(session)
         self.start_ready(session)
-        running = [token for token in session.tokens if token.state == "running"]
+        name = wanted.worker if wanted is not None else ""
+        running = [token for token in session.tokens if token.state == "running" and token.worker in ("", name)]
         if session.terminated or session.held_up or not running:
-            return [other_instruction(session)]
-        return [run_instruction(session, token) for token in running]
+            return [self._next(session, wanted)]
+        return [self._run_instruction(session, token, wanted) for token in running]
 
-    def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
-        """Take the result of a run and say what comes next. A run reported again changes nothing."""
+    def report_agent_result(
+        self, pid: str, result: Mapping[str, Any], worker: str | None = None, lease_s: float | None = None
+    ) -> Instruction:
+        """Take the result of a run and say what comes next. A run reported again changes nothing, nor does the report
+        of a worker that has lost its lease to another."""
         require_signal(pid)
+        wanted = LeaseRequest.of(worker, lease_s)
         self._core.raise_if_closed()
         session = self._session(pid)
         row = report_row(result)
         if not session.terminated:
             self._must_be_driven_outside(pid)
-            self._end_late_runs(session)
+            self.leases.end_late(session)
         if not session.terminated:
-            token = self._reported_token(session, row)
+            token = self._reported_token(session, row, wanted)
             if token is not None:
                 row["retry"] = True
                 self.record_report(pid, token, row)
-        return self._next(session)
+        return self._next(session, wanted)
 
-    def _end_late_runs(self, session: Session) -> None:
-        """Fail runs of outside workers that took longer than their stage's time limit; later reports are ignored."""
-        if not session.pipeline_config.timed:
-            return
-        pid, now = session.process_id, self._core.now()
+    def renew_lease(self, pid: str, worker: str, lease_s: float | None = None) -> list[WorkerLease]:
+        """More time for the runs that a worker has; InvalidTransition if it has none any more."""
+        require_signal(pid)
+        self._core.raise_if_closed()
+        session = self._session(pid)
+        self.leases.end_late(session)
+        wanted = LeaseRequest.of(worker, lease_s)
+        assert wanted is not None
+        return self.leases.renew(session, wanted)
+
+    def release_lease(self, pid: str, worker: str) -> int:
+        """A worker gives back what it has not begun; the next that asks is given it. Gives how many runs."""
+        require_signal(pid)
+        self._core.raise_if_closed()
+        return self.leases.release(self._session(pid), sendable_text(worker, "a worker"))
+
+    def is_run_here(self, pid: str) -> bool:
+        """Whether a process of this kernel runs the pipeline, and limits the time of its runs itself."""
         process = self._core.processes.get(pid)
-        if process is not None and self.runner.runs(process):
-            return  # the runner limits the time of its own runs
-        for token in [running for running in session.tokens if running.state == "running"]:
-            timeout_s = session.pipeline_config.by_name[token.stage].timeout_seconds
-            began_at = self._not_ahead(token.began_at, now)
-            if timeout_s is None or now - began_at <= timeout_s or token not in session.tokens:
-                continue
-            error = f"{token.stage} took longer than {timeout_s:g} s"
-            row = report_row({"agent_name": token.stage, "run_id": token.run, "success": False, "error": error})
-            self.record_report(pid, token, {**row, "retry": True})
+        return process is not None and self.runner.runs(process)
+
+    def may_repeat(self, session: Session, token: Token) -> bool:
+        """Whether a run that may have been performed is performed again without asking a person."""
+        stage = session.pipeline_config.by_name[token.stage]
+        agent = self.agents.find(stage.agent_name)
+        return stage.idempotent or stage.retry is not None or (agent is not None and agent.idempotent)
 
     def _not_ahead(self, began_at: float, now: float) -> float:
         """When something began. A clock that was ahead in an earlier life put it into the future: then it is when this
         kernel opened."""
         return began_at if began_at <= now or self._restored_at is None else self._restored_at
 
-    def _reported_token(self, session: Session, row: dict[str, Any]) -> Token | None:
+    def _reported_token(self, session: Session, row: dict[str, Any], wanted: LeaseRequest | None) -> Token | None:
         agent, run = row["agent_name"], row["run_id"]
         token = session.running(run=run, agent=agent)
+        if token is not None and wanted is not None and token.worker not in ("", wanted.worker):
+            return None  # another worker has it by now
         if token is not None and (not agent or session.running(agent=agent) is not None):
             return token
+        doubted = session.in_doubt(run=run, agent=agent) if token is None else None
+        if doubted is not None and (wanted is None or doubted.worker == wanted.worker):
+            return doubted  # its worker is back, and says what became of it
         again = 0 < run <= session.runs if run else session.ran_before(agent)
         if again and token is None:
             return None
@@ -441,12 +482,13 @@ class Orchestrator(Subsystem):
         """Run a pipeline as a durable process and give its events. A known pid continues where it was."""
         checked = PipelineConfig.of(config)
         require("process.spawn", checked.name)
-        self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
         core = self._core
-        core.raise_if_closed()
         pid = pid or f"pipeline_{core.entropy.text(16)}"
         session = self.state.sessions.get(pid)
-        if session is not None and session.pipeline_config != checked:
+        if session is None:  # a stage of one that was begun waits for its agent
+            self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
+        core.raise_if_closed()
+        if session is not None and not session.pipeline_config.means_the_same(checked):
             raise NameTaken(f"{pid} runs another pipeline", hint="use another pid, or the same declaration", pid=pid)
         feed = Feed()
         self._feeds.setdefault(pid, []).append(feed)
@@ -493,6 +535,7 @@ class Orchestrator(Subsystem):
         if work.terminated:
             raise InvalidTransition(f"envelope {work.envelope_id} is over", hint="clone_envelope makes a new one")
         checked = PipelineConfig.of(pipeline_of(name, config, work))
+        is_known = bool(pid)
         pid = pid or f"agent_{self._core.entropy.text(16)}"
         if quota is not None and pid not in self.state.sessions:
             user_id = "" if work.user_id == ANONYMOUS else work.user_id
@@ -503,6 +546,10 @@ class Orchestrator(Subsystem):
                 pass
         except ProcessExit as error:  # killed while it ran: the session says what it got to
             failure = error.message
+        except asyncio.CancelledError:
+            if not is_known and not self._core.stopping:  # no caller can ask for the result any more
+                self.runner.stop(pid, "its caller left")
+            raise
         return agent_run(name, work, self._session(pid), failure)
 
     def take_over(self, session: Session) -> None:
@@ -538,6 +585,21 @@ class Orchestrator(Subsystem):
         if session is not None:
             stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
             self._put(interrupt.pid, "interrupt_raised", stage, {"interrupt": interrupt_data(interrupt), "seq": seq})
+
+    def _stage_asked(self, interrupt: Interrupt) -> None:
+        """The process of a stage, or one below it, asks: the listeners of its pipeline are told."""
+        process = self._core.processes.get(interrupt.pid)
+        above = process.parent if process is not None else None
+        while above is not None and above.pid not in self.state.sessions:
+            process, above = above, above.parent
+        if process is None or above is None or above.pid not in self._feeds:
+            return
+        session, journal = self.state.sessions[above.pid], self._core.journal
+        running = [session.pipeline_config.by_name[token.stage] for token in session.tokens if token.state == "running"]
+        asks = [stage.name for stage in running if f"agent:{stage.agent_name}{STAGE_PROGRAM}" == process.program]
+        stage = asks[0] if asks else session.envelope.current_stage
+        facts = {"interrupt": interrupt_data(interrupt), "seq": journal.seq if journal is not None else 0}
+        self._put(above.pid, "interrupt_raised", stage, facts)
 
     def _last_event(self, pid: str) -> PipelineEvent:
         envelope = self._session(pid).envelope
@@ -605,6 +667,7 @@ class Orchestrator(Subsystem):
                 self.questions.take_back(before, session.waiting if session is not None else ())
             if session is not None and session.terminated and not (over and session is was):
                 self._ended(session)
+            self.leases.watch(pid)
             self.runner.look_again(pid)
             return seq
 

@@ -10,7 +10,7 @@ by name (`agents`); after a restart a stage waits until its agent is registered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -27,12 +27,14 @@ from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.pipelines.agents import RegisteredAgent, result_data
 from lyra.kernel.pipelines.instruction import metrics_data, response_data
+from lyra.kernel.pipelines.outside import OutsideStages, skipped_result
 from lyra.kernel.pipelines.stage_process import SPENT, run_stage_process
 from lyra.kernel.process.call_keys import current_branch, next_key
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, read
 
 if TYPE_CHECKING:
+    from lyra.core.envelope import Envelope
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.pipelines.declaration import AgentConfig
@@ -308,31 +310,51 @@ class Runner:
     def _effect(self, stage: AgentConfig, agent: RegisteredAgent) -> Effect:
         retry = stage.retry
         # A stage that may be run again after a failure may be run again after a crash.
-        idempotent = retry is not None or agent.idempotent
-        key = (stage.agent_name, idempotent, retry)
+        idempotent = retry is not None or agent.idempotent or stage.idempotent
+        key = (stage.agent_name, idempotent, retry, agent.outside)
         effect = self._effects.get(key)
         if effect is None:
             if len(self._effects) >= EFFECTS_KEPT:
                 self._effects.clear()
-            effect = Effect(self._run_agent, name=effect_name(stage), idempotent=idempotent, retry=retry)
-            self._effects[key] = effect
+            outside = None if agent.outside is None else OutsideStages(self, agent.outside)
+            effect = self._effects[key] = Effect(
+                self._run_agent if outside is None else outside.run,
+                name=effect_name(stage),
+                idempotent=idempotent,
+                retry=retry,
+                skipped=skipped_result,
+                outside=outside,
+            )
         return effect
 
+    def run_key(self, pid: str, run: int) -> str:
+        """The key of a run, the same in every lifetime of the kernel."""
+        return self._core.idempotency_key(pid, f"run-{run}", self._core.processes[pid].life)
+
     async def _run_agent(self, pid: str, run: int, stage_name: str) -> Any:
-        """Call the agent with its view of the envelope; its result becomes plain data."""
+        """Call the agent that is registered here."""
+
+        def work(envelope: Envelope, stage: AgentConfig) -> Awaitable[Any]:
+            agent = self._orchestrator.agents.get(stage.agent_name)
+            self._core.taint.pass_on(agent.owner, pid, "an agent of")
+            return agent.run(envelope, stage, self.threads)
+
+        return await self.perform(pid, run, stage_name, work)
+
+    async def perform(
+        self, pid: str, run: int, stage_name: str, work: Callable[[Envelope, AgentConfig], Awaitable[Any]]
+    ) -> Any:
+        """Call an agent with its view of the envelope; its result becomes plain data."""
         session = self._orchestrator.state.sessions[pid]
         token = session.running(run=run)
         stage = session.pipeline_config.stage(stage_name)
         assert stage is not None, stage_name
         if token is None:
             raise AgentFailed(f"run {run} of {stage_name} is no longer needed")
-        agent = self._orchestrator.agents.get(stage.agent_name)
-        self._core.taint.pass_on(agent.owner, pid, "an agent of")
         clock = self._core.clock
         began = clock.monotonic()
         timeout_s = stage.timeout_seconds or session.pipeline_config.default_timeout_seconds
-        work = agent.run(session.view(token), stage, self.threads)
-        value = await in_time(clock, work, timeout_s, stage.agent_name)
+        value = await in_time(clock, work(session.view(token), stage), timeout_s, stage.agent_name)
         usage = None
         if isinstance(value, Charged):
             value, usage = value.value, value.usage

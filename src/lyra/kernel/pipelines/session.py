@@ -22,6 +22,7 @@ from lyra.kernel.pipelines.keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.pipelines.routing import Facts, condition_holds, holds
 
 __all__ = [
+    "IN_DOUBT",
     "Fork",
     "Question",
     "Session",
@@ -34,13 +35,15 @@ __all__ = [
     "unmergeable",
 ]
 
+IN_DOUBT: Final = "in_doubt"  # the kind of the question what became of a run
 _TOKEN_CHARACTERS: Final = 4  # characters of text for one token, on average
 
 
 class Token(msgspec.Struct):
     """A position of the pipeline's work. `run` numbers the run in progress; `sees` are the outputs its agent gets
     (None: all); `asked` is the last question on its path, with its answer (None: the envelope's); `tries` counts the
-    failures of this stage that were retried, `began_at` is when its run began."""
+    failures of this stage that were retried, `began_at` is when its run began. `worker` has the run, for `lease_s` at a
+    time; it is kept while the run is in doubt."""
 
     id: int
     stage: str = ""
@@ -52,12 +55,15 @@ class Token(msgspec.Struct):
     asked: dict[str, Any] | None = None
     tries: int = 0
     began_at: float = 0.0
+    worker: str = ""
+    lease_s: float = 0.0
 
 
 class Question(msgspec.Struct):
     """An open question: the token that waits for it (0: the whole session), the stage that asked, and the question.
 
-    `id` is the kernel's, where the kernel has it. `own`: the agent asked, and its route is chosen with the answer."""
+    `id` is the kernel's, where the kernel has it. `own`: the agent asked, and its route is chosen with the answer.
+    `asked_at` is 0 where an earlier version asked."""
 
     number: int
     token: int
@@ -66,6 +72,7 @@ class Question(msgspec.Struct):
     interrupt: dict[str, Any]
     id: str = ""
     own: bool = False
+    asked_at: float = 0.0
 
 
 class Fork(msgspec.Struct):
@@ -134,6 +141,21 @@ class Session(msgspec.Struct, kw_only=True):
         """The token of a run, by its number or by the agent (or stage) that runs."""
         for token in self.tokens:
             if token.state in ("running", "ready") and (token.run == run if run else self._is(token, agent)):
+                return token
+        return None
+
+    def running_for(self, worker: str) -> Token | None:
+        """The run that a worker has, else the first that no worker has; "" is a worker without a name."""
+        running = [token for token in self.tokens if token.state == "running"]
+        own = [token for token in running if token.worker and token.worker == worker]
+        free = [token for token in running if not token.worker]
+        return next(iter(own or free), None)
+
+    def in_doubt(self, *, run: int = 0, agent: str = "") -> Token | None:
+        """The token of a run that a worker was silent about, by its number or by the agent (or stage)."""
+        doubted = [question.token for question in self.waiting if question.kind == IN_DOUBT]
+        for token in self.tokens:
+            if token.id in doubted and (token.run == run if run else self._is(token, agent)):
                 return token
         return None
 

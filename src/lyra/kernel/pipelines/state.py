@@ -30,6 +30,8 @@ class PipelineState:
         {
             "pipeline.initialized",
             "pipeline.started",
+            "pipeline.leased",
+            "pipeline.lease_lost",
             "pipeline.reported",
             "pipeline.waiting",
             "pipeline.resumed",
@@ -56,6 +58,10 @@ class PipelineState:
             move = Move(self.sessions[pid], now, self.tell)
             if kind == "pipeline.started":
                 move.start(int(data["token"]))
+            elif kind == "pipeline.leased":
+                move.lease(int(data["token"]), str(data["worker"]), float(data["lease_s"]))
+            elif kind == "pipeline.lease_lost":
+                move.lose_lease(int(data["token"]), in_doubt=bool(data["in_doubt"]))
             elif kind == "pipeline.reported":
                 move.report(int(data["token"]), data)
             elif kind == "pipeline.waiting":

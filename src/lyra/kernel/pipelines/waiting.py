@@ -23,11 +23,12 @@ def ask(
     stage: str = "",
     own: bool = False,
     interrupt_id: str = "",
+    now: float = 0.0,
 ) -> None:
     """Add an open question; without a token the whole session waits for it."""
     session.asks += 1
     kind = str(interrupt.get("kind") or "")
-    question = Question(session.asks, token, stage, kind, interrupt, interrupt_id, own)
+    question = Question(session.asks, token, stage, kind, interrupt, interrupt_id, own, now)
     session.waiting = [*session.waiting, question]
     show(session)
 

@@ -3,7 +3,8 @@
 A service is registered (`ServiceInfo`), given a handler, and dispatched to. `dispatch` asks in this order: is there
 such a service, does its health let it accept, is a slot free, is there a handler. Then it runs the handler in one slot,
 within a time-out, with retries by error class; the slot is freed in every case. Requests are not queued: a full service
-raises `Overloaded`, and the caller decides.
+raises `Overloaded`, and the caller decides. Where several services are meant (instances `NAME/1`, `NAME/2` of one name,
+a capability, a type), the least loaded one takes the request (`balancing`).
 
     status      accepts
     healthy     up to max_concurrent
@@ -48,6 +49,7 @@ from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.programs.handle import Ack, acknowledge
+from lyra.kernel.services.balancing import Balancer, least_loaded
 from lyra.kernel.services.health_checks import ServiceCheck
 from lyra.kernel.services.inference import has_model, out_of_time, texts_of
 from lyra.kernel.services.service import (
@@ -105,7 +107,7 @@ class _Live:
 
 
 class ServiceRegistry(Subsystem):
-    __slots__ = ("_envelope_of", "_lifecycle", "_live", "_resources", "_time_limits", "core", "state")
+    __slots__ = ("_balancer", "_envelope_of", "_lifecycle", "_live", "_resources", "_time_limits", "core", "state")
 
     def __init__(
         self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker, time_limits: TimeLimits
@@ -117,6 +119,7 @@ class ServiceRegistry(Subsystem):
         self._envelope_of = partial(envelope_of, core, lifecycle)
         self.state = ServiceState()
         self._live: dict[str, _Live] = {}
+        self._balancer = Balancer(lambda: self.state.services)
 
     # ------------------------------------------------------------------ registrations
 
@@ -145,6 +148,7 @@ class ServiceRegistry(Subsystem):
         if self.core.taint.is_here:
             row["tainted"] = True
         seq = self.core.fact(self.state, "", "service.registered", row)
+        self._balancer.changed()
         if live is None:
             self._live[wanted.name] = _Live(claimed=True)
         else:
@@ -162,6 +166,7 @@ class ServiceRegistry(Subsystem):
         seq = self.core.fact(
             self.state, "", "service.unregistered", {"service_name": name, "service_type": service["service_type"]}
         )
+        self._balancer.changed()
         return Ack(self.core, seq)
 
     def register_handler(self, name: str, handler: ServiceHandler) -> None:
@@ -178,6 +183,17 @@ class ServiceRegistry(Subsystem):
         require("events.subscribe", name)
         self._live[name].handler = as_registered(handler)
         self._live[name].owner = acting()
+
+    def unregister_handler(self, name: str) -> None:
+        """Forget the handler of a service; requests in flight come to their end, new ones are refused."""
+        self.core.raise_if_elsewhere()
+        self._find(name)
+        require("events.subscribe", name)
+        self._live[name].handler = None
+
+    def has_handler(self, name: str) -> bool:
+        """Whether a service of that name is registered and has a handler."""
+        return name in self._live and self._live[name].handler is not None
 
     def get_service(self, name: str) -> ServiceInfo:
         info = self._info(name)
@@ -318,7 +334,7 @@ class ServiceRegistry(Subsystem):
         *,
         backoff: Backoff | Mapping[str, Any] | str | None = None,
     ) -> ServiceResponse:
-        """Run a request in one of a service's slots.
+        """Run a request in one of the slots of the least loaded service that `name` means.
 
         `timeout_s` bounds the whole, pauses between tries included. An exception of the handler, or a response with an
         `error`, is retried `max_retries` times with the original request; Lyra's own errors and those with an HTTP
@@ -326,9 +342,16 @@ class ServiceRegistry(Subsystem):
         EffectFailed.
         """
         self.core.raise_if_closed()
-        self._find(name)
-        require("process.send", name)
-        return await self._dispatch(name, request, timeout_s, max_retries, backoff)
+        chosen = self.choose(name)
+        require("process.send", chosen, name)
+        return await self._dispatch(chosen, request, timeout_s, max_retries, backoff)
+
+    def choose(self, word: Any) -> str:
+        """The name of the service that would take a request now: the least loaded of those that the word means."""
+        meant = self._balancer.meant_by(word) if isinstance(word, str) else []
+        if len(meant) < 2:
+            return str(self._find(meant[0] if meant else word)["name"])
+        return least_loaded((name, self.state.services[name], self._live[name]) for name in meant)
 
     async def _dispatch(
         self, name: str, request: Any, timeout_s: float | None, max_retries: int, backoff: Any = None
@@ -447,24 +470,18 @@ class ServiceRegistry(Subsystem):
         return InferenceResponse(**msgspec.structs.asdict(response), model=model, service=name, input_chars=chars)
 
     def _service_for(self, model: str) -> str:
-        best: tuple[bool, bool, float, str] | None = None
-        for name, service in self.state.services.items():
-            if service["service_type"] == "inference" and has_model(service, model):
-                live = self._live[name]
-                rank = (
-                    live.handler is None,
-                    self._room(service, live) <= 0,
-                    live.load / service["max_concurrent"],
-                    name,
-                )
-                best = rank if best is None or rank[:3] < best[:3] else best
-        if best is None:
+        candidates = [
+            (name, service, self._live[name])
+            for name, service in self.state.services.items()
+            if service["service_type"] == "inference" and has_model(service, model)
+        ]
+        if not candidates:
             raise NoSuchService(
                 f"no inference service has the model {model!r}",
                 hint="register one with the model among its capabilities",
                 model=model,
             )
-        return best[3]
+        return least_loaded(candidates)
 
     def _check_quota(self, pid: str) -> None:
         result = self._resources.check_quota(pid)
@@ -482,6 +499,7 @@ class ServiceRegistry(Subsystem):
         """After a restart: restored services have no handler yet, and their program may register them again."""
         for name in self.state.services:
             self._live.setdefault(name, _Live(claimed=False))
+        self._balancer.changed()
 
     def stop(self) -> None:
         """Stop all health checks when the kernel closes."""

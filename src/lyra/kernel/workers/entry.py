@@ -154,14 +154,14 @@ class Entry(msgspec.Struct):
 
 
 class LifecycleState:
-    """The entries and the queue of ready ones: a fold of four kinds of rows."""
+    """The entries, the queue of ready ones and the owners of programs: a fold of these kinds of rows."""
 
     NAME: ClassVar[str] = "lifecycle"
     KINDS: ClassVar[frozenset[str]] = frozenset(
-        {"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten", "pcb.set_back"}
+        {"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten", "pcb.set_back", "pcb.owned", "pcb.disowned"}
     )
 
-    __slots__ = ("adopted", "counts", "ended", "entries", "line", "orders")
+    __slots__ = ("adopted", "counts", "ended", "entries", "line", "orders", "owners")
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -169,6 +169,7 @@ class LifecycleState:
         self.ended: OrderedDict[str, None] = OrderedDict()  # in the order of their end; the first is removed in O(1)
         self.orders = 0
         self.adopted: dict[str, dict[str, None]] = {}  # pid of a program process → the entries that are its children
+        self.owners: dict[str, str] = {}  # pid of a program process → the user whose it is
         self.line: list[tuple[int, int, str]] = []  # a heap of (priority, order, pid); stale ones are skipped
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
@@ -183,6 +184,10 @@ class LifecycleState:
             entry.current_service = data.get("current_service", entry.current_service)
         elif kind == "pcb.set_back":
             self.entries[pid].set_back_to(data["at"])
+        elif kind == "pcb.owned":
+            self.owners[pid] = data["user_id"]
+        elif kind == "pcb.disowned":
+            del self.owners[pid]
         else:
             self._forgotten(pid)
 
@@ -247,9 +252,13 @@ class LifecycleState:
         if entry is not None and entry.state == "ready":
             self._queue(pid, entry)
 
-    def pass_over(self) -> None:
-        """Remove the first of the queue, which has an open question and cannot run."""
-        heapq.heappop(self.line)
+    def pass_over(self, pid: str) -> None:
+        """Remove an entry from the queue which has an open question and cannot run."""
+        if self.line and self.line[0][2] == pid:
+            heapq.heappop(self.line)
+        else:
+            self.line = [place for place in self.line if place[2] != pid]
+            heapq.heapify(self.line)
 
     def _queue(self, pid: str, entry: Entry) -> None:
         heapq.heappush(self.line, (entry.priority, entry.order, pid))
@@ -262,6 +271,14 @@ class LifecycleState:
         ]
         heapq.heapify(self.line)
 
+    def first_of(self, user_id: str) -> str | None:
+        """The pid of the next entry of a user to run."""
+        for _, order, pid in sorted(self.line):
+            entry = self.entries.get(pid)
+            if entry is not None and entry.state == "ready" and entry.order == order and entry.user_id == user_id:
+                return pid
+        return None
+
     def first(self) -> str | None:
         """The pid of the next entry to run."""
         while self.line:
@@ -273,12 +290,13 @@ class LifecycleState:
         return None
 
     def dump(self) -> Any:
-        return {"entries": self.entries, "orders": self.orders, "ended": list(self.ended)}
+        return {"entries": self.entries, "orders": self.orders, "ended": list(self.ended), "owners": self.owners}
 
     def load(self, data: Any) -> None:
         self.entries = msgspec.convert(data["entries"], dict[str, Entry])
         self.orders = data["orders"]
         self.ended = OrderedDict.fromkeys(data["ended"])
+        self.owners = dict(data.get("owners") or {})  # snapshots of earlier versions have none
         for pid, entry in self.entries.items():
             self.counts[entry.state] += 1
             self._adopt(pid, entry.parent_pid)

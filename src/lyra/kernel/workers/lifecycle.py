@@ -12,12 +12,14 @@ Callers get a value, a view of the entry at that moment (`entry.ProcessControlBl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import one_of, sendable_text, short_text
+from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import ENDED_PROCESSES_KEPT, NAME_LENGTH_MAX
 from lyra.errors import (
     ConfigError,
@@ -215,14 +217,15 @@ class LifecycleManager(Subsystem):
             self._move(pid, entry, "ready", "scheduled")
             return durable_value(self._core, self.get_process(pid))
 
-    def get_next_runnable(self) -> ProcessControlBlock | None:
-        """Take the entry whose turn it is; it is `running` now. None when no entry waits. One with a question that is
-        open keeps its place and is passed over until it is answered."""
+    def get_next_runnable(self, user_id: str | None = None) -> ProcessControlBlock | None:
+        """Take the entry whose turn it is, of one user or of all; it is `running` now. None when no entry waits. One
+        with a question that is open keeps its place and is passed over until it is answered."""
         core = self._core
         core.raise_if_closed()
+        first = self.state.first if user_id is None else partial(self.state.first_of, user_id)
         with core.listeners.act:
-            while (pid := self.state.first()) is not None and self._interrupts._oldest(pid) is not None:
-                self.state.pass_over()
+            while (pid := first()) is not None and self._interrupts._oldest(pid) is not None:
+                self.state.pass_over(pid)
             if pid is None:
                 return None
             self._move(pid, self.state.entries[pid], "running", "its turn")
@@ -429,7 +432,44 @@ class LifecycleManager(Subsystem):
         process = self._core.processes.get(pid) if _is_text(pid) else None
         if process is None:
             raise _unknown(pid)
-        return Owner(process.state)
+        return Owner(process.state, user_id=self.user_of(pid))
+
+    def user_of(self, pid: Any) -> str:
+        """The user whose process it is: of an entry its own, of a program that of the user who started it, of its
+        pipeline or of the process above it; "" where it is no user's."""
+        entry = self._entry(pid)
+        if entry is not None:
+            return entry.user_id
+        process = self._core.processes.get(pid) if _is_text(pid) else None
+        if process is None:
+            return self._user_of_trace(pid)
+        above: Process | None = process
+        while above is not None:
+            user_id = self.state.owners.get(above.pid) or self._user_of_pipeline(above.pid)
+            if user_id:
+                return user_id
+            above = above.parent
+        return ""
+
+    def _user_of_pipeline(self, pid: str) -> str:
+        session = self.pipelines.state.sessions.get(pid)
+        user_id = session.envelope.user_id if session is not None else ""
+        return "" if user_id == ANONYMOUS else user_id
+
+    def _user_of_trace(self, pid: Any) -> str:
+        """Of a pid without a process, which has a pipeline or whose usage is counted."""
+        self.must_exist(pid)
+        account = self.resources.state.accounts.get(pid)
+        return self._user_of_pipeline(pid) or (account.user_id if account is not None else "")
+
+    def set_owner(self, pid: str, user_id: str) -> None:
+        """A program process is a user's from now on; what it starts is, too."""
+        if self.state.owners.get(pid) != user_id:
+            self._core.fact(self.state, pid, "pcb.owned", {"user_id": user_id})
+
+    def forgotten(self, process: Process) -> None:
+        if process.pid in self.state.owners:
+            self._core.fact(self.state, process.pid, "pcb.disowned", {})
 
     def list_processes(self, state: str | None = None, user_id: str | None = None) -> list[ProcessControlBlock]:
         """Entries and program processes, the oldest first; of one state, of one user, or all."""
@@ -439,9 +479,9 @@ class LifecycleManager(Subsystem):
             for pid, entry in self.state.entries.items()
             if (word is None or entry.state == word) and (not user_id or entry.user_id == user_id)
         ]
-        if user_id:  # programs belong to no user
-            return [self._read(block) for block in entries]
-        programs = self._core.processes.values()
+        programs = [
+            process for process in self._core.processes.values() if not user_id or self._is_of(process, user_id)
+        ]
         blocks = entries + [self._view(process) for process in programs if word is None or process.state == word]
         return [self._read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
 
@@ -451,11 +491,17 @@ class LifecycleManager(Subsystem):
             counts = dict.fromkeys(STATES, 0)
             for entry in self.state.entries.values():
                 counts[entry.state] += entry.user_id == user_id
-            return ProcessCounts(counts, counts["ready"])
+            queue_depth = counts["ready"]
+            for process in self._core.processes.values():
+                counts[process.state] += self._is_of(process, user_id)
+            return ProcessCounts(counts, queue_depth)
         counts = dict(self.state.counts)
         for state in self._core.processes.states():
             counts[state] += 1
         return ProcessCounts(counts, self.queue_depth)
+
+    def _is_of(self, process: Process, user_id: str) -> bool:
+        return self.user_of(process.pid) == user_id
 
     @property
     def total(self) -> int:

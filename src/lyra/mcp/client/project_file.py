@@ -28,7 +28,7 @@ from lyra.config.values import SettingSource, shape
 from lyra.core.checking.document import Places, parse, place_of, text_of
 from lyra.core.secrets.secret import is_reference
 from lyra.core.secrets.visible import visible
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError
 from lyra.mcp.settings import ServerSettings, SettingValue, settings_of
 
 __all__ = ["FILE_NAME", "ignored_keys", "read_file"]
@@ -48,14 +48,28 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 def read_file(folder: str, env: Mapping[str, str], trust: FolderTrust | None = None) -> list[ServerSettings]:
     """The servers that the folder's `.mcp.json` names; none without such a file. Where the trust covers its content,
     the person has agreed to them."""
-    data = read_bytes(os.path.join(folder, FILE_NAME), FILE_NAME)
+    try:
+        data = read_bytes(os.path.join(folder, FILE_NAME), FILE_NAME)
+    except LyraError as mistake:
+        return _passed_over(mistake, is_told=trust is None or trust.is_whole(folder))
     if data is None:
         return []
-    document, places = parse(text_of(data, FILE_NAME), "json", FILE_NAME)
-    servers = _ProjectFile(os.path.abspath(folder), env, places).servers(document)
-    if trust is None or not trust.covers(folder, FILE_NAME, data):
-        return servers
-    return [replace(server, folder_trusted=True) for server in servers]
+    is_trusted = trust is not None and trust.covers(folder, FILE_NAME, data)
+    try:
+        document, places = parse(text_of(data, FILE_NAME), "json", FILE_NAME)
+        servers = _ProjectFile(os.path.abspath(folder), env, places).servers(document)
+    except LyraError as mistake:
+        return _passed_over(mistake, is_told=trust is None or is_trusted)
+    return [replace(server, folder_trusted=True) for server in servers] if is_trusted else servers
+
+
+def _passed_over(mistake: LyraError, *, is_told: bool) -> list[ServerSettings]:
+    """Raise the mistake of a file that is trusted, or where trust plays no part. A file without trust stops nothing: it
+    becomes a server that has the reason and never starts."""
+    if is_told:
+        raise mistake
+    place = str(mistake.place or FILE_NAME)
+    return [ServerSettings(name=FILE_NAME, origin=FILE_NAME, place=place, broken=f"{place}: {mistake.message}")]
 
 
 class _ProjectFile:

@@ -24,6 +24,7 @@ import msgspec
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.providers import is_loopback
 from lyra.core.secrets.known_keys import KnownKeys
+from lyra.core.trace_context import outgoing
 from lyra.errors import DeadlineExceeded, ModelError
 from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
@@ -198,6 +199,7 @@ class Http:
         client = await self._open(_Route.to(url))
         begun = False
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
+        outgoing(sent)
         waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
         try:
             request = client.build_request("POST", url, content=body, headers={**sent, **headers})

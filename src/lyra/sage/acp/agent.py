@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,12 +18,13 @@ from acp import PROTOCOL_VERSION, RequestError, schema
 from lyra._version import __version__
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import LyraError
 from lyra.sage.acp.editor_files import EditorFiles
 from lyra.sage.acp.open_session import OpenSession
 from lyra.sage.acp.prompt import read_prompt
-from lyra.sage.acp.refusals import no_model, refusal
+from lyra.sage.acp.refusals import invalid, no_model, refusal
 from lyra.sage.acp.servers import servers_for
 from lyra.sage.acp.updates import config_options
 from lyra.sage.agent.live import LiveSession, SessionStart
@@ -36,10 +38,11 @@ _PAGE: Final = 50  # sessions in one answer
 
 
 class SageAcpAgent:
-    """`options` are those of the command line; each session has them in its own folder."""
+    """`options` and `settings` (`KEY=VALUE`) are those of the command line; each session has them in its own folder."""
 
-    def __init__(self, options: HeadlessOptions) -> None:
+    def __init__(self, options: HeadlessOptions, *, settings: Sequence[str] = ()) -> None:
         self._options = options
+        self._settings = settings
         self._client: Any = None
         self._capabilities: schema.ClientCapabilities | None = None
         self._sessions: dict[str, OpenSession] = {}
@@ -82,9 +85,7 @@ class SageAcpAgent:
         )
 
     async def authenticate(self, method_id: str, **_more: Any) -> schema.AuthenticateResponse | None:
-        raise RequestError.invalid_params(
-            {"reason": f"there is no way {method_id!r} to log in: keys come from lyra.toml"}
-        )
+        raise invalid(f"there is no way {method_id!r} to log in: keys come from lyra.toml")
 
     async def _open(
         self,
@@ -94,7 +95,7 @@ class SageAcpAgent:
         additional_directories: list[str] | None,
     ) -> OpenSession:
         if not os.path.isabs(cwd):
-            raise RequestError.invalid_params({"reason": "cwd is an absolute path"})
+            raise invalid("cwd is an absolute path")
         stack = contextlib.AsyncExitStack()
         offered = self._capabilities.fs if self._capabilities is not None else None
         files = EditorFiles(
@@ -106,7 +107,7 @@ class SageAcpAgent:
         try:
             also = (*self._options.also, *(additional_directories or ()))
             options = msgspec.structs.replace(self._options, folder=cwd, also=also, attended=True, wrap=files.wrap)
-            config = Config.load(cwd, trust=options.trust)
+            config = Config.load(cwd, flags=self._settings, trust=options.trust)
             if not (options.model or config.agent.model) or start.resume is not None:
                 options = msgspec.structs.replace(options, model=self._model_for(config, start.resume))
             servers = servers_for(config, cwd, mcp_servers, setup_of(options).permissions.denied)
@@ -115,6 +116,8 @@ class SageAcpAgent:
                 states = [state.to_data() for state in await servers.start()]
                 options = msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
             live = await stack.enter_async_context(LiveSession(options, config, start=start))
+            if start.resume is None:
+                runtime_of(live.kernel).find(live.model)  # raises where the provider is not known, or has no key
         except LyraError as error:
             await stack.aclose()
             raise refusal(error) from None
@@ -140,7 +143,7 @@ class SageAcpAgent:
     def _session(self, session_id: str) -> OpenSession:
         session = self._sessions.get(session_id)
         if session is None:
-            raise RequestError.invalid_params({"reason": f"the session {session_id!r} is not open"})
+            raise invalid(f"the session {session_id!r} is not open")
         return session
 
     async def _closed_first(self, session_id: str) -> None:
@@ -212,7 +215,7 @@ class SageAcpAgent:
         self, cwd: str | None = None, cursor: str | None = None, **_more: Any
     ) -> schema.ListSessionsResponse:
         if cursor is not None and not cursor.isdecimal():
-            raise RequestError.invalid_params({"reason": "the cursor is not one of an earlier answer"})
+            raise invalid("the cursor is not one of an earlier answer")
         begin = int(cursor[:9]) if cursor else 0
         with SessionIndex() as index:
             records = index.list(_real(cwd) if cwd else None, begin + _PAGE + 1)[begin:]
@@ -250,7 +253,7 @@ class SageAcpAgent:
     async def set_session_mode(self, session_id: str, mode_id: str, **_more: Any) -> schema.SetSessionModeResponse:
         session = self._session(session_id)
         if mode_id not in self._mode_names():
-            raise RequestError.invalid_params({"reason": f"there is no mode {mode_id!r} here"})
+            raise invalid(f"there is no mode {mode_id!r} here")
         await session.set_mode(mode_id)
         return schema.SetSessionModeResponse()
 
@@ -259,8 +262,9 @@ class SageAcpAgent:
     ) -> schema.SetSessionConfigOptionResponse:
         session = self._session(session_id)
         if config_id != "model" or not isinstance(value, str):
-            raise RequestError.invalid_params({"reason": f"there is no setting {config_id!r}"})
+            raise invalid(f"there is no setting {config_id!r}")
         try:
+            runtime_of(session.live.kernel).find(value)  # raises where the provider is not known, or has no key
             await session.live.set_model(value)
         except LyraError as error:
             raise refusal(error) from None

@@ -2,13 +2,14 @@
 
 What the other side writes is checked before the SDK sees it. A line that is no JSON, or too long, is answered with a
 parse error; JSON that is no request, notification or response is answered as an invalid request. The conversation goes
-on after either. A broken response is not answered: JSON-RPC has no response to a response. Knows nothing of the
-protocol's methods; reads and writes through what it is given.
+on after either. Half of a surrogate pair, which JSON can escape and no journal can hold, becomes the replacement
+character. Knows nothing of the protocol's methods; reads and writes through what it is given.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any, Final, NoReturn, Protocol
 
@@ -18,6 +19,7 @@ LINE_BYTES_MAX: Final = 50 * 1024 * 1024  # a prompt may have images
 _PARSE_ERROR: Final = (-32700, "Parse error")
 _INVALID_REQUEST: Final = (-32600, "Invalid request")
 _INTERNAL_ERROR: Final = -32603
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 
 class LineOutput(Protocol):
@@ -74,9 +76,21 @@ def read_message(line: bytes) -> dict[str, Any]:
         message = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidLine(_PARSE_ERROR, f"the line is not JSON: {error}") from None
+    if b"\\u" in line:
+        message = _whole_characters(message)
     if not isinstance(message, dict):
         raise InvalidLine(_INVALID_REQUEST, "a message is a JSON object; batches are not supported")
     return _checked(message)
+
+
+def _whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, list):
+        return [_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_characters(key): _whole_characters(item) for key, item in value.items()}
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from acp import RequestError, helpers, schema
+from acp import helpers, schema
 
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.editor_files import EditorFiles
 from lyra.sage.acp.prompt import EditorPrompt
 from lyra.sage.acp.questions import EditorQuestions
-from lyra.sage.acp.refusals import refusal
+from lyra.sage.acp.refusals import INVALID_REQUEST, invalid, refusal
 from lyra.sage.acp.slash import ELSEWHERE, available_commands, is_command
 from lyra.sage.acp.updates import config_options, ended, message_updates, plan_of, shown_text, started
 from lyra.sage.agent.live import LiveSession
@@ -93,7 +93,7 @@ class OpenSession:
 
     async def prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
         if self._is_prompting:
-            raise RequestError.invalid_request({"reason": "a prompt is under way in this session"})
+            raise invalid("a prompt is under way in this session", INVALID_REQUEST)
         self._is_prompting, self._is_cancelled = True, False
         try:
             if self._notices.look():

@@ -11,11 +11,10 @@ import binascii
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from acp import RequestError
-
 from lyra.agents.declaration.content import Content, Image
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
+from lyra.sage.acp.refusals import invalid, refusal
 
 __all__ = ["EditorPrompt", "read_prompt"]
 
@@ -48,10 +47,10 @@ def read_prompt(blocks: Iterable[Any]) -> EditorPrompt:
         elif block.type == "resource":
             beside.append(_resource(block.resource))
         else:
-            raise RequestError.invalid_params({"reason": f"a prompt cannot have a block of type {block.type}"})
+            raise invalid(f"a prompt cannot have a block of type {block.type}")
     text = "\n".join(words)
     if not text.strip() and not images and not beside:
-        raise RequestError.invalid_params({"reason": "the prompt is empty"})
+        raise invalid("the prompt is empty")
     content: Content = [text or "See what is attached.", *images] if images else text or "See the text below."
     return EditorPrompt(content, "\n\n".join(beside), text, tuple(images))
 
@@ -60,11 +59,11 @@ def _image(block: Any) -> Image:
     try:
         data = base64.b64decode(block.data, validate=True)
     except (binascii.Error, ValueError):
-        raise RequestError.invalid_params({"reason": "the data of an image is not base64"}) from None
+        raise invalid("the data of an image is not base64") from None
     try:
         return Image.from_bytes(data, block.mime_type)
     except ConfigError as error:
-        raise RequestError.invalid_params({"reason": error.message}) from None
+        raise refusal(error) from None
 
 
 def _resource(resource: Any) -> str:

@@ -6,11 +6,13 @@ from typing import Final
 
 from acp import RequestError
 
+from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.acp.updates import shown_text
 
-__all__ = ["no_model", "refusal"]
+__all__ = ["INVALID_REQUEST", "invalid", "no_model", "refusal"]
 
+INVALID_REQUEST: Final = -32600
 _INVALID_PARAMS: Final = -32602
 _NO_MODEL: Final = (
     'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
@@ -22,7 +24,14 @@ def no_model() -> RequestError:
     return refusal(ConfigError("no model is named", hint=_NO_MODEL, key="model"))
 
 
+def invalid(reason: str, code: int = _INVALID_PARAMS) -> RequestError:
+    """The error for a request that cannot be served as it is."""
+    words = shown_text(reason)
+    return RequestError(code, words, {"reason": words})
+
+
 def refusal(error: LyraError, code: int = _INVALID_PARAMS) -> RequestError:
     """The error for the editor. `reason` has the same words: some editors show one, some the other."""
-    words = shown_text(f"{error.message}\n{error.hint}" if error.hint else error.message)
+    message = redact(error.message)
+    words = shown_text(f"{message}\n{error.hint}" if error.hint else message)
     return RequestError(code, words, {"reason": words, "code": error.code})

@@ -10,10 +10,9 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from acp import RequestError
-
 from lyra.config import Config
 from lyra.errors import ConfigError
+from lyra.sage.acp.refusals import invalid, refusal
 from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
         named = {name: settings_of(name, entry, origin="user", place="the editor") for name, entry in handed}
         known = {settings.name: settings for settings in (*added, *load_settings(config, folder))}
     except ConfigError as error:
-        raise RequestError.invalid_params({"reason": error.message}) from None
+        raise refusal(error) from None
     return McpServers(list({**known, **named}.values()), workspace=folder, denied=denied)
 
 
@@ -50,7 +49,7 @@ def _entry(server: Any) -> tuple[str, dict[str, Any]]:
         headers = {header.name: header.value for header in server.headers or ()}
         transport = "sse" if getattr(server, "type", "http") == "sse" else "http"
         return server.name, {"url": server.url, "headers": headers, "transport": transport}
-    raise RequestError.invalid_params({"reason": "this kind of MCP server is not supported"})
+    raise invalid("this kind of MCP server is not supported")
 
 
 def _real_folder(command: str) -> str:

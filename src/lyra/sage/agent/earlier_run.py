@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lyra.agents.turn.unfinished import UnfinishedTurn, repaired
+from lyra.errors import Corrupt
 from lyra.sage.agent.session_start import read_session
 from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
+from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, preview
 
 if TYPE_CHECKING:
     from lyra.sage.agent.session_core import SessionCore
 
-__all__ = ["copy_conversation", "repair"]
+__all__ = ["copy_conversation", "explain_damage", "repair"]
 
 
 async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
@@ -33,13 +35,26 @@ async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
 
 async def copy_conversation(session: SessionCore, earlier: SessionRecord, before_turn: int | None) -> None:
     """Begin with the conversation of another session, or the part of it before a turn."""
-    messages, facts = read_session(session.root / earlier.id)
+    try:
+        messages, facts = read_session(session.root / earlier.id)
+    except Corrupt as error:
+        explain_damage(error, earlier, session.index)
+        raise
     if before_turn is not None:
         messages = facts.messages_before(before_turn, messages)
     whole = repaired(messages, {}, "the session was copied before this call was done")
     await session.process.revise(0, whole)
     session.fact("session.set", {"forked_from": earlier.id})
     session.save(first_prompt=earlier.first_prompt, last_prompt=earlier.last_prompt)
+
+
+def explain_damage(error: Corrupt, record: SessionRecord, index: SessionIndex) -> None:
+    """Let the error of a store that cannot be read name its session, and ways to go on: without it, or with another."""
+    error.message = f"the session {record.id} ({record.label}) cannot be read any more: {error.message}"
+    error.args = (error.message, *error.args[1:])
+    others = (other.id for other in index.list(record.folder, limit=3) if other.id != record.id and other.turns)
+    other = next(others, "OTHER")
+    error.hint = f"remove it: sage sessions rm {record.id}; or go on with another one: sage -r {other}"
 
 
 def _short(arguments: dict[str, Any]) -> str:

@@ -173,6 +173,7 @@ class LiveSession(SessionCore):
         self.headless.setup.permissions.set_mode(mode)
         self.options = msgspec.structs.replace(self.options, mode=mode)
         self.process.regrant(self.headless.setup.grant)
+        self.save(mode=mode)
 
     def set_title(self, title: str) -> None:
         self.save(title=preview(self.without_keys(title)))

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -23,9 +23,9 @@ from lyra.config import Config
 from lyra.core.message import Message
 from lyra.errors import Conflict, Corrupt, LyraError
 from lyra.kernel.kernel import Kernel
-from lyra.sage.agent.earlier_run import copy_conversation, repair
+from lyra.sage.agent.earlier_run import copy_conversation, explain_damage, repair
 from lyra.sage.agent.equipment import AGENT, Equipment
-from lyra.sage.agent.session_start import STORE_FILE, SessionStart
+from lyra.sage.agent.session_start import STORE_FILE, SessionStart, with_kept_mode
 from lyra.sage.agent.session_writer import SessionWriter
 from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.agent.tasks.task_list import TaskList
@@ -36,6 +36,8 @@ from lyra.sage.session.snapshots import Snapshots
 from lyra.sage.session.usage_log import UsageLog
 
 __all__ = ["SessionCore"]
+
+_MODEL_CALLS_S: Final = 0.3  # how long a session that is left waits for model calls under way
 
 
 class SessionCore:
@@ -68,7 +70,11 @@ class SessionCore:
             writer.go_on(earlier)
             self.resumed = True
         try:
+            if earlier is not None:
+                self.options = with_kept_mode(self.options, earlier)
             await self._open()
+            if self.resumed and self.start.title:
+                self.save(title=preview(self.without_keys(self.start.title)))
             if earlier is not None and self.start.fork:
                 await copy_conversation(self, earlier, self.start.before_turn)
             if self.headless.hooks is not None:
@@ -119,7 +125,7 @@ class SessionCore:
             hint = f"go on in a copy: sage -r {self.id} --fork"
             raise Conflict(f"the session {self.id} is open in another program", hint=hint, **error.fields) from error
         except Corrupt as error:
-            error.hint = f"the session cannot be read any more; sage sessions rm {self.id} removes it"
+            explain_damage(error, self.record, self.index)
             raise
         self._headless = headless
         self._writer.write_to(headless.kernel)
@@ -128,12 +134,13 @@ class SessionCore:
         self.tasks.open(self.process, headless.agent)
         if headless.unfinished is not None:
             self.doubts = await repair(self, headless.unfinished)
-        title = {"title": preview(self.start.title)} if self.start.title else {}
-        self.save(model=self.without_keys(str(headless.agent.model)), state="idle", **title)
+        self.save(model=self.without_keys(str(headless.agent.model)), state="idle", mode=self.options.mode or "")
 
     async def _close(self) -> None:
         if self._headless is not None:
             headless, self._headless = self._headless, None
+            # A sub-agent that waits for its model asks again when the session is opened the next time.
+            await headless.kernel.close(repeatable_drain_s=_MODEL_CALLS_S)
             await headless.__aexit__(None, None, None)
         if self.equipment is not None:
             equipment, self.equipment = self.equipment, None

@@ -10,7 +10,7 @@ and is told at once where `tell` is given. Decides and answers nothing; `asking`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -28,12 +28,19 @@ _WARNINGS: Final = ("failed", "asks", "lost")  # states of a task
 class SessionNotices:
     """The notices of one session, from now on; what its files are now is known already."""
 
-    def __init__(self, session: LiveSession, tell: Callable[[dict[str, Any]], object] | None = None) -> None:
+    def __init__(
+        self,
+        session: LiveSession,
+        tell: Callable[[dict[str, Any]], object] | None = None,
+        *,
+        known: Iterable[str] = (),
+    ) -> None:
+        """`known` are problems that the user was told of already."""
         self._session = session
         self._tell = tell
         self._waiting: deque[dict[str, Any]] = deque(maxlen=_WAITING_MAX)
         self._extensions = self._extensions_now()
-        self._problems: set[str] = set()
+        self._problems = set(known)
         session.on_notice.append(self._on_task)
 
     def take(self) -> list[dict[str, Any]]:

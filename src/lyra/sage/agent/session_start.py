@@ -7,15 +7,19 @@ from typing import Final
 
 import msgspec
 
+from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.turn.stored import read_agent
 from lyra.core.message import Message
 from lyra.sage.agent.equipment import AGENT
 from lyra.sage.session.facts import SessionFacts
+from lyra.sage.session.record import SessionRecord
 from lyra.store import open_store
+from lyra.tools.permissions.decision import MODES
 
-__all__ = ["STORE_FILE", "SessionStart", "read_session"]
+__all__ = ["NOT_KEPT", "STORE_FILE", "SessionStart", "read_session", "with_kept_mode"]
 
 STORE_FILE: Final = "session.db"
+NOT_KEPT: Final = "bypass"  # a mode that has to be asked for in each run
 
 
 class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +30,15 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     before_turn: int | None = None  # of a fork: the conversation before this turn
     title: str = ""
     root: str = ""  # the folder of all sessions; empty: in the user's data folder
+
+
+def with_kept_mode(options: HeadlessOptions, record: SessionRecord) -> HeadlessOptions:
+    """The options with the permission mode that was chosen for the session, unless they name one.
+
+    `bypass` is not kept: calls without a question are allowed only where this run was told so."""
+    if options.mode is not None or record.mode in ("", NOT_KEPT) or record.mode not in MODES:
+        return options
+    return msgspec.structs.replace(options, mode=record.mode)
 
 
 def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:

@@ -5,7 +5,7 @@
     extensions.slash_commands()      # of files, skills and plugins
     extensions.sub_agents()          # the built-in ones too
     extensions.tools(workspace)      # a source of tools: Skill, and those of plugins
-    extensions.news()                # problems that were not told yet
+    extensions.problems              # what is wrong with the files
 
 A look is a listing and a `stat` for each file; only what has changed is read. There is no thread: files count at the
 next prompt. A file or a plugin that becomes invalid keeps its last good version, and the problem is told. A file of a
@@ -68,7 +68,6 @@ class Extensions:
         self._stamp: object = None
         self._plugins: dict[str, Plugin] = {}
         self._plugin_problems: tuple[str, ...] = ()
-        self._told: set[str] = set()
         self._own_places = extension_places(folder, trusted=trusted, env=self._env)
         self._look_at_plugins()
         places = self._places()
@@ -153,13 +152,6 @@ class Extensions:
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the files, as texts fit for a terminal."""
         return (*self._plugin_problems, *self.commands.problems, *self.skills.problems, *self.agents.problems)
-
-    def news(self) -> tuple[str, ...]:
-        """The problems that this has not given before; one that was solved and comes again is given again."""
-        now = dict.fromkeys(self.problems)
-        new = tuple(problem for problem in now if problem not in self._told)
-        self._told = set(now)
-        return new
 
 
 class ExtensionTools:

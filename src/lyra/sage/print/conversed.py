@@ -1,8 +1,9 @@
 """`sage -p --input-format stream-json`: several turns in one session, driven by requests from a program.
 
-Messages that come while a turn is under way wait in line. Questions are lines of the output, and the program answers
-them; after the end of the input no answer can come, so a question is then withdrawn, the model is told, and the turn
-goes on. A line that is no request is told as an `error`, and the next one is read.
+Messages that come while a turn is under way wait in line. Questions are lines of the output, those of sub-agents in the
+background between turns as well, and the program answers them; after the end of the input no answer can come, so a
+question is then withdrawn, the model is told, and the turn goes on. A slash command does what it says. A line that is
+no request is told as an `error`, and the next one is read.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import msgspec
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting, error_line
 from lyra.config import Config
-from lyra.errors import ConfigError, LyraError
+from lyra.core.secrets.visible import visible
+from lyra.errors import ConfigError, LyraError, NoSuchInterrupt
 from lyra.sage.agent.live import LiveSession, SessionStart
-from lyra.sage.print.printed import last_words
+from lyra.sage.agent.session_notices import SessionNotices
+from lyra.sage.print.printed import last_words, require_model, slash_result, slash_text
 from lyra.sage.print.requests import AnswerRequest, InterruptRequest, PrintRequest, read_request
 
 __all__ = ["converse"]
@@ -42,6 +45,7 @@ async def converse(
     say = awaiting(tell)
     attended = msgspec.structs.replace(options, attended=True)
     async with LiveSession(attended, config, start=start) as session:
+        require_model(session)
         if warn is not None:
             warn(session.headless)
         opening = await session.opening()
@@ -73,7 +77,9 @@ class _RequestedTurns:
         self._waiting: deque[str] = deque()
         self._changed = asyncio.Event()
         self._input_is_over = False
-        self._open: set[str] = set()  # ids of questions without an answer
+        self._open: set[str] = set()  # ids of questions of the turn without an answer
+        self._of_tasks: set[str] = set()  # ids of questions of tasks in the background that were told
+        self._notices = SessionNotices(session, self._on_notice)
         nothing = ConfigError("no message came", hint='write {"type": "user", "text": "…"} to stdin', key="input")
         self.outcome = HeadlessOutcome(session.headless.result(nothing.code), nothing)
 
@@ -90,7 +96,7 @@ class _RequestedTurns:
         except ConfigError as error:
             await self._say(error_line(error))
         self._input_is_over = True
-        for question in sorted(self._open):
+        for question in sorted(self._open | self._of_tasks):
             self._session.headless.withdraw(question)
         self._changed.set()
 
@@ -109,9 +115,36 @@ class _RequestedTurns:
             await self._session.interrupt()
         elif isinstance(request, AnswerRequest):
             self._open.discard(request.id)
-            await self._session.answer(request.id, request.decision, text=request.text, arguments=request.arguments)
+            await self._answer(request)
         else:
             self.add(request.text)
+
+    async def _answer(self, request: AnswerRequest) -> None:
+        try:
+            await self._session.answer(request.id, request.decision, text=request.text, arguments=request.arguments)
+        except NoSuchInterrupt:
+            message = f"no question has the id {visible(request.id[:80])}"
+            raise ConfigError(message, hint="the `interrupt` line of a question has its id", key="input") from None
+        await self._tell_questions()  # a task may have a further one
+
+    # ------------------------------------------------------------ tasks in the background
+    def _on_notice(self, notice: dict[str, Any]) -> None:
+        self._session.kernel.tasks.start(self._tell_notice(notice), name="lyra-print-notice")
+
+    async def _tell_notice(self, notice: dict[str, Any]) -> None:
+        await self._say(notice)
+        await self._tell_questions()
+
+    async def _tell_questions(self) -> None:
+        """Tell the open questions of tasks in the background, each once; without input they are withdrawn."""
+        for task_id in self._notices.asking():
+            question = self._notices.question_of(task_id)
+            if question is None or question["id"] in self._of_tasks:
+                continue
+            self._of_tasks.add(question["id"])
+            await self._say(question)
+            if self._input_is_over:
+                self._session.headless.withdraw(question["id"])
 
     async def _until_changed(self) -> None:
         self._changed.clear()
@@ -135,8 +168,15 @@ class _RequestedTurns:
                 self.outcome = HeadlessOutcome(result, error)
 
     async def _turn(self, text: str) -> None:
+        slash = await slash_result(self._session, text)
+        if slash is not None and slash.prompt is None:
+            result = self._session.headless.result("success", slash_text(slash))
+            self.outcome = HeadlessOutcome({**result, "session_id": self._session.id})
+            await self._say(self.outcome.result)
+            return
+        prompt, more = (text, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)
         line: dict[str, Any] = {}
-        async with contextlib.aclosing(self._session.send(text)) as lines:
+        async with contextlib.aclosing(self._session.send(prompt, **more)) as lines:
             async for line in lines:
                 await self._say(line)
                 if line["type"] == "interrupt":

@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
+from lyra.errors import ConfigError
 from lyra.sage.agent.live import LiveSession, SessionStart
 
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
 
-__all__ = ["ask_session", "last_words"]
+__all__ = ["ask_session", "last_words", "require_model", "slash_result", "slash_text"]
 
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
@@ -34,15 +36,16 @@ async def ask_session(
     `warn` is called once the session is open."""
     say = awaiting(tell)
     async with LiveSession(options, config, start=start) as session:
+        require_model(session)
         if warn is not None:
             warn(session.headless)
         line: dict[str, Any] = {}
         if opening:
             line = await session.opening()
             await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
-        slash = await _slash_result(session, task) if task.startswith("/") else None
+        slash = await slash_result(session, task)
         if slash is not None and slash.prompt is None:
-            line = {**session.headless.result("success", _told(slash)), "session_id": session.id}
+            line = {**session.headless.result("success", slash_text(slash)), "session_id": session.id}
             await say(line)
             return HeadlessOutcome(line)
         prompt, more = (task, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)
@@ -57,17 +60,30 @@ async def ask_session(
         return HeadlessOutcome(line, session.headless.failure)
 
 
-async def _slash_result(session: LiveSession, task: str) -> SlashResult | None:
+def require_model(session: LiveSession) -> None:
+    """Refuse a model that cannot be asked before a turn begins: a session without a turn leaves nothing behind, and the
+    next one does not go on with a mistyped name."""
+    runtime_of(session.kernel).find(session.model)
+
+
+async def slash_result(session: LiveSession, task: str) -> SlashResult | None:
     """What a slash command gives; None where the words are no command, such as a path."""
+    if not task.startswith("/"):
+        return None
     from lyra.sage.commands.registry import ALIASES, COMMANDS, command_list, run_command
 
     name = task[1:].split(maxsplit=1)[0] if task[1:].strip() else ""
     if name not in COMMANDS and name not in ALIASES and name not in dict(command_list(session)):
         return None
-    return await run_command(session, task)
+    result = await run_command(session, task)
+    if result.open_session:  # one run is one session
+        flags = f"--fork-before {result.before_turn}" if result.before_turn else "--fork" if result.fork else ""
+        hint = f"sage -r {result.open_session} {flags}".rstrip()
+        raise ConfigError(f"/{name} opens another session, which a printed run does not", hint=hint, key="command")
+    return result
 
 
-def _told(slash: SlashResult) -> str:
+def slash_text(slash: SlashResult) -> str:
     from lyra.sage.commands.result import plain_text
 
     return plain_text(slash.blocks)

@@ -25,15 +25,13 @@ from lyra.agents.declaration.content import Content
 from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
 from lyra.config import Config
 from lyra.core.checking.check import whole
-from lyra.core.tool import Tool
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.sdk.background import Background, NoticeCallback
+from lyra.sage.sdk.given import check_task, tool_given
 from lyra.sage.sdk.options import RunOptions, UnifiedRunOptions
 from lyra.sage.sdk.questions import PermissionAnswer, PermissionCallback, PermissionRequest, answer_question, refuse
 from lyra.sage.sdk.result import ExecutionResult, SageEvent, SageNotice, event_of
-from lyra.tools.function import tool as tool_of
-from lyra.tools.source import ToolSource
 
 __all__ = [
     "API_VERSION",
@@ -90,7 +88,7 @@ class SageAgentSDK:
             mode=permission_mode,
             allow=tuple(allowed_tools),
             deny=tuple(disallowed_tools),
-            tools=tuple(_tool(given) for given in tools),
+            tools=tuple(tool_given(given) for given in tools),
             budget=budget,
             max_turns=whole(max_steps, "max_steps", least=1, most=10**6),
             system=system,
@@ -135,7 +133,7 @@ class SageAgentSDK:
 
     def with_tools(self, *tools: Any) -> Self:
         """Further tools: functions, Tools, Agents (as sub-agents), sources of tools."""
-        return self._with(tools=(*self._options.tools, *(_tool(given) for given in tools)))
+        return self._with(tools=(*self._options.tools, *(tool_given(given) for given in tools)))
 
     def with_permission_callback(self, ask: PermissionCallback | None) -> Self:
         """The function that is asked where no rule decides."""
@@ -159,10 +157,12 @@ class SageAgentSDK:
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        if self._config is None:
-            folder, trust = self._options.folder, self._options.trust
-            self._config = Config.load(folder, flags=self._flags, user_file=self._config_file, trust=trust)
-        return self._config
+        return self._config_in(self._options.folder)
+
+    def _config_in(self, folder: str) -> Config:
+        if self._config is not None:
+            return self._config
+        return Config.load(folder, flags=self._flags, user_file=self._config_file, trust=self._options.trust)
 
     def validate_config(self) -> None:
         """Raise ConfigError where the configuration, the model or a setting of this object cannot be used."""
@@ -216,8 +216,9 @@ class SageAgentSDK:
         attended = interactive and self._ask is not None
         headless = msgspec.structs.replace(self._options, attended=attended, **changes)
         resume = self._session if options.session is None else options.session
-        config = self.config if options.working_directory is None else None
-        return LiveSession(headless, config, start=SessionStart(resume=resume, root=self._sessions))
+        return LiveSession(
+            headless, self._config_in(headless.folder), start=SessionStart(resume=resume, root=self._sessions)
+        )
 
     # ------------------------------------------------------------------ running
 
@@ -264,6 +265,7 @@ class SageAgentSDK:
     async def _events(
         self, task: Content, options: RunOptions, *, interactive: bool
     ) -> AsyncGenerator[tuple[SageEvent, ExecutionResult | None], None]:
+        check_task(task)
         async with contextlib.AsyncExitStack() as stack:
             live, background = self._live, self._background
             if live is None or background is None:
@@ -325,17 +327,6 @@ def _result(live: LiveSession, line: dict[str, Any], before: int) -> ExecutionRe
         error=live.headless.failure,
         execution=live.process.execution,
     )
-
-
-def _tool(given: Any) -> Tool | ToolSource:
-    from lyra.agents.agent import Agent
-    from lyra.agents.helpers.delegate import delegate
-
-    if isinstance(given, Agent):
-        return delegate(given)
-    if isinstance(given, Tool) or hasattr(given, "__lyra_tools__"):
-        return given  # type: ignore[no-any-return]  # checked above
-    return tool_of(given)
 
 
 def _in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -62,6 +62,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_prompt: str = ""
     parent: str = ""
     state: Literal["active", "idle", "interrupted", "failed"] = "idle"
+    mode: str = ""  # the permission mode that was chosen for it; "" where the permission files decide
 
     def __post_init__(self) -> None:
         for name in ("folder", "title", "first_prompt", "last_prompt"):

@@ -62,6 +62,7 @@ class Conversation:
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
         self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
+        self.look: Callable[[], None] = lambda: None  # tell what has changed in files, before something is done
         self.ended = False
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._shell: ShellView | None = None
@@ -180,6 +181,7 @@ class Conversation:
     async def _perform(self, submission: Submission) -> None:
         text = submission.text.strip()
         try:
+            self.look()
             if text.startswith("!") and text[1:].strip():
                 self._echo(submission)
                 await self._run_shell(text[1:].strip())

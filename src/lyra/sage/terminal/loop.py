@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lyra.kernel.base.tasks import Tasks
+from lyra.sage.agent.live import LiveSession
 from lyra.sage.terminal import opening
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import TerminalFacts
+from lyra.sage.terminal.file_notices import FileNotices
 from lyra.sage.terminal.keys import Keyboard, bindings
 from lyra.sage.terminal.paper import Paper
 from lyra.sage.terminal.plain import PlainScreen
@@ -47,6 +49,8 @@ async def run_terminal(session: ShownSession, first_task: str | None) -> int:
 def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
     conversation = Conversation(session, paper)
     session.on_notice.append(conversation.notice)
+    if isinstance(session, LiveSession):
+        conversation.look = FileNotices(session, conversation.note).look
     conversation.reopened = lambda: opening.show(conversation, is_first=False)
     opening.show(conversation, is_first=not kept.entries and not first_task)
     if first_task:

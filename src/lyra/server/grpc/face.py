@@ -15,6 +15,7 @@ from lyra.core.address import Address
 from lyra.core.limits import (
     SERVER_CALLS_MAX,
     SERVER_HANDSHAKE_S,
+    SERVER_IDLE_S,
     SERVER_KEEPALIVE_S,
     SERVER_METADATA_BYTES_MAX,
     SERVER_PING_INTERVAL_S,
@@ -31,7 +32,7 @@ try:
 except ImportError as error:
     raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
 
-from lyra.server.grpc.guard import Around, CallGuard, Observe
+from lyra.server.grpc.guard import CallGuard, Observe
 from lyra.server.grpc.handlers import SERVICES, handlers_of, service_names
 from lyra.server.grpc.standard import health_handlers, reflection_handlers
 
@@ -42,12 +43,11 @@ if TYPE_CHECKING:
 __all__ = ["GrpcFace"]
 
 _SECOND_MS: Final = 1000
-_STOP_S: Final = 1.0  # for streams of health and reflection, after the calls in flight have ended
+_FLUSH_S: Final = 2.0  # for the last answers to reach their clients, at most
 
 
 class GrpcFace:
-    """See the module. `observe` is told of each call (method, status code, seconds); `around` gives a context manager
-    for each (method, traceparent)."""
+    """See the module. `observe` is told of each call: method, status code, seconds."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class GrpcFace:
         settings: ServeSettings,
         *,
         observe: Observe | None = None,
-        around: Around | None = None,
     ) -> None:
         self._kernel = kernel
         self._settings = settings
-        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe, around=around)
+        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe)
+        self._services: dict[str, Any] = {}
         self._health: Any = None
         self._server: Any = None
 
@@ -69,8 +69,9 @@ class GrpcFace:
         assert wanted is not None
         self._server = grpc.aio.server(options=_options(self._settings), maximum_concurrent_rpcs=SERVER_CALLS_MAX)
         self._health = health_aio.HealthServicer()
-        for name, service in SERVICES.items():
-            self._server.add_generic_rpc_handlers((handlers_of(name, service(self._kernel), self._guard),))
+        self._services = {name: make(self._kernel) for name, make in SERVICES.items()}
+        for name, service in self._services.items():
+            self._server.add_generic_rpc_handlers((handlers_of(name, service, self._guard),))
         names = [*service_names(), HEALTH_SERVICE]
         for handlers in (health_handlers(self._health, self._guard), *reflection_handlers(names, self._guard)):
             self._server.add_generic_rpc_handlers((handlers,))
@@ -87,9 +88,10 @@ class GrpcFace:
                 return int(self._server.add_insecure_port(str(wanted)))
             return int(self._server.add_secure_port(str(wanted), _credentials(*tls.read())))
         except RuntimeError:
-            raise ConfigError(
-                f"cannot listen for gRPC on {wanted}", hint="is another server there? port 0 chooses a free one"
-            ) from None
+            hint = "is another server there? port 0 chooses a free one"
+            if tls is not None:
+                hint += "; are the TLS files PEM, and do the certificate and its key belong together?"
+            raise ConfigError(f"cannot listen for gRPC on {wanted}", hint=hint) from None
 
     async def stop(self, drain_s: float) -> None:
         """Refuse what is new, let calls in flight finish within `drain_s`, close. A second call changes nothing."""
@@ -98,12 +100,17 @@ class GrpcFace:
             return
         self._guard.draining = True
         await self._health.enter_graceful_shutdown()
+        for service in self._services.values():
+            if hasattr(service, "drain"):
+                await service.drain()  # calls that only wait end now
+        grace_s = _FLUSH_S
         try:
             async with asyncio.timeout(drain_s):
                 await self._guard.wait_idle()
         except TimeoutError:
-            pass  # what has not ended by now is cut off; durable work goes on when the store is opened again
-        await server.stop(_STOP_S)
+            grace_s = 0.0  # what has not ended by now is cut off; durable work goes on when the store is opened again
+        self._guard.stopped.set()
+        await server.stop(grace_s)
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, int]]:
@@ -117,8 +124,10 @@ def _options(settings: ServeSettings) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.max_concurrent_streams", SERVER_STREAMS_MAX),
         ("grpc.server_handshake_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
+        ("grpc.max_connection_idle_ms", int(SERVER_IDLE_S * _SECOND_MS)),
         ("grpc.keepalive_time_ms", int(SERVER_KEEPALIVE_S * _SECOND_MS)),
         ("grpc.keepalive_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
+        ("grpc.http2.ping_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),  # the one above does not reach pings
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", int(SERVER_PING_INTERVAL_S * _SECOND_MS)),
         ("grpc.http2.max_ping_strikes", 2),
@@ -126,6 +135,8 @@ def _options(settings: ServeSettings) -> list[tuple[str, int]]:
 
 
 def _credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
+    if client_ca is not None and not client_ca.strip():
+        raise ConfigError("the file of client authorities is empty", hint="see [server] tls_client_ca")
     return grpc.ssl_server_credentials(
         ((key, cert),), root_certificates=client_ca, require_client_auth=client_ca is not None
     )

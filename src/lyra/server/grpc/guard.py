@@ -1,33 +1,33 @@
 """The one place around every call: its message is read, its token checked, its end given a status and counted.
 
 A handler gets the parsed request and the `Caller`, gives a message (or, for a stream, an async iterator of them), and
-raises LyraErrors. A call that is cancelled, or whose deadline passes, cancels its handler, and with it the kernel work
-that the handler waits for; durable processes go on. While the server drains, calls that begin something are refused
-and those that finish something are taken (`FINISHING`).
+raises LyraErrors. Its work belongs to the trace that the metadata `traceparent` names. A call that is cancelled, or
+whose deadline passes, cancels its handler, and with it the kernel work that the handler waits for; durable processes go
+on. While the server drains, calls that begin something are refused and those that finish something are taken
+(`FINISHING`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from lyra.core.clock import Clock
+from lyra.core.trace_context import continued
 from lyra.errors import ConfigError, Overloaded
 from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, Tokens, bearer_token
 
-__all__ = ["FINISHING", "Around", "CallGuard", "Metadata", "Observe", "UnaryCall"]
+__all__ = ["FINISHING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
 
 Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
 StreamCall = Callable[[Any, Caller], AsyncIterator[Message]]
 Observe = Callable[[str, str, float], Any]  # method, status code, seconds
-Around = Callable[[str, str], AbstractContextManager[Any]]  # method, traceparent ("": none came)
 
 # Calls that finish what was begun, and those that only read: they are taken while the server drains.
 FINISHING: Final = frozenset(
@@ -63,14 +63,12 @@ class Method(NamedTuple):
 class CallGuard:
     """Wraps handlers; knows the calls in flight."""
 
-    def __init__(
-        self, tokens: Tokens, clock: Clock, *, observe: Observe | None = None, around: Around | None = None
-    ) -> None:
+    def __init__(self, tokens: Tokens, clock: Clock, *, observe: Observe | None = None) -> None:
         self._tokens = tokens
         self._clock = clock
         self._observe = observe
-        self._around = around
         self.draining = False
+        self.stopped = asyncio.Event()  # set when the calls in flight have ended: the standard services end, too
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -137,17 +135,11 @@ class CallGuard:
         if self._observe is not None:
             self._observe(method, code, self._clock.monotonic() - began)
 
-    def around(self, method: str, context: Any) -> AbstractContextManager[Any]:
-        """What an observer puts around a call, with the trace that the caller is in."""
-        if self._around is None:
-            return nullcontext()
-        return self._around(method, _texts(context.invocation_metadata()).get("traceparent", ""))
-
 
 class _Flight:
     """One call from its start to its end."""
 
-    __slots__ = ("_around", "_began", "_context", "_guard", "_method", "code")
+    __slots__ = ("_began", "_context", "_guard", "_method", "_trace", "code")
 
     def __init__(self, guard: CallGuard, method: str, context: Any) -> None:
         self._guard = guard
@@ -157,8 +149,8 @@ class _Flight:
 
     def __enter__(self) -> _Flight:
         self._began = self._guard.begin()
-        self._around = self._guard.around(self._method, self._context)
-        self._around.__enter__()
+        self._trace = continued(_texts(self._context.invocation_metadata()).get("traceparent"))
+        self._trace.__enter__()
         return self
 
     async def abort(self, error: Exception) -> None:
@@ -170,7 +162,7 @@ class _Flight:
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             self.code = grpc.StatusCode.CANCELLED.name
         try:
-            self._around.__exit__(kind, error, trace)
+            self._trace.__exit__(kind, error, trace)
         finally:
             self._guard.end(self._method, self.code, self._began)
 

@@ -15,13 +15,23 @@ from google.protobuf.message_factory import GetMessageClass
 
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method
+from lyra.server.grpc.services.bus import BusCalls
+from lyra.server.grpc.services.engine import EngineCalls
 from lyra.server.grpc.services.kernel import KernelCalls
+from lyra.server.grpc.services.orchestration import OrchestrationCalls
+from lyra.server.grpc.services.system import SystemCalls
+from lyra.server.grpc.services.workers import WorkerCalls
 
 __all__ = ["PACKAGE", "SERVICES", "handlers_of", "method_name", "service_names"]
 
 PACKAGE: Final = pb.DESCRIPTOR.package
 SERVICES: Final[Mapping[str, Any]] = {
     "KernelService": KernelCalls,
+    "EngineService": EngineCalls,
+    "OrchestrationService": OrchestrationCalls,
+    "CommBusService": BusCalls,
+    "SystemService": SystemCalls,
+    "WorkerService": WorkerCalls,
 }
 
 

@@ -2,23 +2,26 @@
 
 The code comes from the one table of surfaces (`lyra.errors.CODES`). The sentence is the error's own; an unexpected
 exception has none, for its text may hold anything: it is logged instead. `lyra-error-bin` has a LyraError as JSON, so
-that a client of Lyra's raises the same error.
+that a client of Lyra's raises the same error. Keys are removed from all of them.
 """
 
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import Any, Final, NamedTuple
 
 import grpc
 import msgspec
 
+from lyra.core.secrets.redact import redact, redact_data
 from lyra.errors import CODES, LyraError, error_to_data
 
 __all__ = ["ERROR_KEY", "CallEnd", "end_of"]
 
 ERROR_KEY: Final = "lyra-error-bin"
 _DETAILS_CHARS_MAX: Final = 500
+_MESSAGE_CHARS_MAX: Final = 10_000  # looked at, of a longer one
 _ERROR_BYTES_MAX: Final = 2_000  # all metadata of a call is held to some kilobytes by most clients
 _log: Final = logging.getLogger("lyra.server")
 
@@ -34,22 +37,26 @@ class CallEnd(NamedTuple):
 def end_of(error: Exception, method: str) -> CallEnd:
     """The end of a call that raised this error."""
     if not isinstance(error, LyraError):
-        _log.error("%s failed unexpectedly", method, exc_info=error)
+        _log.error("%s failed unexpectedly\n%s", method, _trace(error))
         return CallEnd(grpc.StatusCode.INTERNAL, "")
     code = grpc.StatusCode[CODES[error.code].grpc]
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
-        _log.error("%s failed: %s", method, error.message, exc_info=error)
+        _log.error("%s failed\n%s", method, _trace(error))
     return CallEnd(code, _clipped(error.message), ((ERROR_KEY, _error_bytes(error)),))
 
 
+def _trace(error: Exception) -> str:
+    return redact("".join(traceback.format_exception(error)))
+
+
 def _clipped(message: str) -> str:
-    line = " ".join(message.split())
+    line = redact(" ".join(message[:_MESSAGE_CHARS_MAX].split()))
     short = line if len(line) <= _DETAILS_CHARS_MAX else line[: _DETAILS_CHARS_MAX - 1] + "…"
     return short.encode("utf-8", "replace").decode()
 
 
 def _error_bytes(error: LyraError) -> bytes:
-    data: dict[str, Any] = error_to_data(error)
+    data: dict[str, Any] = redact_data(error_to_data(error))
     data["message"] = _clipped(error.message)
     for left_out in ("", "fields", "hint", "place"):
         data.pop(left_out, None)

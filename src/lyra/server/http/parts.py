@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
 from lyra.server.http.feed import EventFeed
+from lyra.server.http.history import History
 from lyra.server.http.pipeline_runs import PipelineRuns
 from lyra.server.http.records import Records
 from lyra.server.http.webhooks.deliveries import Deliveries
@@ -30,6 +31,7 @@ class HttpParts:
         "chats",
         "deliveries",
         "feed",
+        "history",
         "hooks",
         "is_draining",
         "is_open",
@@ -44,6 +46,7 @@ class HttpParts:
         self.metrics: PrometheusMetrics | None = None
         self.chats = Chats(kernel)
         self.feed = EventFeed(kernel)
+        self.history = History(kernel)
         self.pipelines = PipelineRuns(kernel)
         self.records = Records()
         self.deliveries = Deliveries(kernel, key=webhook_key, inside=inside)
@@ -56,6 +59,7 @@ class HttpParts:
         if not self.is_open:
             self.is_open = True
             self.records.attach(self.kernel)
+            self.history.attach()
             self.metrics = attach_metrics(self.kernel)
             self.chats.restore()
             self.pipelines.runs.restore()

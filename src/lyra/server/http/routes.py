@@ -11,6 +11,7 @@ from typing import Final
 from lyra.server.http.api import (
     agents,
     events,
+    history,
     interrupts,
     nodes,
     pipelines,
@@ -40,6 +41,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *nodes.ENDPOINTS,
     *events.ENDPOINTS,
     *webhooks.ENDPOINTS,
+    *history.ENDPOINTS,
     *openai.ENDPOINTS,
     *anthropic.ENDPOINTS,
 )

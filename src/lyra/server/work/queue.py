@@ -6,19 +6,21 @@
        │                 └─ lease over, may not ──▶ doubtful ──late result──▶ done
        └───────────────── a person decides so ──────────┘
 
+    orphaned ──its worker is back──▶ lent;  no worker comes ──▶ doubtful
+
 A piece of work waits until a worker that serves its name claims it, and is then lent with a lease, which the worker
 renews. Each time it is lent is an attempt with an id of its own, so that a late result of an earlier attempt is told
 from one of the current attempt. A result is taken once: from the attempt that holds the piece, or from an earlier one
 while no other attempt runs. A piece that loses one worker after the other is given up. Names take turns, so that a name
-with much work does not starve the others. A worker that acts for one user is given work of that user alone.
+with much work does not starve the others. A worker that acts for one user is given work of that user alone. After a
+restart, work that had been lent is orphaned, and the worker that renews or completes it has it again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from lyra.core.limits import (
     WORK_ATTEMPTS_MAX,
@@ -32,73 +34,12 @@ from lyra.core.limits import (
     WORK_WORKERS_MAX,
 )
 from lyra.errors import Denied, NameTaken, Overloaded
+from lyra.server.work.piece import LeaseEnd, PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
 
-__all__ = ["LeaseEnd", "PieceOfWork", "Renewal", "ServedName", "ServingWorker", "WorkLease", "WorkQueue"]
+__all__ = ["WorkQueue"]
 
+_ATTEMPT_DIGITS_MAX: Final = 7
 _BROKEN_SHARE: Final = 0.5  # of its lease a worker keeps when its connection breaks; it renews after a third
-
-
-class ServedName(NamedTuple):
-    """What a worker can run: `kind` is "agent" or "service"."""
-
-    kind: str
-    name: str
-
-
-@dataclass(slots=True, eq=False)
-class WorkLease:
-    """One attempt: which worker has the piece, and until when."""
-
-    piece: PieceOfWork
-    work_id: str
-    worker_id: str
-    lease_s: float
-    until: float
-    may_repeat: bool
-
-
-@dataclass(slots=True, eq=False)
-class PieceOfWork:
-    """One call of an agent or a service. `payload` is for the desk; the queue does not look at it."""
-
-    id: str
-    served: ServedName
-    user_id: str = ""
-    may_repeat: bool = False  # also where the worker does not say so: the stage may be run again
-    payload: Any = None
-    state: str = "waiting"
-    attempt: int = 0
-    lease: WorkLease | None = None
-    is_cancelled: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class ServingWorker:
-    """A worker as its last claim described it. `user_id` is "" for one that may serve every user."""
-
-    id: str
-    names: frozenset[ServedName]
-    idempotent: frozenset[str] = frozenset()
-    user_id: str = ""
-    seen_at: float = 0.0
-    claims: int = 0  # that wait for work
-    holds: set[str] = field(default_factory=set)  # ids of pieces
-
-    def may_take(self, piece: PieceOfWork) -> bool:
-        return piece.served in self.names and (not self.user_id or self.user_id == piece.user_id)
-
-
-class Renewal(NamedTuple):
-    held: bool
-    cancelled: bool
-
-
-class LeaseEnd(NamedTuple):
-    """A lease that ran out. `state` is what the piece is now: waiting again, doubtful, or lost (too many attempts)."""
-
-    piece: PieceOfWork
-    worker_id: str
-    state: str
 
 
 class WorkQueue:
@@ -126,6 +67,7 @@ class WorkQueue:
         self._turns: dict[ServedName, int] = {}  # when each name was served last
         self._turn = 0
         self._lent: dict[str, WorkLease] = {}  # by id of the piece
+        self._orphans: dict[str, float] = {}  # id of a piece → until when its worker is waited for
         self._attempts: dict[str, WorkLease] = {}  # by work id: those whose result would still be taken
         self._taken: OrderedDict[str, str] = OrderedDict()  # work id → worker, of results that were taken
 
@@ -159,6 +101,17 @@ class WorkQueue:
             self._forget_attempts(piece, keep=piece.lease.work_id)
         else:
             self._drop(piece)
+
+    def wait_for_holder(self, piece: PieceOfWork, until: float) -> None:
+        """Take in a piece that was lent before a restart: its worker may come back until then."""
+        piece.state = "orphaned"
+        self.pieces[piece.id] = piece
+        self._orphans[piece.id] = until
+
+    def doubt(self, piece: PieceOfWork) -> None:
+        """Take in a piece about which a person is asked; a late result of any attempt still ends it."""
+        piece.state = "doubtful"
+        self.pieces[piece.id] = piece
 
     def repeat(self, piece_id: str) -> None:
         """Put a piece that was lent before in line again, as the first."""
@@ -213,29 +166,68 @@ class WorkQueue:
         self._turns[piece.served] = self._turn
         self._leave_line(piece)
         piece.attempt += 1
+        return self._lend(piece, worker, lease_s, now)
+
+    def give_back(self, lease: WorkLease) -> None:
+        """Undo a claim whose worker was not told of it."""
+        piece = lease.piece
+        if piece.lease is lease:
+            self._release(piece)
+            self._attempts.pop(lease.work_id, None)
+            piece.attempt -= 1
+            if piece.is_cancelled:
+                self._drop(piece)
+            else:
+                self.repeat(piece.id)
+
+    def _lend(self, piece: PieceOfWork, worker: ServingWorker, lease_s: float, now: float) -> WorkLease:
         seconds = min(max(lease_s or WORK_LEASE_S, WORK_LEASE_S_MIN), WORK_LEASE_S_MAX)
         may_repeat = piece.may_repeat or piece.served.name in worker.idempotent
-        lease = WorkLease(piece, f"{piece.id}.{piece.attempt}", worker_id, seconds, now + seconds, may_repeat)
+        lease = WorkLease(piece, f"{piece.id}.{piece.attempt}", worker.id, seconds, now + seconds, may_repeat)
         piece.lease = lease
         piece.state = "lent"
+        self._orphans.pop(piece.id, None)
         self._forget_attempts(piece)
         self._attempts[lease.work_id] = self._lent[piece.id] = lease
+        piece.attempts.append(lease.work_id)
         worker.holds.add(piece.id)
         return lease
+
+    def _adopt(self, work_id: str, worker_id: str, now: float) -> None:
+        """Lend a piece to the worker that says it got it before a restart, if no other worker has it."""
+        piece_id, _, number = work_id.rpartition(".")
+        piece, worker = self.pieces.get(piece_id), self.workers.get(worker_id)
+        if piece is None or worker is None or piece.lease is not None or not worker.may_take(piece):
+            return
+        if not (number.isascii() and number.isdigit() and len(number) < _ATTEMPT_DIGITS_MAX):
+            return
+        if int(number) > piece.attempt:
+            if piece.state == "waiting":
+                self._leave_line(piece)
+            piece.attempt = int(number)
+            self._lend(piece, worker, 0.0, now)
 
     def piece_of(self, work_id: str) -> PieceOfWork | None:
         """The piece that an attempt belongs to, while a result of that attempt would be taken."""
         lease = self._attempts.get(work_id)
         return lease.piece if lease is not None else None
 
-    def require_owner(self, work_id: str, user_id: str) -> None:
-        """Refuse a caller that acts for another user than the piece belongs to; "" may see all."""
-        piece = self.piece_of(work_id)
-        if piece is not None and user_id and piece.user_id != user_id:
+    def is_known(self, work_id: str) -> bool:
+        """Whether the work is here, or its result was taken."""
+        return work_id in self._attempts or work_id in self._taken or work_id.rpartition(".")[0] in self.pieces
+
+    def require_owner(self, work_id: str, worker_id: str, user_id: str) -> None:
+        """Refuse a caller that acts for another user than the piece or the worker belongs to; "" may see all."""
+        piece, worker = self.piece_of(work_id), self.workers.get(worker_id)
+        if user_id and piece is not None and piece.user_id != user_id:
             raise Denied("the work belongs to another user")
+        if worker is not None and worker.user_id != user_id:
+            raise Denied("the worker belongs to another user")
 
     def renew(self, work_id: str, worker_id: str, lease_s: float, now: float) -> Renewal:
         """Extend a lease. Without it (it ran out, or was never this worker's) the work is no longer this worker's."""
+        if work_id not in self._attempts:
+            self._adopt(work_id, worker_id, now)
         lease = self._attempts.get(work_id)
         if lease is None or lease.piece.lease is not lease or lease.worker_id != worker_id:
             return Renewal(held=False, cancelled=False)
@@ -249,6 +241,8 @@ class WorkQueue:
         """Take a result: whether it counts, and the piece that it ends (None where it had been taken before)."""
         if work_id in self._taken:
             return self._taken[work_id] == worker_id, None
+        if work_id not in self._attempts:
+            self._adopt(work_id, worker_id, now)
         lease = self._attempts.get(work_id)
         if lease is None or lease.worker_id != worker_id:
             return False, None
@@ -272,6 +266,10 @@ class WorkQueue:
         """End the leases that are over, and forget workers that have left."""
         over = [lease for lease in self._lent.values() if lease.until <= now]
         ends = [LeaseEnd(lease.piece, lease.worker_id, self._end(lease)) for lease in over]
+        for piece_id in [piece_id for piece_id, until in self._orphans.items() if until <= now]:
+            del self._orphans[piece_id]
+            self.pieces[piece_id].state = "doubtful"
+            ends.append(LeaseEnd(self.pieces[piece_id], "", "doubtful"))
         for worker in list(self.workers.values()):
             if not (worker.claims or worker.holds) and worker.seen_at + self._presence_s <= now:
                 self._forget_worker(worker)
@@ -286,7 +284,8 @@ class WorkQueue:
             self._drop(piece)
         elif not lease.may_repeat:
             piece.state = "doubtful"
-        elif piece.attempt < self._attempts_max:
+        elif piece.losses < self._attempts_max - 1:
+            piece.losses += 1
             self.repeat(piece.id)
         else:
             piece.state = "lost"
@@ -299,7 +298,7 @@ class WorkQueue:
         absences = [
             worker.seen_at + self._presence_s for worker in self.workers.values() if not (worker.claims or worker.holds)
         ]
-        return min([*leases, *absences], default=None)
+        return min([*leases, *self._orphans.values(), *absences], default=None)
 
     # ------------------------------------------------------------------ inside
 
@@ -331,12 +330,13 @@ class WorkQueue:
             del self._lent[piece.id]
 
     def _forget_attempts(self, piece: PieceOfWork, *, keep: str = "") -> None:
-        for number in range(1, piece.attempt + 1):
-            work_id = f"{piece.id}.{number}"
+        for work_id in piece.attempts:
             if work_id != keep:
                 self._attempts.pop(work_id, None)
+        piece.attempts = [keep] if keep else []
 
     def _drop(self, piece: PieceOfWork) -> None:
         self._release(piece)
         self._forget_attempts(piece)
+        self._orphans.pop(piece.id, None)
         self.pieces.pop(piece.id, None)

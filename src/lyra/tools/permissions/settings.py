@@ -7,8 +7,9 @@
     flags     --allow, --ask, --deny, --mode        everything
 
 The user's and the project's `lyra.toml` may hold the same keys under `[permissions]`; they are layers beside those.
-Lists add up; deny beats ask beats allow whatever the layer. The last layer that names a `mode` decides it. Each rule
-knows its file and line, so that a decision can name it.
+A mistake in a project's file is an error where the file is trusted. Otherwise it stops nothing, and as the file may
+have denied something, every call is asked about. Lists add up; deny beats ask beats allow whatever the layer. The last
+layer that names a `mode` decides it. Each rule knows its file and line, so that a decision can name it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from lyra.config.asks import TIGHT_MODES
-from lyra.config.files import FILE_NAME, parse_toml, read_bytes
+from lyra.config.files import parse_toml, read_bytes
 from lyra.config.sources import Loading
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import known_keys, one_of
 from lyra.core.checking.toml_positions import TooDeep, key_lines
+from lyra.core.rights.capability import ANY_NAME
+from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 from lyra.tools.permissions.decision import MODES, Permissions
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
@@ -49,6 +52,10 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+# The keys of a file's content and their lines; None where the file has none of permissions.
+_Parse = Callable[[bytes, str], "tuple[Mapping[str, Any], Mapping[str, int]] | None"]
+
+
 class Layer(NamedTuple):
     """The settings of one source. `places` names the line of a key, where there is one."""
 
@@ -57,6 +64,7 @@ class Layer(NamedTuple):
     file: str = ""
     places: Mapping[str, int] = {}
     trusted: bool = True
+    problems: tuple[str, ...] = ()  # mistakes of a layer without trust
 
     def place(self, key: str) -> str:
         if not self.file:
@@ -114,6 +122,10 @@ def passed_over(layers: Iterable[Layer]) -> list[str]:
             keys.remove("mode")
         if keys and not layer.trusted:
             remarks.append(f"{layer.file or layer.name}: {' and '.join(keys)} counts once the folder is trusted")
+        remarks += (
+            f"{layer.file or layer.name}: {problem}: until it is mended, every call is asked about"
+            for problem in layer.problems
+        )
     return remarks
 
 
@@ -140,12 +152,18 @@ def declared_permissions(settings: Mapping[str, Any], folders: Sequence[str] = (
 
 
 def load_layers(
-    folder: str, *, home: str = "", managed: str = MANAGED_FILE, trusted: FolderTrust | bool | None = False
+    folder: str,
+    *,
+    home: str = "",
+    managed: str = MANAGED_FILE,
+    trusted: FolderTrust | bool | None = False,
+    keep_mistakes: bool = False,
 ) -> list[Layer]:
     """The layers that lie in files, for a project's folder. A project's own file may loosen only when it is trusted.
 
     `trusted` is True or False for the folder as it is, or a FolderTrust, which says it for the content of each file;
-    None is the trust of the command that is running, else the answers that the user gave.
+    None is the trust of the command that is running, else the answers that the user gave. `keep_mistakes` leaves keys
+    that cannot be read in a layer without trust, for a caller that reports them.
     """
     trust = trust_for(folder, trusted)
     own = [_load("managed", managed)]
@@ -156,7 +174,25 @@ def load_layers(
         for name, file in (("project", "permissions.toml"), ("local", "permissions.local.toml"))
     ]
     in_files = [layer for layer in (*own, *theirs) if layer is not None]
-    return [*_in_lyra_toml(folder, home, trust), *in_files]
+    layers = [*_in_lyra_toml(folder, home, trust), *in_files]
+    if keep_mistakes:
+        return layers
+    return [layer if layer.trusted else _without_mistakes(layer, folder, home) for layer in layers]
+
+
+def _without_mistakes(layer: Layer, workspace: str, home: str) -> Layer:
+    """A layer without trust: where a key of it cannot be read, it asks about every call instead."""
+    settings: dict[str, Any] = {}
+    problems = list(layer.problems)
+    for key, value in layer.settings.items():
+        try:
+            permissions_of([layer._replace(settings={key: value})], workspace=workspace, home=home)
+            settings[key] = value
+        except ConfigError as mistake:
+            problems.append(f"{visible(key)}: {mistake.message}")
+    if problems:
+        settings["ask"] = [*settings.get("ask", ()), ANY_NAME]
+    return layer._replace(settings=settings, problems=tuple(problems))
 
 
 def _in_lyra_toml(folder: str, home: str, trust: FolderTrust) -> list[Layer]:
@@ -166,42 +202,59 @@ def _in_lyra_toml(folder: str, home: str, trust: FolderTrust) -> list[Layer]:
     user = loading.user_file()
     layers = []
     for name, path in (("user", user), ("project", loading.project_file(user))):
-        if path is None or not os.path.lexists(path):
-            continue
-        shown = os.path.relpath(path, folder) if os.path.dirname(path) == folder else path
-        data = read_bytes(path, shown)
-        if data is None:
-            raise ConfigError("there is no such file", place=shown)
-        document, lines = parse_toml(data, shown)
-        section = document.get(_SECTION)
-        if section is not None:
-            if not isinstance(section, dict):
-                place = f"{shown}:{lines.get((_SECTION,), 1)}"
-                raise ConfigError(f"{_SECTION} is a section", hint=f"write [{_SECTION}]", place=place)
-            places = {key[1]: line for key, line in lines.items() if key[:1] == (_SECTION,) and len(key) == 2}
-            sure = name == "user" or trust.covers(os.path.dirname(path), FILE_NAME, data)
-            layers.append(Layer(name, section, shown, places, sure))
-    return layers
+        if path is not None and os.path.lexists(path):
+            shown = os.path.relpath(path, folder) if os.path.dirname(path) == folder else path
+            of_project = (trust, os.path.dirname(path)) if name == "project" else None
+            layers.append(_read(name, path, shown, _section_of, of_project))
+    return [layer for layer in layers if layer is not None]
 
 
-def _load(name: str, path: str, of_project: tuple[FolderTrust, str] | None = None) -> Layer | None:
-    """The layer of one file. That of a project is trusted where the trust covers the content that is read here."""
-    data = read_bytes(path, path)
-    if data is None:
+def _section_of(data: bytes, shown: str) -> tuple[Mapping[str, Any], Mapping[str, int]] | None:
+    """The section `[permissions]` of a `lyra.toml`, and the lines of its keys."""
+    document, lines = parse_toml(data, shown)
+    section = document.get(_SECTION)
+    if section is None:
         return None
+    if not isinstance(section, dict):
+        place = f"{shown}:{lines.get((_SECTION,), 1)}"
+        raise ConfigError(f"{_SECTION} is a section", hint=f"write [{_SECTION}]", place=place)
+    return section, {key[1]: line for key, line in lines.items() if key[:1] == (_SECTION,) and len(key) == 2}
+
+
+def _whole_of(data: bytes, path: str) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+    """The keys of a file of permissions, and their lines."""
     import tomllib
 
     try:
         text = data.decode()
         places = {".".join(key): line for key, line in key_lines(text).items()}
-        settings = tomllib.loads(text)
+        return tomllib.loads(text), places
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, TooDeep, RecursionError) as error:
         raise ConfigError(f"the permissions in {path} are not TOML: {error}", place=path) from None
-    sure = True
-    if of_project is not None:
-        trust, folder = of_project
-        sure = trust.covers(folder, os.path.relpath(path, folder), data)
-    return Layer(name, settings, path, places, sure)
+
+
+def _load(name: str, path: str, of_project: tuple[FolderTrust, str] | None = None) -> Layer | None:
+    """The layer of one file of permissions."""
+    return _read(name, path, path, _whole_of, of_project)
+
+
+def _read(name: str, path: str, shown: str, parse: _Parse, of_project: tuple[FolderTrust, str] | None) -> Layer | None:
+    """The layer of one file. That of a project is trusted where the trust covers the content that is read here; where
+    it is not, and the file cannot be read, the layer has the reason."""
+    is_sure = of_project is None or of_project[0].is_whole(of_project[1])
+    try:
+        data = read_bytes(path, shown)
+        if data is None:
+            return None
+        if of_project is not None:
+            trust, folder = of_project
+            is_sure = trust.covers(folder, os.path.relpath(path, folder), data)
+        content = parse(data, shown)
+    except ConfigError as mistake:
+        if is_sure:
+            raise
+        return Layer(name, {}, shown, {}, trusted=False, problems=(mistake.message,))
+    return None if content is None else Layer(name, content[0], shown, content[1], is_sure)
 
 
 def _check(layer: Layer) -> None:

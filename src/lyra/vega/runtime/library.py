@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import TraceSpan, current_span, new_span
+from lyra.agents.session.spans import TraceSpan, new_span
 from lyra.core import codec
 from lyra.core.effect import Effect
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.providers import USUAL
 from lyra.core.rights.capability import Capability
 from lyra.core.secrets.redact import redact, redact_command
+from lyra.core.trace_context import enclosing_span, enter_span
 from lyra.errors import CapabilityDenied, EffectFailed
 from lyra.kernel.process.call_keys import upcoming_key
 from lyra.vega.runtime.convert import from_python, to_python
@@ -185,12 +186,12 @@ def _arguments(job: VegaJob) -> list[str]:
 
 def _span(job: VegaJob, name: Any) -> Span:
     """From now on what this process does belongs to the span, until it ends."""
-    kernel, outer = job.world.kernel, current_span.get()
+    kernel, outer = job.world.kernel, enclosing_span()
     trace_id = outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}"
-    inner = TraceSpan(trace_id, new_span(kernel))
+    inner = TraceSpan(trace_id, new_span(kernel), outer.sampled if outer is not None else None)
     began = (kernel.clock.monotonic(), kernel.clock.now())
     job.state.spans.append((inner, outer, str(name), began, {}))
-    current_span.set(inner)
+    enter_span(inner)
     return Span(inner.span_id, str(name))
 
 
@@ -200,7 +201,7 @@ def _span_end(job: VegaJob, span: Span) -> None:
     index = next((index for index, (inner, *_) in enumerate(spans) if inner.span_id == span.id), None)
     if index is None:
         return
-    current_span.set(spans[index][1])
+    enter_span(spans[index][1])
     kernel = job.world.kernel
     for inner, outer, name, (began_s, began_at), attributes in reversed(spans[index:]):
         record = {
@@ -210,6 +211,7 @@ def _span_end(job: VegaJob, span: Span) -> None:
             "latency_ms": int((kernel.clock.monotonic() - began_s) * 1000),
             "attributes": attributes,
             "parent_span": (outer.span_id or None) if outer is not None else None,
+            **({} if inner.sampled is None else {"sampled": inner.sampled}),
         }
         _tell(job, "trace.span", record, began=began_at)
     del spans[index:]
@@ -231,7 +233,7 @@ def _tell(job: VegaJob, kind: str, record: dict[str, Any], **kept: Any) -> None:
 
 
 def _event(job: VegaJob, text: Any) -> None:
-    inside = current_span.get()
+    inside = enclosing_span()
     data = {"text": str(text), "span_id": inside.span_id if inside is not None else ""}
     _tell(job, "trace.event", data)
 

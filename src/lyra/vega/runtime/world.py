@@ -14,13 +14,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import AgentRuntime, runtime_of, scopes
-from lyra.agents.session.spans import TraceSpan, current_span
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.checking.check import whole
 from lyra.core.effect import canonical_hash
 from lyra.core.naming import old_names
 from lyra.core.rights.capability import Capability, Grant
+from lyra.core.trace_context import TraceSpan, enclosing_span, enter_span
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.kernel.process.call_keys import upcoming
 from lyra.vega.bytecode.program import Program
@@ -209,9 +209,9 @@ class World:
         self.main = main
         if self.linked.tier is not None:
             self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
-        if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
+        if self.kernel.agents_heard and enclosing_span() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
-            current_span.set(TraceSpan(self.trace_id, ""))
+            enter_span(TraceSpan(self.trace_id, ""))
         grant = main.process.grant
         if self.light_processes is not None and all(grant.allows(right) for right in _LIGHT):
             self.linked.post = self.light_processes.post

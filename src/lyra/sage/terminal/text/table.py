@@ -1,6 +1,7 @@
 """A table as styled lines: columns as wide as their cells, wrapped where the terminal is too narrow for them.
 
-Columns of numbers are set to the right. The widest columns are narrowed first, none below `_COLUMN_LEAST`.
+Columns of numbers are set to the right. The widest columns are narrowed first, none below `_COLUMN_LEAST`. Where that
+is not enough, each row is a paragraph: its first cell, and below it the others, each behind the title of its column.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int
     if not head and not body:
         return []
     sizes = _sizes([*head, *body], columns, width)
+    if sum(sizes) + _GAP * (columns - 1) > width:
+        return [line for row in body for line in _paragraph(head[0] if head else [""] * columns, row, width)]
     numeric = [bool(body) and all(_is_number(row[index]) for row in body) for index in range(columns)]
     lines: list[Line] = []
     for row in head:
@@ -44,6 +47,22 @@ def _sizes(rows: Sequence[Sequence[str]], columns: int, width: int) -> list[int]
             break
         sizes[widest] -= 1
     return sizes
+
+
+def _paragraph(titles: Sequence[str], cells: Sequence[str], width: int) -> list[Line]:
+    """A row that is too wide for the terminal; a title and its cell stay together where they fit."""
+    name = f"{titles[0]} {cells[0]}".strip() if _is_number(cells[0]) else cells[0]
+    others = [f"{title} {cell}".strip() for title, cell in zip(titles[1:], cells[1:], strict=True) if cell]
+    lines: list[Line] = [[("strong", text)] for text in wrap_text(name, width)]
+    blanks, joined = " " * _GAP, ""
+    for text in others:
+        longer = f"{joined}{blanks}{text}" if joined else text
+        if joined and get_cwidth(longer) > width - _GAP:
+            lines += [[("", f"{blanks}{joined}")]]
+            longer = text
+        *whole, joined = wrap_text(longer, max(1, width - _GAP)) or [""]
+        lines += [[("", f"{blanks}{part}")] for part in whole]
+    return [*lines, [("", f"{blanks}{joined}")]] if joined else lines
 
 
 def _row(cells: Sequence[str], sizes: Sequence[int], numeric: Sequence[bool], style: str) -> list[Line]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.kernel.workers.entry import ProcessControlBlock
-from lyra.kernel.workers.quota import QuotaResult, RemainingBudget, ResourceQuota, ResourceUsage
+from lyra.kernel.workers.quota import QuotaResult, RemainingBudget, ResourceQuota, ResourceUsage, SystemUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult, RateLimitUsage
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import PRIORITY, PROCESS_STATE
 from lyra.server.grpc.messages.fields import int32, int64, json_bytes, milliseconds, text
 
 __all__ = [
+    "fill_process",
     "process_message",
     "quota_fields",
     "quota_result_message",
@@ -28,6 +29,7 @@ _AMOUNTS: Final = tuple(field.name for field in pb.RecordUsageRequest.DESCRIPTOR
 _REMAINING: Final = tuple(
     field.name for field in pb.RemainingBudget.DESCRIPTOR.fields if field.name != "time_remaining_seconds"
 )
+_NOTHING_USED: Final = ResourceUsage()
 _last_quota: Final[dict[str, Any]] = {"quota": None, "message": None}
 
 
@@ -45,8 +47,9 @@ def quota_fields(message: pb.ResourceQuota) -> dict[str, int]:
     return {field.name: value for field, value in message.ListFields()}
 
 
-def usage_message(usage: ResourceUsage) -> pb.ResourceUsage:
-    message = pb.ResourceUsage(elapsed_seconds=usage.elapsed_seconds)
+def usage_message(usage: ResourceUsage | SystemUsage) -> pb.ResourceUsage:
+    """What one process, one user or all have used; only a process has a time."""
+    message = pb.ResourceUsage(elapsed_seconds=getattr(usage, "elapsed_seconds", 0.0))
     for name in _USAGE:
         amount = getattr(usage, name)
         if amount:
@@ -59,29 +62,38 @@ def usage_amounts(request: pb.RecordUsageRequest) -> dict[str, int]:
 
 
 def process_message(block: ProcessControlBlock) -> pb.ProcessControlBlock:
-    message = pb.ProcessControlBlock(
-        pid=text(block.pid),
-        state=PROCESS_STATE.number(block.state),
-        priority=PRIORITY.number(block.priority),
-        quota=quota_message(block.quota),
-        usage=usage_message(block.usage),
-        created_at_ms=milliseconds(block.created_at),
-    )
-    for name in ("request_id", "user_id", "session_id", "current_stage", "current_service", "parent_pid"):
-        value = getattr(block, name)
-        if value:
-            setattr(message, name, text(value))
-    for name in ("started_at", "completed_at", "last_scheduled_at"):
-        moment = getattr(block, name)
-        if moment is not None:
-            setattr(message, f"{name}_ms", milliseconds(moment))
-    if block.pending_interrupt is not None:
-        message.pending_interrupt = text(block.pending_interrupt)
-    if block.interrupt_data is not None:
+    message = pb.ProcessControlBlock()
+    fill_process(message, block)
+    return message
+
+
+def fill_process(message: pb.ProcessControlBlock, block: ProcessControlBlock) -> None:
+    """Write a process into an empty message. Lists have thousands: a field at its default is not set."""
+    message.pid = text(block.pid)
+    message.state = PROCESS_STATE.numbers[block.state]
+    message.priority = PRIORITY.numbers[block.priority]
+    message.created_at_ms = int((block.created_at or 0.0) * 1000)
+    message.quota.CopyFrom(quota_message(block.quota))
+    if block.usage == _NOTHING_USED:
+        message.usage.SetInParent()
+    else:
+        message.usage.CopyFrom(usage_message(block.usage))
+    if block.user_id:
+        message.user_id = text(block.user_id)
+    if block.request_id or block.session_id:
+        message.request_id, message.session_id = text(block.request_id), text(block.session_id)
+    if block.started_at is not None or block.completed_at is not None:
+        message.started_at_ms = milliseconds(block.started_at)
+        message.completed_at_ms = milliseconds(block.completed_at)
+        message.last_scheduled_at_ms = milliseconds(block.last_scheduled_at)
+    if block.current_stage or block.current_service or block.parent_pid:
+        message.current_stage, message.current_service = text(block.current_stage), text(block.current_service)
+        message.parent_pid = text(block.parent_pid)
+    if block.pending_interrupt is not None or block.interrupt_data is not None:
+        message.pending_interrupt = text(block.pending_interrupt or "")
         message.interrupt_data = json_bytes(block.interrupt_data)
     if block.child_pids:
         message.child_pids.extend(map(text, block.child_pids))
-    return message
 
 
 def quota_result_message(result: QuotaResult) -> pb.QuotaResult:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
-from lyra.errors import Denied, NoSuchProcess
-from lyra.kernel.workers.entry import STATES
+from lyra.errors import NoSuchProcess
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import PRIORITY, PROCESS_STATE
 from lyra.server.grpc.messages.fields import int32, required
 from lyra.server.grpc.messages.processes import (
+    fill_process,
     process_message,
     quota_fields,
     quota_result_message,
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lyra.server.identity import Caller
 
 __all__ = ["KernelCalls"]
+
+_PROCESSES_A_TURN: Final = 500  # written into a list before other calls have their turn
 
 
 class KernelCalls:
@@ -56,9 +58,7 @@ class KernelCalls:
         return process_message(await self._kernel.schedule(self._own(request.pid, caller)))
 
     async def get_next_runnable(self, _request: pb.GetNextRunnableRequest, caller: Caller) -> pb.ProcessControlBlock:
-        if not caller.is_operator:
-            raise Denied("only the operator takes the next process of all users")
-        block = self._kernel.get_next_runnable()
+        block = self._kernel.get_next_runnable(caller.user_id or None)
         if block is None:
             raise NoSuchProcess("no runnable process")
         return process_message(await block)
@@ -87,20 +87,21 @@ class KernelCalls:
     async def list_processes(self, request: pb.ListProcessesRequest, caller: Caller) -> pb.ListProcessesResponse:
         user_id = caller.acting_for(request.user_id).user_id
         blocks = self._kernel.list_processes(state=PROCESS_STATE.word(request.state), user_id=user_id or None)
-        return pb.ListProcessesResponse(processes=map(process_message, blocks))
+        response = pb.ListProcessesResponse()
+        for place, block in enumerate(blocks, 1):
+            fill_process(response.processes.add(), block)
+            if place % _PROCESSES_A_TURN == 0:
+                await asyncio.sleep(0)  # others have their turn
+        return response
 
     async def get_process_counts(
         self, _request: pb.GetProcessCountsRequest, caller: Caller
     ) -> pb.ProcessCountsResponse:
-        if caller.is_operator:
-            counts = self._kernel.get_process_counts()
-        else:
-            own = self._kernel.list_processes(user_id=caller.user_id)
-            counts = dict.fromkeys(STATES, 0) | Counter(block.state for block in own)
+        counts = self._kernel.get_process_counts(None if caller.is_operator else caller.user_id)
         return pb.ProcessCountsResponse(
             counts_by_state={state: int32(count) for state, count in counts.items()},
-            total=int32(sum(counts.values())),
-            queue_depth=int32(counts["ready"]),
+            total=int32(counts.total),
+            queue_depth=int32(counts.queue_depth),
         )
 
     def _own(self, pid: str, caller: Caller) -> str:

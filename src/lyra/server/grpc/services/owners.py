@@ -1,28 +1,44 @@
-"""To whom things belong, and the check of it: a process, an envelope's user, a question."""
+"""To whom things belong, and the check of it: processes, envelopes, questions, services.
+
+What has no user (programs that the server itself started, services of its own) belongs to the operator.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from lyra.kernel.workers.envelopes import ANONYMOUS
+from lyra.core.envelope import ANONYMOUS
+from lyra.errors import ConfigError
+from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.services.service import ServiceInfo
+from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["owner_of", "require_process"]
+__all__ = [
+    "SERVICE_OWNER",
+    "exists",
+    "interrupt_owner",
+    "owned_envelope",
+    "owner_of",
+    "require_process",
+    "service_owner",
+]
+
+SERVICE_OWNER: Final = "owner"  # the key of a service's metadata that names the user who registered it
+
+
+def exists(kernel: Kernel, pid: str) -> bool:
+    """Whether a pid is a process or the session of a pipeline."""
+    return kernel.lifecycle.find(pid) is not None or pid in kernel.orchestrator.state.sessions
 
 
 def owner_of(kernel: Kernel, pid: str) -> str:
-    """The user of a process: its entry's, else its pipeline's; "" for a program of the server itself. NoSuchProcess
-    where there is none."""
-    session = kernel.orchestrator.state.sessions.get(pid)
-    if session is not None and kernel.lifecycle.find(pid) is None:
-        user_id = session.envelope.user_id
-    else:
-        user_id = kernel.lifecycle.owner(pid).user_id
-        if not user_id and session is not None:
-            user_id = session.envelope.user_id
+    """The user of a process; "" for one without. NoSuchProcess if it does not exist."""
+    user_id = kernel.lifecycle.user_of(pid) or owner_if_known(kernel, pid)
     return "" if user_id == ANONYMOUS else user_id
 
 
@@ -30,3 +46,28 @@ def require_process(kernel: Kernel, caller: Caller, pid: str) -> str:
     """The pid of a process that the caller may see and change."""
     caller.require_owner(owner_of(kernel, pid), f"process {pid}")
     return pid
+
+
+def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
+    """The user of a question: its own, else that of its process."""
+    if interrupt.user_id or not exists(kernel, interrupt.pid):
+        return interrupt.user_id
+    return owner_of(kernel, interrupt.pid)
+
+
+def service_owner(info: ServiceInfo) -> str:
+    owner = info.metadata.get(SERVICE_OWNER)
+    return owner if isinstance(owner, str) else ""
+
+
+def owned_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an envelope with the ids of the caller; a user that the caller may not act for is Denied."""
+    owned = dict(fields)
+    for name in ("user_id", "session_id"):
+        if not isinstance(owned.get(name, ""), str):
+            raise ConfigError(f"an envelope's {name} is text", key=name)
+    caller = caller.acting_for(owned.get("user_id", ""))
+    for name in ("user_id", "session_id"):
+        if not owned.get(name) and getattr(caller, name):
+            owned[name] = getattr(caller, name)
+    return owned

@@ -1,0 +1,87 @@
+"""The lines of a run: plain mappings that faces print or show, from events, from errors and from what was spent.
+
+`system` comes once, then `text_delta`, `thinking_delta`, `tool_start`, `tool_end`, `usage`, `interrupt`, `notice` and
+`error` as they come, and `result` at the end. `status_of` names failures.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
+from lyra.agents.session.session import Metrics
+from lyra.errors import AgentFailed, LimitExceeded, LyraError
+
+__all__ = ["HeadlessOutcome", "Tell", "awaiting", "error_line", "event_line", "result_line", "status_of"]
+
+_SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
+
+Tell = Callable[[dict[str, Any]], Any]  # an awaitable result is awaited
+
+
+class HeadlessOutcome(NamedTuple):
+    """The `result` line, and the error that it stands for."""
+
+    result: dict[str, Any]
+    error: LyraError | None = None
+
+
+def status_of(error: LyraError) -> str:
+    """The word for a failure: its code, or the status of an agent that gave no answer."""
+    status = error.fields.get("status") if type(error) in (AgentFailed, LimitExceeded) else None
+    return str(status or error.code)
+
+
+def awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
+    """The function as one that is always awaited."""
+
+    async def say(line: dict[str, Any]) -> None:
+        result = tell(line)
+        if inspect.isawaitable(result):
+            await result
+
+    return say
+
+
+def event_line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
+    if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
+        return None
+    if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
+        message = "the answer broke off and begins again"
+        return {"type": "error", "code": "restart", "message": message, "retracted": event.text}
+    return event.to_data()
+
+
+def error_line(error: LyraError) -> dict[str, Any]:
+    line = {"type": "error", "code": status_of(error), "message": error.message}
+    for key, value in (("hint", error.hint), ("place", error.place), ("kind", error.fields.get("kind"))):
+        if value:
+            line[key] = str(value)
+    return line
+
+
+def result_line(
+    status: str, text: str = "", *, session_id: str = "", metrics: Metrics | None = None, duration_s: float = 0.0
+) -> dict[str, Any]:
+    """The data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
+    spent = metrics or Metrics()
+    tokens_in, tokens_out, _, _ = spent.totals
+    return {
+        "type": "result",
+        "status": status,
+        "text": text,
+        "session_id": session_id,
+        "cost_usd": spent.cost_usd,
+        "usage": {
+            "input_tokens": tokens_in,
+            "output_tokens": tokens_out,
+            "cache_read_tokens": spent.cache_read_tokens,
+            "cache_write_tokens": spent.cache_write_tokens,
+            "tool_calls": spent.tool_calls,
+            "tool_errors": spent.tool_errors,
+        },
+        "duration_ms": round(duration_s * 1000),
+        "turns": spent.calls,
+    }

@@ -1,0 +1,59 @@
+"""HeadlessOptions: what a run of an agent is asked for, by flags, by a session or by a program.
+
+Holds values and decides nothing: `setup` makes of them what the agent may touch, `run_agent` the agent itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lyra.agents.declaration.hooks import AgentHooks
+from lyra.agents.declaration.memory import Memory
+from lyra.core.rights.capability import Capability
+from lyra.core.tool import Tool
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.source import ToolSource
+
+__all__ = ["TURNS_MAX", "HeadlessOptions"]
+
+TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
+
+
+class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a run. An empty one is taken from the configuration and the permission files."""
+
+    model: str = ""
+    folder: str = "."
+    also: tuple[str, ...] = ()  # more folders to work in
+    # Text, or a function of the agent's session that gives it for each turn; None is the default prompt.
+    system: str | Callable[[Any], Any] | None = None
+    mode: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    # True: the folder's own files may do more than tighten. False: those may that the user answered yes to.
+    trusted: bool = False
+    attended: bool = False  # a person reads `interrupt` events and answers
+    budget: Any = None  # money, or what a Budget is made of
+    max_turns: int = TURNS_MAX
+    output: Any = None  # the wanted type of the answer, as for an Agent
+    store: str = "memory"
+    audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names
+    audit_level: str | None = None  # None: as the configuration says
+    # The name of a session: a later run with it on the same store goes on with its conversation.
+    session: str = ""
+    tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
+    # Tools made for the run's workspace, in place of Task.
+    more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None
+    rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
+    wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
+    hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
+    memory: Memory | None = None  # None: items of its own store, recalled; a scope that is left out is the folder's
+    facts: Mapping[str, Any] = {}  # more for the first line
+
+    @property
+    def trust(self) -> bool | None:
+        """The word of the options for `trust_for`."""
+        return True if self.trusted else None

@@ -1,0 +1,108 @@
+"""Stages whose agent runs in another program: what that program's side is given, and how it is told of a call's end.
+
+An `OutsideAgent` stands for the agent in this kernel; the server above makes one for each agent that a worker serves.
+`OutsideStages` ties it to the door: a stage counts as begun when a worker gets it (`StageRun.begin`), and after a
+restart of the kernel the worker may still deliver what it had got before (`find_out`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from lyra.core.envelope import Envelope
+
+if TYPE_CHECKING:
+    from lyra.kernel.pipelines.declaration import AgentConfig
+    from lyra.kernel.pipelines.runner import Runner
+
+__all__ = ["OutsideAgent", "OutsideStages", "StageRun", "skipped_result"]
+
+
+async def _begun() -> None:
+    return None
+
+
+class StageRun(msgspec.Struct, kw_only=True):
+    """One run of a stage: `key` is the same in every lifetime of the kernel, and no other run's."""
+
+    key: str
+    pid: str
+    agent_name: str
+    envelope: Envelope
+    stage: Any  # an AgentConfig
+    may_repeat: bool  # the stage may be run again, whatever its agent says
+    begin: Callable[[], Awaitable[None]] = _begun  # awaited right before a worker gets the work
+
+
+class OutsideAgent(Protocol):
+    """An agent in another program. `agents.register` knows it by `__lyra_outside__`."""
+
+    __lyra_outside__: bool
+
+    async def run(self, work: StageRun) -> Any: ...
+
+    async def find_out(self, work: StageRun) -> Any: ...
+
+    def asked(self, interrupt_id: str, key: str) -> None: ...
+
+    def settled(self, key: str, *, is_durable: bool) -> None: ...
+
+
+class OutsideStages:
+    """The runs of an agent that another program performs, as the door calls them (`PerformedOutside`)."""
+
+    __slots__ = ("_agent", "_runner")
+
+    def __init__(self, runner: Runner, agent: OutsideAgent) -> None:
+        self._runner = runner
+        self._agent = agent
+
+    async def run(self, pid: str, run: int, stage_name: str, *, begin: Callable[[], Awaitable[None]]) -> Any:
+        """The function of the effect."""
+        return await self._perform(pid, run, stage_name, self._agent.run, begin)
+
+    async def find_out(self, *call: Any) -> Any:
+        pid, run, stage_name = call
+        return await self._perform(pid, run, stage_name, self._agent.find_out)
+
+    def asked(self, interrupt_id: str, *call: Any) -> None:
+        self._agent.asked(interrupt_id, self._runner.run_key(call[0], call[1]))
+
+    def settled(self, is_durable: bool, /, *call: Any) -> None:
+        self._agent.settled(self._runner.run_key(call[0], call[1]), is_durable=is_durable)
+
+    async def _perform(
+        self,
+        pid: str,
+        run: int,
+        stage_name: str,
+        call: Callable[[StageRun], Awaitable[Any]],
+        begin: Callable[[], Awaitable[None]] = _begun,
+    ) -> Any:
+        key = self._runner.run_key(pid, run)
+
+        def work(envelope: Envelope, stage: AgentConfig) -> Awaitable[Any]:
+            may_repeat = stage.retry is not None
+            return call(
+                StageRun(
+                    key=key,
+                    pid=pid,
+                    agent_name=stage.agent_name,
+                    envelope=envelope,
+                    stage=stage,
+                    may_repeat=may_repeat,
+                    begin=begin,
+                )
+            )
+
+        return await self._runner.perform(pid, run, stage_name, work)
+
+
+def skipped_result(data: Any) -> dict[str, Any]:
+    """The result of a run that a person skipped: the answer's data is the output, unless it is a whole result."""
+    if isinstance(data, dict) and isinstance(data.get("output"), dict) and set(data) <= {"output", "metrics"}:
+        return {"metrics": {}, **data}
+    return {"output": data if isinstance(data, dict) else {} if data is None else {"text": str(data)}, "metrics": {}}

@@ -1,0 +1,186 @@
+"""What a span of Lyra is called in OpenTelemetry, and which attributes it has: the GenAI semantic conventions.
+
+`SHAPES` has a row for each kind of span. Attributes of the conventions begin with "gen_ai.", those of nodes with "sir."
+and what the conventions have no name for (cost, tries, status) with "lyra.". Texts of prompts are no attributes, unless
+the details of a call have them, which they only do where the user asked for content. Pure functions of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from string import hexdigits
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.core.secrets.redact import redact
+
+__all__ = [
+    "SHAPES",
+    "SpanShape",
+    "content_attributes",
+    "detail_attributes",
+    "error_type",
+    "hex_id",
+    "provider_and_model",
+]
+
+Attributes = dict[str, Any]
+
+# By Lyra's name of a provider; any other provider keeps its name.
+PROVIDERS: Final = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+_FINE: Final = ("ok", "paused")
+_TEXT_CHARS_MAX: Final = 1_000  # of an attribute that a program sets
+
+
+class SpanShape(NamedTuple):
+    """`client` spans wait for another system; `attributes` takes the Event's data and its pid."""
+
+    name: Callable[[Mapping[str, Any]], str]
+    attributes: Callable[[Mapping[str, Any], str], Attributes]
+    client: bool = False
+
+
+def provider_and_model(model: str) -> tuple[str, str]:
+    """(the provider by the conventions, the provider's name for the model) of Lyra's name of a model."""
+    provider, _, name = model.partition("/")
+    return PROVIDERS.get(provider, provider), name or provider
+
+
+def error_type(kind: str, data: Mapping[str, Any]) -> str:
+    """Why a piece of work failed; "" where it did not."""
+    status = str(data.get("status", "ok"))
+    if status in _FINE:
+        return ""
+    return str(data.get("error") or status) if kind == "tool.called" else status
+
+
+def hex_id(text: str, size_bytes: int) -> int:
+    """An id as a number. Ids of nodes are no hexadecimal numbers: they are hashed."""
+    if len(text) == size_bytes * 2 and not text.strip(hexdigits):
+        return int(text, 16)
+    return int.from_bytes(blake2b(text.encode(), digest_size=size_bytes).digest())
+
+
+def _common(data: Mapping[str, Any], pid: str, operation: str) -> Attributes:
+    return {
+        "gen_ai.operation.name": operation,
+        "gen_ai.agent.name": data["agent"],
+        "gen_ai.conversation.id": pid,
+        "lyra.pid": pid,
+        "lyra.status": data["status"],
+        "lyra.latency_ms": data["latency_ms"],
+    }
+
+
+def _tokens(data: Mapping[str, Any]) -> Attributes:
+    tokens: Attributes = {
+        "gen_ai.usage.input_tokens": data.get("total_input_tokens", data["input_tokens"]),
+        "gen_ai.usage.output_tokens": data["output_tokens"],
+    }
+    if data["cost_usd"] is not None:
+        tokens["lyra.cost_usd"] = data["cost_usd"]
+    if data.get("estimated"):
+        tokens["lyra.tokens_estimated"] = True
+    return tokens
+
+
+def _chat(data: Mapping[str, Any], pid: str) -> Attributes:
+    provider, model = provider_and_model(data["model"])
+    attributes = {
+        **_common(data, pid, "chat"),
+        "gen_ai.provider.name": provider,
+        "gen_ai.request.model": model,
+        "lyra.model": data["model"],
+        "lyra.retries": data["retries"],
+        **_tokens(data),
+    }
+    if "cache_read_tokens" in data:
+        attributes["gen_ai.usage.cache_read.input_tokens"] = data["cache_read_tokens"]
+        attributes["gen_ai.usage.cache_creation.input_tokens"] = data["cache_write_tokens"]
+    return attributes
+
+
+def _turn(data: Mapping[str, Any], pid: str) -> Attributes:
+    counts = {"lyra.model_calls": data["model_calls"], "lyra.tool_calls": data["tool_calls"]}
+    return {**_common(data, pid, "invoke_agent"), "gen_ai.agent.id": pid, **_tokens(data), **counts}
+
+
+def _tool(data: Mapping[str, Any], pid: str) -> Attributes:
+    call = {"gen_ai.tool.call.id": data["call_id"]} if data.get("call_id") else {}
+    return {
+        **_common(data, pid, "execute_tool"),
+        "gen_ai.tool.name": data["tool"],
+        "gen_ai.tool.type": "function",
+        **call,
+    }
+
+
+def _session(data: Mapping[str, Any], pid: str) -> Attributes:
+    return {
+        "gen_ai.agent.name": data["agent"],
+        "gen_ai.conversation.id": pid,
+        "lyra.pid": pid,
+        "lyra.status": data["status"],
+        "lyra.latency_ms": data["latency_ms"],
+    }
+
+
+def _node(data: Mapping[str, Any], pid: str) -> Attributes:
+    return {"lyra.pid": pid, **{name: value for name, value in data.items() if name.startswith("sir.")}}
+
+
+def _program(data: Mapping[str, Any], pid: str) -> Attributes:
+    own = {
+        str(name): value if isinstance(value, (bool, int, float)) else redact(str(value))[:_TEXT_CHARS_MAX]
+        for name, value in data.get("attributes", {}).items()
+    }
+    return {**own, "lyra.pid": pid}
+
+
+SHAPES: Final[dict[str, SpanShape]] = {
+    "model.called": SpanShape(lambda data: f"chat {provider_and_model(data['model'])[1]}", _chat, client=True),
+    "tool.called": SpanShape(lambda data: f"execute_tool {data['tool']}", _tool),
+    "agent.answered": SpanShape(lambda data: f"invoke_agent {data['agent']}", _turn),
+    "agent.ended": SpanShape(lambda data: f"session {data['agent']}", _session),
+    "vesper.executed": SpanShape(lambda data: str(data["name"]), _node),
+    "trace.span": SpanShape(lambda data: redact(str(data["name"]))[:_TEXT_CHARS_MAX], _program),
+}
+
+# ---------------------------------------------------------------- what a call's record leaves out
+
+_DETAILS: Final = {
+    "response_model": "gen_ai.response.model",
+    "response_id": "gen_ai.response.id",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+}
+_CONTENT: Final = {
+    "input": "gen_ai.input.messages",
+    "output": "gen_ai.output.messages",
+    "system": "gen_ai.system_instructions",
+    "arguments": "gen_ai.tool.call.arguments",
+    "result": "gen_ai.tool.call.result",
+}
+
+
+def detail_attributes(details: Mapping[str, Any]) -> Attributes:
+    """Settings and ids of a model call, without its content."""
+    attributes = {name: details[key] for key, name in _DETAILS.items() if details.get(key) is not None}
+    if details.get("finish_reason"):
+        attributes["gen_ai.response.finish_reasons"] = [details["finish_reason"]]
+    return attributes
+
+
+def content_attributes(details: Mapping[str, Any]) -> Attributes:
+    """The content of a call as texts of JSON, redacted where it was made."""
+    return {name: msgspec.json.encode(details[key]).decode() for key, name in _CONTENT.items() if details.get(key)}

@@ -1,0 +1,136 @@
+"""The providers that a process exports through: the application's own, or new ones made from the `OTEL_*` variables.
+
+Made once a process and set as the global ones, so that instrumented libraries export to the same place. Exporters run
+in threads of their own; a collector that is down costs nothing but the spans. The end of the process waits for them,
+but never longer than `FLUSH_S`. A provider of the application is the application's to shut down.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from lyra._version import __version__
+from lyra.core.clock import SystemClock
+from lyra.observe.otel.environment import exporter_for, imported, is_disabled
+
+__all__ = ["FLUSH_S", "OtelProviders", "lyra_resource", "process_providers"]
+
+FLUSH_S: Final = 2.0  # the longest that the end of a process waits for a collector
+
+
+class OtelProviders(NamedTuple):
+    """A provider of each signal; None where it is not exported."""
+
+    tracer: Any = None
+    meter: Any = None
+    logger: Any = None
+
+
+class _Finisher:
+    """Shuts a provider down in a thread of its own, which waits for that from the start: at the end of a process no
+    thread can be started any more."""
+
+    def __init__(self, shut_down: Callable[[], Any]) -> None:
+        self._shut_down = shut_down
+        self._asked = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lyra-otel-end", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._asked.wait()
+        self._shut_down()
+
+    def begin(self) -> None:
+        self._asked.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+
+def _finish(finishers: Sequence[_Finisher]) -> None:
+    """Export what waits, of all signals at once, and go on after `FLUSH_S` at the latest."""
+    for finisher in finishers:
+        finisher.begin()
+    clock = SystemClock()
+    end_s = clock.monotonic() + FLUSH_S
+    for finisher in finishers:
+        finisher.join(max(end_s - clock.monotonic(), 0.0))
+
+
+_providers: OtelProviders | None = None
+_lock: Final = threading.Lock()
+
+
+def process_providers(env: Mapping[str, str] = os.environ) -> OtelProviders:
+    """The providers of this process; made at the first call."""
+    global _providers
+    with _lock:
+        if _providers is None:
+            _providers = _new_providers(env)
+        return _providers
+
+
+def _new_providers(env: Mapping[str, str]) -> OtelProviders:
+    if is_disabled(env):
+        return OtelProviders()
+    own: list[tuple[str, Any]] = []
+    tracer = _set_by_application("opentelemetry.trace", "get_tracer_provider", "ProxyTracerProvider")
+    meter = _set_by_application("opentelemetry.metrics", "get_meter_provider", "_ProxyMeterProvider")
+    logger = _set_by_application("opentelemetry._logs", "get_logger_provider", "ProxyLoggerProvider")
+    for signal, provider, make in (
+        ("traces", tracer, _tracer_provider),
+        ("metrics", meter, _meter_provider),
+        ("logs", logger, _logger_provider),
+    ):
+        exporter = exporter_for(signal, env) if provider is None else None
+        if exporter is not None:
+            own.append(make(exporter))
+    providers = dict(own)
+    if own:
+        atexit.register(_finish, [_Finisher(provider.shutdown) for provider in providers.values()])
+    return OtelProviders(
+        tracer or providers.get("tracer"), meter or providers.get("meter"), logger or providers.get("logger")
+    )
+
+
+def _set_by_application(module: str, getter: str, proxy: str) -> Any:
+    """The global provider; None where it only stands for one that may be set later."""
+    provider = getattr(imported(module), getter)()
+    return None if type(provider).__name__ in (proxy, f"_{proxy}") else provider
+
+
+def lyra_resource() -> Any:
+    """`service.name` is `lyra` unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say otherwise."""
+    resources = imported("opentelemetry.sdk.resources")
+    named = resources.Resource.create({"telemetry.distro.name": "lyra", "telemetry.distro.version": __version__})
+    if str(named.attributes.get("service.name", "")).startswith("unknown_service"):
+        named = named.merge(resources.Resource({"service.name": "lyra"}))
+    return named
+
+
+def _tracer_provider(exporter: Any) -> tuple[str, Any]:
+    sdk, export = imported("opentelemetry.sdk.trace"), imported("opentelemetry.sdk.trace.export")
+    provider = sdk.TracerProvider(resource=lyra_resource(), shutdown_on_exit=False)
+    provider.add_span_processor(export.BatchSpanProcessor(exporter))
+    imported("opentelemetry.trace").set_tracer_provider(provider)
+    return "tracer", provider
+
+
+def _meter_provider(exporter: Any) -> tuple[str, Any]:
+    sdk, export = imported("opentelemetry.sdk.metrics"), imported("opentelemetry.sdk.metrics.export")
+    reader = export.PeriodicExportingMetricReader(exporter)
+    provider = sdk.MeterProvider([reader], resource=lyra_resource(), shutdown_on_exit=False)
+    imported("opentelemetry.metrics").set_meter_provider(provider)
+    return "meter", provider
+
+
+def _logger_provider(exporter: Any) -> tuple[str, Any]:
+    sdk, export = imported("opentelemetry.sdk._logs"), imported("opentelemetry.sdk._logs.export")
+    provider = sdk.LoggerProvider(resource=lyra_resource(), shutdown_on_exit=False)
+    provider.add_log_record_processor(export.BatchLogRecordProcessor(exporter))
+    imported("opentelemetry._logs").set_logger_provider(provider)
+    return "logger", provider

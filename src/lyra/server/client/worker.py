@@ -1,0 +1,242 @@
+"""A worker: runs agents and services for the kernel of a server, and survives restarts of it.
+
+    worker = Worker("127.0.0.1:8420")
+    worker.register_agent("summarise", summarise, idempotent=True)
+    await worker.run()
+
+Agents are functions of the envelope, or Agents, as with `Kernel.register_agent`; `local_work` runs them. Each slot
+claims a piece of work, keeps its lease while the work runs, and delivers the result until the server has it. When the
+server cannot be reached the work goes on; when it is back, the worker says first what it serves, so that the server
+gives it back what it holds. `stop` claims nothing more and finishes what the worker holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.checking.check import real, whole
+from lyra.core.ids import unique_id
+from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_LEASE_S, WORK_LEASE_S_MAX, WORK_LEASE_S_MIN, WORK_SLOTS_MAX
+from lyra.errors import ConfigError, DeadlineExceeded, LyraError, Overloaded
+from lyra.server.client.connection import ConnectionSettings, ServerConnection
+from lyra.server.client.local_work import LocalWork, WorkResult
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.generated import engine_pb2 as pb
+
+__all__ = ["CurrentWork", "Worker", "current_work"]
+
+_log: Final = logging.getLogger("lyra.worker")
+_RENEWALS_PER_LEASE: Final = 3
+_CLAIM_WAIT_S: Final = WORK_CLAIM_WAIT_S_MAX / 2
+_STOP_S: Final = 30.0  # for results that a server cannot take when the worker stops
+
+
+class CurrentWork:
+    """The piece of work that the running code belongs to. `idempotency_key` is the same in every attempt."""
+
+    __slots__ = ("attempt", "idempotency_key", "work_id")
+
+    def __init__(self, work_id: str, attempt: int, idempotency_key: str) -> None:
+        self.work_id = work_id
+        self.attempt = attempt
+        self.idempotency_key = idempotency_key
+
+
+_current: ContextVar[CurrentWork | None] = ContextVar("lyra-current-work", default=None)
+
+
+def current_work() -> CurrentWork | None:
+    """The piece of work that a worker runs here; None outside one."""
+    return _current.get()
+
+
+class Worker:
+    """See the module."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        worker_id: str | None = None,
+        concurrency: int = 1,
+        lease_s: float = WORK_LEASE_S,
+        kernel: Kernel | None = None,
+        **connection: Any,
+    ) -> None:
+        """`connection` as in `lyra.connect`; `kernel` runs the Agents, by default one in memory."""
+        self.id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{unique_id()[:6]}"
+        self.address = address
+        self._concurrency = whole(concurrency, "concurrency", least=1, most=WORK_SLOTS_MAX)
+        self._lease_s = real(lease_s, "lease_s", least=WORK_LEASE_S_MIN, most=WORK_LEASE_S_MAX)
+        self._connection = ServerConnection(ConnectionSettings.of(address, **connection))
+        self._work = LocalWork(kernel)
+        self._stopping = asyncio.Event()
+        self._is_announced = False
+        self.done = 0  # pieces of work whose result was taken
+
+    # ------------------------------------------------------------------ what it serves
+
+    def register_agent(self, name: str, agent: Any, *, idempotent: bool = False, **options: Any) -> None:
+        """Serve an agent: a function of the envelope, or an Agent (`prompts`, `models` as in the kernel). An
+        `idempotent` one is run again by another worker when this one is lost; otherwise a person is asked."""
+        self._work.add_agent(name, agent, idempotent=idempotent, **options)
+
+    def register_service(self, name: str, handler: Callable[..., Any], *, idempotent: bool = False) -> None:
+        """Serve a service: a function of a ServiceRequest."""
+        self._work.add_service(name, handler, idempotent=idempotent)
+
+    @property
+    def agents(self) -> list[str]:
+        return sorted(self._work.agents)
+
+    @property
+    def services(self) -> list[str]:
+        return sorted(self._work.services)
+
+    # ------------------------------------------------------------------ running
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns when what the worker holds is finished."""
+        self._stopping.set()
+
+    async def run(self, ready: Callable[[], None] | None = None) -> None:
+        """Work until `stop`. `ready` is called when the server knows the worker."""
+        if not self.agents and not self.services:
+            raise ConfigError("the worker serves nothing", hint="call worker.register_agent(name, fn) in setup(worker)")
+        async with self._work:
+            try:
+                await self._announce(is_first=True)
+                if ready is not None:
+                    ready()
+                async with asyncio.TaskGroup() as slots:
+                    slots.create_task(self._leave_when_told())
+                    for _ in range(self._concurrency):
+                        slots.create_task(self._slot())
+            except* LyraError as group:
+                raise group.exceptions[0] from None
+            finally:
+                await self._connection.close()
+
+    async def _leave_when_told(self) -> None:
+        await self._stopping.wait()
+        with suppress(LyraError):  # a server that is not there sees that nothing is claimed any more
+            await self._call("ClaimWork", {"announce": True})  # claims that wait end without work
+
+    async def _slot(self) -> None:
+        attempt = 0
+        while not self._stopping.is_set():
+            try:
+                item = await self._call("ClaimWork", {**self._served(), "wait_seconds": _CLAIM_WAIT_S})
+                attempt = 0
+            except (Overloaded, DeadlineExceeded):
+                attempt += 1
+                self._is_announced = False
+                await self._pause(attempt)
+                continue
+            if item.work_id:
+                await self._perform(item)
+
+    def _served(self) -> dict[str, Any]:
+        return {
+            "agents": self.agents,
+            "services": self.services,
+            "idempotent": sorted(self._work.idempotent),
+            "lease_seconds": max(1, round(self._lease_s)),
+        }
+
+    async def _announce(self, *, is_first: bool = False) -> None:
+        """Tell the server what is served; before anything else when it is back after a restart."""
+        await self._call("ClaimWork", {**self._served(), "announce": True}, may_repeat=is_first)
+        self._is_announced = True
+
+    async def _pause(self, attempt: int) -> None:
+        """Wait before the next attempt to reach the server, or until the worker stops."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), self._connection.pause_s(attempt))
+        except TimeoutError:
+            return
+
+    # ------------------------------------------------------------------ one piece of work
+
+    async def _perform(self, item: pb.WorkItem) -> None:
+        """Run a piece of work while its lease is kept, and deliver the result."""
+        name = item.agent_name or item.service_name
+        _log.info("%s begins (%s)", name, item.work_id)
+        _current.set(CurrentWork(item.work_id, item.attempt, item.idempotency_key))
+        async with asyncio.TaskGroup() as group:
+            run = group.create_task(self._work.run(item))
+            keeper = group.create_task(self._keep(item, run))
+            run.add_done_callback(lambda _: keeper.cancel())
+            await asyncio.wait([run])
+        if run.cancelled():
+            _log.warning("%s was cancelled (%s)", name, item.work_id)
+            result = WorkResult(success=False, error="cancelled by the server")
+        else:
+            result = run.result()
+        await self._deliver(item, result)
+
+    async def _keep(self, item: pb.WorkItem, run: asyncio.Task[WorkResult]) -> None:
+        """Renew the lease until the work is done. Work that is cancelled, or that another worker has now, is ended."""
+        pause_s = max(1, item.lease_seconds) / _RENEWALS_PER_LEASE
+        may_repeat = (item.agent_name or item.service_name) in self._work.idempotent
+        while not run.done():
+            await asyncio.sleep(pause_s)
+            try:
+                renewal = await self._call_known("RenewWork", {"work_id": item.work_id})
+            except LyraError as error:
+                _log.warning("the lease of %s could not be renewed: %s", item.work_id, error.message)
+                continue
+            if renewal.cancelled or (not renewal.held and may_repeat):
+                run.cancel()
+                return
+
+    async def _deliver(self, item: pb.WorkItem, result: WorkResult) -> None:
+        """Report the result until the server has taken or refused it."""
+        fields = {"work_id": item.work_id, **result.fields()}
+        attempt, loop = 0, asyncio.get_running_loop()
+        stopped_at: float | None = None
+        while True:
+            try:
+                answer = await self._call_known("CompleteWork", fields)
+            except (Overloaded, DeadlineExceeded):
+                attempt += 1
+                if self._stopping.is_set():
+                    stopped_at = stopped_at or loop.time()
+                    if loop.time() - stopped_at > _STOP_S:
+                        _log.error("the result of %s could not be delivered", item.work_id)
+                        return
+                await asyncio.sleep(self._connection.pause_s(attempt))
+                continue
+            except LyraError as error:
+                _log.error("the result of %s was refused: %s", item.work_id, error.message)
+                return
+            self.done += answer.accepted
+            if not answer.accepted:
+                _log.warning("the result of %s is not wanted any more", item.work_id)
+            return
+
+    async def _call_known(self, rpc: str, fields: dict[str, Any]) -> Any:
+        """A call about work that the worker holds; a server that was restarted is told first what is served."""
+        try:
+            if not self._is_announced:
+                await self._announce()
+            return await self._call(rpc, fields)
+        except (Overloaded, DeadlineExceeded):
+            self._is_announced = False
+            raise
+
+    async def _call(self, rpc: str, fields: dict[str, Any], *, may_repeat: bool = False) -> Any:
+        from lyra.server.client.wire import answer_class, message_of, request_class
+
+        method = f"WorkerService/{rpc}"
+        request = message_of(request_class(method).DESCRIPTOR, {**fields, "worker_id": self.id})
+        return await self._connection.call(method, request, answer_class(method), may_repeat=may_repeat)

@@ -1,0 +1,109 @@
+"""EngineService: envelopes, and runs of pipelines and agents inside the kernel.
+
+A run of a pipeline is durable: a client that goes away, or whose deadline passes, stops reading, and the run goes on;
+the same `thread_id` with the same pipeline reads on where it stands, and TerminateProcess ends it. A run of one agent
+has no name to come back to: it is ended with its call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from lyra.core.envelope import Envelope
+from lyra.errors import ConfigError, LyraError
+from lyra.server.generated import engine_pb2 as pb
+from lyra.server.grpc.messages.envelopes import (
+    agent_result_message,
+    bounds_message,
+    changed_fields,
+    envelope_fields,
+    envelope_message,
+    event_message,
+)
+from lyra.server.grpc.messages.fields import json_mapping, required
+from lyra.server.grpc.services.owners import exists, owned_envelope, require_process
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.identity import Caller
+
+__all__ = ["EngineCalls"]
+
+
+class EngineCalls:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    async def create_envelope(self, request: pb.CreateEnvelopeRequest, caller: Caller) -> pb.Envelope:
+        caller = caller.acting_for(request.user_id)
+        fields: dict[str, Any] = {"raw_input": request.raw_input, "metadata": dict(request.metadata)}
+        if request.stage_order:
+            fields["stage_order"] = list(request.stage_order)
+        envelope = self._kernel.create_envelope(
+            fields,
+            user_id=caller.require_user(),
+            request_id=request.request_id,
+            session_id=request.session_id or caller.session_id,
+        )
+        return await self._kept(envelope)
+
+    async def update_envelope(self, request: pb.UpdateEnvelopeRequest, caller: Caller) -> pb.Envelope:
+        given = envelope_fields(request.envelope)
+        envelope_id = required(request.envelope.envelope_id, "envelope_id")
+        held = self._kernel.envelopes.get(envelope_id, user_id=caller.user_id or None)
+        changes = changed_fields(given, envelope_fields(envelope_message(held)))
+        envelope = self._kernel.update_envelope({**changes, "envelope_id": envelope_id})
+        return await self._kept(envelope)
+
+    async def clone_envelope(self, request: pb.CloneRequest, caller: Caller) -> pb.Envelope:
+        envelope_id = required(request.envelope.envelope_id, "envelope_id")
+        return await self._kept(self._kernel.clone_envelope(envelope_id, user_id=caller.user_id or None))
+
+    async def check_bounds(self, request: pb.Envelope, caller: Caller) -> pb.BoundsResult:
+        envelope = self._envelope(request, caller)
+        return bounds_message(self._kernel.check_bounds(envelope, user_id=caller.user_id or None))
+
+    async def _kept(self, envelope: Envelope) -> pb.Envelope:
+        """The message of an envelope, once the store has it."""
+        await self._kernel.durable()
+        return envelope_message(envelope)
+
+    async def execute_pipeline(self, request: pb.ExecuteRequest, caller: Caller) -> AsyncIterator[pb.ExecutionEvent]:
+        config = json_mapping(request.pipeline_config, "pipeline_config")
+        if config is None:
+            raise ConfigError("pipeline_config is required", key="pipeline_config")
+        pid = request.thread_id
+        if pid and exists(self._kernel, pid):
+            require_process(self._kernel, caller, pid)
+        envelope = self._envelope(request.envelope, caller)
+        async for event in self._kernel.execute_pipeline(config, envelope, pid=pid or None):
+            message = event_message(event, self._kernel.core.now())
+            if message is not None:
+                yield message
+
+    async def execute_agent(self, request: pb.ExecuteAgentRequest, caller: Caller) -> pb.AgentResult:
+        name = required(request.agent_name, "agent_name")
+        config = json_mapping(request.agent_config, "agent_config")
+        pid = f"agent_{self._kernel.entropy.text(16)}"
+        try:
+            run = await self._kernel.execute_agent(name, self._envelope(request.envelope, caller), config, pid=pid)
+        except asyncio.CancelledError:
+            self._end_run(pid)
+            raise
+        return agent_result_message(run)
+
+    def _envelope(self, message: pb.Envelope, caller: Caller) -> Envelope:
+        fields = owned_envelope(caller, envelope_fields(message))
+        return Envelope.create(self._kernel.entropy, now=self._kernel.core.now(), **fields)
+
+    def _end_run(self, pid: str) -> None:
+        """End the run of an agent whose caller went away; one that a stopping server cut off goes on later."""
+        if self._kernel.core.stopping or pid not in self._kernel.orchestrator.state.sessions:
+            return
+        with suppress(LyraError):  # it has ended by itself
+            self._kernel.orchestrator.terminate_session(pid, "user_cancelled", "its caller went away")

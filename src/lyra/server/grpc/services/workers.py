@@ -1,0 +1,91 @@
+"""WorkerService: programs that run agents and services claim work, renew their leases and deliver results.
+
+A token that is bound to a user, or that names one, claims and completes work of that user alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lyra.core.checking.check import short_text
+from lyra.core.limits import NAME_LENGTH_MAX, SERVER_ID_CHARS_MAX
+from lyra.errors import ConfigError
+from lyra.server.generated import engine_pb2 as pb
+from lyra.server.grpc.messages.fields import required
+from lyra.server.grpc.messages.work import agent_result, failure, service_response, work_message
+from lyra.server.work.desk import Claim, WorkDesk
+from lyra.server.work.piece import ServedName
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.identity import Caller
+
+__all__ = ["WorkerCalls"]
+
+
+class WorkerCalls:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._desk = WorkDesk(kernel)
+
+    async def drain(self) -> None:
+        """End the claims that wait: the server stops."""
+        await self._desk.drain()
+
+    async def claim_work(self, request: pb.ClaimWorkRequest, caller: Caller) -> pb.WorkItem:
+        names = [ServedName("agent", _name(name)) for name in request.agents]
+        names += [ServedName("service", _name(name)) for name in request.services]
+        if not request.wait_seconds >= 0:  # also not a number
+            raise ConfigError("wait_seconds is a number from 0 on", key="wait_seconds")
+        lease = await self._desk.claim(
+            Claim(
+                worker_id=_worker(request.worker_id),
+                names=frozenset(names),
+                idempotent=frozenset(request.idempotent),
+                user_id=caller.user_id,
+                lease_s=_lease(request.lease_seconds),
+                wait_s=request.wait_seconds,
+                announce=request.announce,
+            )
+        )
+        return pb.WorkItem() if lease is None else work_message(lease)
+
+    async def renew_work(self, request: pb.RenewWorkRequest, caller: Caller) -> pb.RenewWorkResponse:
+        held, cancelled = self._desk.renew(
+            required(request.work_id, "work_id"),
+            _worker(request.worker_id),
+            user_id=caller.user_id,
+            lease_s=_lease(request.lease_seconds),
+        )
+        return pb.RenewWorkResponse(held=held, cancelled=cancelled)
+
+    async def complete_work(self, request: pb.CompleteWorkRequest, caller: Caller) -> pb.CompleteWorkResponse:
+        work_id, worker_id = required(request.work_id, "work_id"), _worker(request.worker_id)
+        kind, name = self._desk.served(work_id)
+        value: Any = None
+        error = None
+        if not request.success:
+            error = failure(request, name)
+        elif kind == "service":
+            value = service_response(request)
+        else:
+            value = agent_result(request)
+        accepted = await self._desk.complete(work_id, worker_id, value, error=error, user_id=caller.user_id)
+        return pb.CompleteWorkResponse(accepted=accepted)
+
+
+def _worker(worker_id: str) -> str:
+    return short_text(required(worker_id, "worker_id"), "worker_id", most=SERVER_ID_CHARS_MAX)
+
+
+def _name(name: str) -> str:
+    if not required(name, "a name").isprintable():
+        raise ConfigError("the name of an agent or service is printable text", key="agents")
+    return short_text(name, "a name", most=NAME_LENGTH_MAX)
+
+
+def _lease(seconds: int) -> float:
+    if seconds < 0:
+        raise ConfigError("lease_seconds is a number from 0 on", key="lease_seconds")
+    return float(seconds)

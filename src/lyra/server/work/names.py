@@ -1,0 +1,139 @@
+"""The names that workers serve, made known to the kernel: a proxy for each agent, a handler for each service.
+
+While at least one worker serves a name, pipelines, `execute_agent` and `dispatch` find it. A name that the server's own
+program registered is never taken over. When the last worker of a name has left, the name is unknown again, and a
+pipeline that comes to it after a restart waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from lyra.core.envelope import ANONYMOUS
+from lyra.core.limits import WORK_WAITING_PER_NAME_MAX
+from lyra.errors import LyraError, NameTaken
+from lyra.kernel.services.service import ServiceRequest
+from lyra.server.work.piece import PieceOfWork, ServedName, WorkPayload
+
+if TYPE_CHECKING:
+    from lyra.core.envelope import Envelope
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.pipelines.outside import StageRun
+
+__all__ = ["Desk", "RemoteAgent", "ServedNames"]
+
+_log: Final = logging.getLogger("lyra.server")
+
+
+class Desk(Protocol):
+    """What a proxy calls: `WorkDesk`."""
+
+    async def perform(self, piece: PieceOfWork) -> Any: ...
+
+    async def find_out(self, piece: PieceOfWork) -> Any: ...
+
+    def asked(self, interrupt_id: str, piece: PieceOfWork) -> None: ...
+
+    def settled(self, piece_id: str, *, is_durable: bool) -> None: ...
+
+
+class RemoteAgent:
+    """An agent that workers run, as the kernel knows it (`OutsideAgent`)."""
+
+    __lyra_outside__: Final = True
+    __slots__ = ("_desk", "name")
+
+    def __init__(self, desk: Desk, name: str) -> None:
+        self._desk = desk
+        self.name = name
+
+    async def run(self, work: StageRun) -> Any:
+        return await self._desk.perform(self._piece(work))
+
+    async def find_out(self, work: StageRun) -> Any:
+        return await self._desk.find_out(self._piece(work))
+
+    def asked(self, interrupt_id: str, key: str) -> None:
+        self._desk.asked(interrupt_id, PieceOfWork(key, ServedName("agent", self.name)))
+
+    def settled(self, key: str, *, is_durable: bool) -> None:
+        self._desk.settled(key, is_durable=is_durable)
+
+    def _piece(self, work: StageRun) -> PieceOfWork:
+        return PieceOfWork(
+            work.key,
+            ServedName("agent", self.name),
+            user_id=_user_of(work.envelope),
+            may_repeat=work.may_repeat,
+            payload=WorkPayload(stage_run=work),
+        )
+
+
+class ServedNames:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel, desk: Desk) -> None:
+        self._kernel = kernel
+        self._desk = desk
+        self._known: set[ServedName] = set()
+
+    def require_free(self, names: Iterable[ServedName]) -> None:
+        """Refuse names that the server's own program has registered."""
+        for served in names:
+            if served not in self._known and self._is_taken(served):
+                raise NameTaken(
+                    f"the server has its own {served.kind} {served.name!r}",
+                    hint="choose another name",
+                    name=served.name,
+                )
+
+    def follow(self, served: set[ServedName]) -> None:
+        """Make known what is served now, and forget the rest."""
+        for name in self._known - served:
+            self._forget(name)
+        for name in served - self._known:
+            if not self._is_taken(name):
+                try:
+                    self._add(name)
+                except LyraError as error:  # the kernel is closing, or has room for no more services
+                    _log.warning("%s %s is not served: %s", name.kind, name.name, error.message)
+
+    def _is_taken(self, served: ServedName) -> bool:
+        if served.kind == "service":
+            return self._kernel.services.has_handler(served.name)
+        return self._kernel.orchestrator.agents.find(served.name) is not None
+
+    def _add(self, served: ServedName) -> None:
+        if served.kind == "agent":
+            self._kernel.register_agent(served.name, RemoteAgent(self._desk, served.name))
+            self._known.add(served)
+            return
+        if served.name not in self._kernel.services.state.services:
+            self._kernel.register_service({"name": served.name, "max_concurrent": WORK_WAITING_PER_NAME_MAX})
+        self._kernel.register_handler(served.name, self._handler(served))
+        self._known.add(served)
+
+    def _forget(self, served: ServedName) -> None:
+        self._known.discard(served)
+        if served.kind == "agent":
+            self._kernel.orchestrator.agents.unregister(served.name)
+        elif self._kernel.services.has_handler(served.name):
+            self._kernel.services.unregister_handler(served.name)
+
+    def _handler(self, served: ServedName) -> Any:
+        async def handle(request: ServiceRequest) -> Any:
+            piece = PieceOfWork(
+                self._kernel.entropy.id("request", 16),
+                served,
+                user_id=_user_of(request.envelope),
+                payload=WorkPayload(request=request),
+            )
+            return await self._desk.perform(piece)
+
+        return handle
+
+
+def _user_of(envelope: Envelope | None) -> str:
+    return "" if envelope is None or envelope.user_id == ANONYMOUS else envelope.user_id

@@ -1,0 +1,112 @@
+"""Every RPC of the contract: success, bad input, wrong owner, not found, no token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lyra.server.generated import engine_pb2 as pb
+from lyra.server.grpc.handlers import SERVICES, method_name
+from tests.server.grpc.client import ALICE, BOB, Client, on_loop, serving
+from tests.server.grpc.world import RPCS, Rpc, furnish, with_question
+
+BY_METHOD = pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.method)
+
+
+def test_the_table_has_every_rpc_of_the_contract():
+    """36 RPCs in five services; a class has a method for each of its own."""
+    served = {f"{name}/{rpc.name}" for name in SERVICES for rpc in pb.DESCRIPTOR.services_by_name[name].methods}
+    assert {rpc.method for rpc in RPCS} <= served
+    for method in served:
+        service, name = method.split("/")
+        assert callable(getattr(SERVICES[service], method_name(name)))
+    own = {"KernelService": 11, "EngineService": 6, "OrchestrationService": 4, "CommBusService": 4, "SystemService": 11}
+    assert {name: sum(method.startswith(f"{name}/") for method in served) for name in own} == own
+
+
+async def _status(client: Client, rpc: Rpc, fields: Any) -> str:
+    """The status of a call; of a subscription, that of its beginning."""
+    if rpc.method == "CommBusService/Subscribe" and fields == rpc.good:
+        call = client(rpc.method, **fields)
+        first = asyncio.ensure_future(call.read())
+        while not first.done():
+            await client("CommBusService/Publish", event_type="e")
+        call.cancel()
+        return "OK" if first.result().event_type == "e" else "no event"
+    if isinstance(fields, bytes):
+        return await client.status(rpc.method, fields)
+    return await client.status(rpc.method, **fields)
+
+
+@BY_METHOD
+def test_success(rpc: Rpc):
+    """A good request of the owner is answered."""
+
+    @on_loop
+    async def body():
+        async with serving() as (kernel, client):
+            question = await furnish(kernel)
+            assert await _status(client.as_(ALICE), rpc, with_question(rpc.good, question)) == "OK"
+
+    body()
+
+
+@BY_METHOD
+def test_bad_input(rpc: Rpc):
+    """A request that cannot be meant is INVALID_ARGUMENT, and so are bytes that are no message."""
+
+    @on_loop
+    async def body():
+        async with serving() as (kernel, client):
+            question = await furnish(kernel)
+            for fields in (*rpc.bad, b"\xff\xff\xff"):
+                status = await _status(client.as_(ALICE), rpc, with_question(fields, question))
+                assert status == "INVALID_ARGUMENT", fields
+
+    body()
+
+
+@pytest.mark.parametrize("rpc", [rpc for rpc in RPCS if rpc.owned], ids=lambda rpc: rpc.method)
+def test_wrong_owner(rpc: Rpc):
+    """Another user is refused what is alice's, whether their token is bound or the operator's token names them."""
+
+    @on_loop
+    async def body():
+        async with serving() as (kernel, client):
+            question = await furnish(kernel)
+            kernel.submit("new", user_id="alice")
+            if rpc.method == "EngineService/ExecutePipeline":
+                assert await client.as_(ALICE).status(rpc.method, **rpc.good) == "OK"
+            fields = with_question(rpc.good, question)
+            assert await _status(client.as_(BOB), rpc, fields) == "PERMISSION_DENIED"
+
+    body()
+
+
+@pytest.mark.parametrize("rpc", [rpc for rpc in RPCS if rpc.missing is not None], ids=lambda rpc: rpc.method)
+def test_not_found(rpc: Rpc):
+    """What does not exist is NOT_FOUND, for its would-be owner and for the operator."""
+
+    @on_loop
+    async def body():
+        async with serving() as (kernel, client):
+            await furnish(kernel)
+            for caller in (client, client.as_(ALICE)):
+                assert await _status(caller, rpc, rpc.missing) == "NOT_FOUND"
+
+    body()
+
+
+@BY_METHOD
+def test_no_token(rpc: Rpc):
+    """Without a token, and with one that is not known, every call is UNAUTHENTICATED."""
+
+    @on_loop
+    async def body():
+        async with serving() as (_kernel, client):
+            for token in ("", "wrong-token-0123456789"):
+                assert await client.as_(token).status(rpc.method, **rpc.good) == "UNAUTHENTICATED"
+
+    body()

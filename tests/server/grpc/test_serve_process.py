@@ -1,0 +1,183 @@
+"""`lyra serve` as a process of its own: workers in other processes, SIGTERM, a kill and a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from lyra.server.generated import engine_pb2 as pb
+from tests.server.grpc.client import ALICE, TOKENS, Client, on_loop, rest
+
+pytestmark = pytest.mark.slow
+
+SETUP = """
+import asyncio
+from pathlib import Path
+
+def setup(kernel):
+    async def brew(envelope):
+        Path(envelope.raw_input + ".begun").touch()
+        while not Path(envelope.raw_input + ".go").exists():
+            await asyncio.sleep(0.02)
+        return {"cups": 2}
+
+    kernel.register_agent("brew", brew, idempotent=True)
+"""
+
+WORKER = """
+import json, sys
+import grpc
+from lyra.server.generated import engine_pb2 as pb
+
+address, token = sys.argv[1:]
+metadata = [("authorization", "Bearer " + token)]
+
+def call(method, request, answer):
+    make = grpc.insecure_channel(address).unary_unary
+    return make("/lyra.engine.v1.OrchestrationService/" + method,
+                type(request).SerializeToString, answer.FromString)(request, metadata=metadata, timeout=60)
+
+config = {"name": "review", "agents": [
+    {"name": "draft", "default_next": "check"},
+    {"name": "check", "routing_rules": [{"condition": "good", "value": False, "target": "draft"}],
+     "default_next": "end"}]}
+call("InitializeSession", pb.InitializeSessionRequest(process_id="w1", pipeline_config=json.dumps(config).encode()),
+     pb.SessionState)
+instruction = call("GetNextInstruction", pb.GetNextInstructionRequest(process_id="w1"), pb.Instruction)
+runs = []
+while instruction.kind == pb.RUN_AGENT:
+    runs.append(instruction.agent_name)
+    output = {"text": "x"} if instruction.agent_name == "draft" else {"good": len(runs) > 2}
+    report = pb.ReportAgentResultRequest(process_id="w1", agent_name=instruction.agent_name, run_id=instruction.run_id,
+                                         output=json.dumps(output).encode(), success=True)
+    instruction = call("ReportAgentResult", report, pb.Instruction)
+print(json.dumps([runs, pb.TerminalReason.Name(instruction.terminal_reason)]))
+"""
+
+
+class ServeProcess:
+    """A `lyra serve` that is ready."""
+
+    def __init__(self, folder: Path, *, db: str) -> None:
+        (folder / "tokens").write_text("".join(f"{token} {user}\n" for token, user in TOKENS.items()))
+        (folder / "tokens").chmod(0o600)
+        (folder / "setup.py").write_text(SETUP)
+        command = [sys.executable, "-m", "lyra", "serve", "--grpc", "127.0.0.1:0", "--http", "none", "--db", db]
+        command += ["--token-file", str(folder / "tokens"), "--load", str(folder / "setup.py")]
+        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.address = json.loads(self.process.stdout.readline())["grpc"]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """The exit code, once the process has ended."""
+        code = self.process.wait(timeout=60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServeProcess]:
+    server = ServeProcess(tmp_path, db=str(tmp_path / "server.db"))
+    yield server
+    if server.process.poll() is None:
+        server.process.kill()
+    server.ended()
+
+
+def test_a_worker_in_another_process_drives_a_pipeline(served: ServeProcess):
+    """The control flow of an outside worker: initialize, run what the kernel says, report, until it says stop."""
+    worker = subprocess.run(
+        [sys.executable, "-c", WORKER, served.address, ALICE], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert json.loads(worker.stdout) == [["draft", "check", "draft", "check"], "COMPLETED"]
+    assert served.stop() == 0
+
+
+def test_sigterm_lets_a_running_pipeline_finish_and_exits_0(served: ServeProcess, tmp_path: Path):
+    """The reader of the run gets its last event; a second server on the store has the result."""
+    marker = tmp_path / "stage"
+
+    @on_loop
+    async def body():
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            client = Client(channel, ALICE)
+            call = client(
+                "EngineService/ExecutePipeline",
+                thread_id="t1",
+                envelope={"raw_input": str(marker)},
+                pipeline_config=json.dumps({"name": "tea", "agents": [{"name": "brew"}]}).encode(),
+            )
+            await call.read()
+            await _exists(marker.with_suffix(".begun"))
+            served.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.3)
+            assert served.process.poll() is None
+            marker.with_suffix(".go").touch()
+            assert (await rest(call))[-1].type == pb.PIPELINE_COMPLETED
+
+    body()
+    assert served.ended() == 0
+    again = ServeProcess(tmp_path, db=str(tmp_path / "server.db"))
+    try:
+        state = asyncio.run(_call(again.address, "OrchestrationService/GetSessionState", process_id="t1"))
+        assert json.loads(state.envelope)["outputs"]["brew"] == {"cups": 2}
+    finally:
+        assert again.stop() == 0
+
+
+def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(served: ServeProcess, tmp_path: Path):
+    """Processes are created as fast as they go; after SIGKILL and a restart every acknowledged one is there."""
+    acknowledged: list[str] = []
+
+    async def create_until_killed() -> None:
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            client = Client(channel, ALICE)
+
+            async def one(number: int) -> None:
+                pid = f"p{number}"
+                if await client.status("KernelService/CreateProcess", pid=pid) == "OK":
+                    acknowledged.append(pid)
+
+            for number in range(0, 100_000, 50):
+                await asyncio.gather(*map(one, range(number, number + 50)))
+                if number == 300:
+                    os.kill(served.process.pid, signal.SIGKILL)
+                if number > 300:
+                    return
+
+    asyncio.run(create_until_killed())
+    assert served.ended() == -signal.SIGKILL
+    again = ServeProcess(tmp_path, db=str(tmp_path / "server.db"))
+    try:
+        listed = asyncio.run(_call(again.address, "KernelService/ListProcesses"))
+        assert {block.pid for block in listed.processes} >= set(acknowledged)
+        assert len(acknowledged) >= 300
+    finally:
+        assert again.stop() == 0
+
+
+async def _exists(path: Path) -> None:
+    async with asyncio.timeout(60.0):
+        while not await asyncio.to_thread(path.exists):
+            await asyncio.sleep(0.02)
+
+
+async def _call(address: str, method: str, **fields: Any) -> Any:
+    async with grpc.aio.insecure_channel(address) as channel:
+        return await Client(channel, ALICE)(method, **fields)
