@@ -8,7 +8,6 @@ that its client reads, and none as a traceback.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -18,8 +17,8 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
-from lyra.core.trace_context import continued
 from lyra.errors import ConfigError
+from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.endpoint import Call, Endpoint, PathTable, RawAnswer, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
@@ -65,25 +64,35 @@ class HttpApp:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
-        headers = _headers_of(scope)
-        path = _own_path(scope)
+        headers, path, method = _headers_of(scope), _own_path(scope), scope["method"]
+        route = self._table.route(path)
         began_s = self.parts.kernel.clock.monotonic()
-        try:
-            with continued(headers.get("traceparent")):
-                answer = await self._handle(scope["method"], path, scope["query_string"], headers, receive)
-        except ClientLeft:
-            return
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
-            problem = problem_of(error, self.parts.kernel)
-            body = _encode(error_body(problem, vendor_of(path, headers)))
-            answer = RawAnswer(body, "application/json", problem.status, problem.headers)
-        self._count(scope["method"], path, answer, began_s)
+        attributes = {"http.request.method": method, "http.route": route, "url.path": route}
+        with request_span(f"{method} {route}".strip(), headers, attributes) as span:
+            answer = await self._answer_or_problem(method, path, scope["query_string"], headers, receive)
+            if answer is None:
+                return
+            status = answer.status if isinstance(answer, RawAnswer) else 200
+            span.end_with({"http.response.status_code": status}, error=str(status) if status >= 500 else "")
+        if self.parts.metrics is not None:
+            self.parts.metrics.http_request(route, method, status, self.parts.kernel.clock.monotonic() - began_s)
         if isinstance(answer, Streamed):
             await write_stream(receive, send, answer.pieces, [*_SECURITY, *_lines(answer.headers)])
         else:
             await _send(send, answer)
+
+    async def _answer_or_problem(
+        self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
+    ) -> RawAnswer | Streamed | None:
+        """The answer, also of an error; None where the client has left."""
+        try:
+            return await self._handle(method, path, query_string, headers, receive)
+        except ClientLeft:
+            return None
+        except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
+            problem = problem_of(error, self.parts.kernel)
+            body = _encode(error_body(problem, vendor_of(path, headers)))
+            return RawAnswer(body, "application/json", problem.status, problem.headers)
 
     async def _handle(
         self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
@@ -102,14 +111,6 @@ class HttpApp:
             call.take_query(query)
         call.take_body(await guard.read_body(receive, headers))
         return _answer_of(endpoint, await endpoint.handler(call))
-
-    def _count(self, method: str, path: str, answer: RawAnswer | Streamed, began_s: float) -> None:
-        """Tell the metrics of a request: its route as it is declared, never its path."""
-        if self.parts.metrics is None:
-            return
-        status = answer.status if isinstance(answer, RawAnswer) else 200
-        route = self._table.route(path)
-        self.parts.metrics.http_request(route, method, status, self.parts.kernel.clock.monotonic() - began_s)
 
     def _find(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
         match = self._table.find(method, path)
