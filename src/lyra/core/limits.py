@@ -191,7 +191,9 @@ SERVER_SPANS_KEPT: Final = 10_000  # spans that the traces show
 SERVER_COST_ROWS_MAX: Final = 10_000  # of the sums by agent, model and day
 SERVER_CALLS_MAX: Final = 10_000  # gRPC calls in flight, open streams included; more are refused
 SERVER_STREAMS_MAX: Final = 250  # gRPC calls in flight on one connection; more wait in the client
-SERVER_IDLE_S: Final = 600.0  # a gRPC connection without a call is closed after this; clients open another by themselves
+SERVER_IDLE_S: Final = (
+    600.0  # a gRPC connection without a call is closed after this; clients open another by themselves
+)
 SERVER_METADATA_BYTES_MAX: Final = 16 * 1024  # headers of one gRPC call
 SERVER_HANDSHAKE_S: Final = 20.0  # until a new connection has said hello, and a ping is answered; then it is dropped
 SERVER_KEEPALIVE_S: Final = 60.0  # between two pings to a silent gRPC client: one that is gone is noticed
