@@ -188,12 +188,11 @@ SERVER_CALLERS_KEPT: Final = 10_000  # callers whose requests are counted at onc
 SERVER_WEBHOOKS_MAX: Final = 100  # of one user
 SERVER_WEBHOOK_WAITING_MAX: Final = 1_000  # events that wait for one webhook; more are dropped
 SERVER_SPANS_KEPT: Final = 10_000  # spans that the traces show
+SERVER_HISTORY_EVENTS_KEPT: Final = 20_000  # events of a kernel without a store that can be read again
 SERVER_COST_ROWS_MAX: Final = 10_000  # of the sums by agent, model and day
 SERVER_CALLS_MAX: Final = 10_000  # gRPC calls in flight, open streams included; more are refused
 SERVER_STREAMS_MAX: Final = 250  # gRPC calls in flight on one connection; more wait in the client
-SERVER_IDLE_S: Final = (
-    600.0  # a gRPC connection without a call is closed after this; clients open another by themselves
-)
+SERVER_IDLE_S: Final = 600.0  # a gRPC connection without a call is closed after this; clients open another
 SERVER_METADATA_BYTES_MAX: Final = 16 * 1024  # headers of one gRPC call
 SERVER_HANDSHAKE_S: Final = 20.0  # until a new connection has said hello, and a ping is answered; then it is dropped
 SERVER_KEEPALIVE_S: Final = 60.0  # between two pings to a silent gRPC client: one that is gone is noticed
