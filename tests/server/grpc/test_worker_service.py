@@ -151,6 +151,7 @@ async def test_work_of_another_user() -> None:
             assert await bob.status(COMPLETE, **fields) == "PERMISSION_DENIED"
         assert await bob.status(CLAIM, worker_id="hers", agents=["write"]) == "ALREADY_EXISTS"
         assert not kernel.get_orchestration_state("run").terminated
+        assert (await alice(COMPLETE, work_id=item.work_id, worker_id="hers", success=True)).accepted
 
 
 @on_loop
