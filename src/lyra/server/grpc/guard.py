@@ -53,8 +53,8 @@ FINISHING: Final = frozenset(
     }
 )
 
-# Calls that only wait for something to do: draining does not wait for them.
-WAITING: Final = frozenset({"WorkerService/ClaimWork"})
+# Calls that only wait for something to do or to read: draining does not wait for them.
+WAITING: Final = frozenset({"WorkerService/ClaimWork", "CommBusService/Subscribe"})
 
 
 class Method(NamedTuple):
@@ -79,7 +79,7 @@ class CallGuard:
         self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until no call is in flight."""
+        """Wait until no call is in flight but those that only wait."""
         await self._idle.wait()
 
     def caller(self, metadata: Metadata) -> Caller:
