@@ -218,7 +218,8 @@ class Config:
             logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
         with suppress(ConfigError):  # a variable that is not set: what opens the store says so
             add_own_file(config.kernel.store.reveal())
-        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file):
+        server = (config.server.token_file, config.server.tls_key, config.server.tls_cert, config.server.tls_client_ca)
+        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file, *server):
             add_own_file(file or "")
         return config
 

@@ -64,6 +64,7 @@ PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
 WORKER_LEASE_S: Final = 30.0  # how long a worker that is silent keeps a stage, unless it asks for another time
 WORKER_LEASE_S_MAX: Final = 86_400.0
 BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async; they mostly wait
+PIPELINE_EVENTS_UNREAD_MAX: Final = 10_000  # of one listener; a slower one is told to begin anew
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
 # ---------------------------------------------------------------- processes

@@ -92,7 +92,7 @@ async def test_no_work_is_an_empty_item() -> None:
 async def test_unknown_work_is_not_taken() -> None:
     """A result for work that is not known is refused, once workers had the time to come back after a start."""
     async with serving() as (_kernel, client):
-        client.face._services["WorkerService"]._desk._returned_at = 0.0  # type: ignore[attr-defined]
+        client.face._services["WorkerService"]._desk._returned_at = 0.0
         fields = {"work_id": "nothing.1", "worker_id": "w1"}
         assert not (await client(COMPLETE, **fields, success=True)).accepted
         assert not (await client(RENEW, **fields)).held

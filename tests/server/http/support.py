@@ -56,13 +56,14 @@ async def serving(
     kernel: Kernel | None = None,
     limits: ConnectionLimits | None = None,
     stop_s: float = 5.0,
+    inside: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """A kernel that knows these agents, behind HTTP."""
     served_kernel = kernel or Kernel(store, programs=agents or (echo(),))
     async with served_kernel:
         options = {"tokens": Tokens(TOKENS), "http": Address("127.0.0.1", 0), **settings}
-        face = HttpFace(served_kernel, ServeSettings(**options), limits=limits)
+        face = HttpFace(served_kernel, ServeSettings(**options), limits=limits, webhook_key=b"k" * 32, inside=inside)
         address = await face.start()
         try:
             async with (
@@ -102,7 +103,7 @@ def served(*agents: Any, **options: Any) -> Callable[[Callable[[Served], Awaitab
 
 def in_loop(work: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(20):
             return await work
 
     return asyncio.run(bounded())

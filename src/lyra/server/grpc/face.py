@@ -1,9 +1,9 @@
 """The gRPC server over one kernel: it listens, holds its limits and drains.
 
-Health and reflection are on. `Health.Check` is open to everyone who can connect, as load balancers need it; all else,
-reflection included, needs a token. A connection that sends nothing, a peer that is gone and one that reads nothing are
-dropped by the limits of `_options`. Stopping refuses new work at once, tells health watchers, ends subscriptions, and
-waits for the calls in flight.
+Health and reflection are on. `Health.Check` takes no token, as load balancers have none; all else, reflection included,
+needs one. A connection that sends nothing, a peer that is gone and one that reads nothing are dropped by the limits of
+`_options`. Stopping refuses new work at once, tells health watchers, ends subscriptions, and waits for the calls in
+flight.
 """
 
 from __future__ import annotations

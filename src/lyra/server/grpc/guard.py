@@ -10,7 +10,8 @@ on. While the server drains, calls that begin something are refused and those th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -26,7 +27,7 @@ __all__ = ["FINISHING", "WAITING", "CallGuard", "Metadata", "Observe", "UnaryCal
 
 Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
-StreamCall = Callable[[Any, Caller], AsyncIterator[Message]]
+StreamCall = Callable[[Any, Caller], AsyncGenerator[Message, None]]
 Observe = Callable[[str, str, float], Any]  # method, status code, seconds
 
 # Calls that finish what was begun, and those that only read: they are taken while the server drains.
@@ -108,8 +109,9 @@ class CallGuard:
             with self._flight(method, context) as call:
                 try:
                     request, caller = self._admit(method, data, context)
-                    async for message in handler(request, caller):
-                        yield message.SerializeToString()
+                    async with aclosing(handler(request, caller)) as messages:
+                        async for message in messages:
+                            yield message.SerializeToString()
                 except Exception as error:  # noqa: BLE001 - every error has its status
                     await call.abort(error)
 

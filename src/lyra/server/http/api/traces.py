@@ -1,4 +1,4 @@
-"""Traces and costs: what the agents of the caller did since the server began, and what it came to."""
+"""Traces and costs: what the agents of the caller did since the server began, and what all they did came to."""
 
 from __future__ import annotations
 
@@ -146,6 +146,7 @@ _KEYS: Final[dict[Grouping, Callable[[CostSum], str]]] = {
 
 
 async def get_costs(call: Call) -> CostReport:
+    await call.parts.records.load_past()
     key_of = _KEYS[call.query.by]
     micro_usd: dict[str, int] = {}
     groups: dict[str, CostGroup] = {}
