@@ -121,7 +121,7 @@ async def test_a_claim_waits_for_work_and_ends_when_the_server_stops(path: str) 
         assert kernel.clock.monotonic() - began == pytest.approx(5.0, abs=0.1)
         waiting = asyncio.ensure_future(desk.claim(claim_of()))
         await asyncio.sleep(1.0)
-        await desk.drain()
+        desk.close()
         assert await waiting is None
         assert kernel.clock.monotonic() - began < 7.0
 

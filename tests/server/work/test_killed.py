@@ -173,6 +173,23 @@ def test_a_killed_server_on_postgresql_takes_the_result_too(tmp_path: Path) -> N
         _kill_the_server(world)
 
 
+def test_a_server_that_is_told_to_stop_finishes_its_runs_with_its_workers(world: World) -> None:
+    """SIGTERM of the server: runs in flight go on to their end, also to stages that no worker had yet; exit code 0."""
+    server = world.server()
+    world.worker("a")
+    with Client(world) as client:
+        client.start("run", pipeline("once", "second"))
+        world.wait_for_line("begin once a")
+        server.process.terminate()
+        world.wait_for(lambda: "finished first" in server.errors.read_text())
+        world.go()
+        assert client.end("run") == (
+            "completed",
+            {"once": {"by": "a", "attempt": 1}, "second": {"by": "a", "attempt": 1}},
+        )
+    assert server.process.wait(60.0) == 0
+
+
 def test_a_worker_that_is_told_to_stop_finishes_what_it_holds(world: World) -> None:
     """SIGTERM: no new work, the current piece is delivered, exit code 0. An idle worker ends at once."""
     world.server()

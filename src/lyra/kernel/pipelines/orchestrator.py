@@ -21,9 +21,9 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text
 from lyra.core.envelope import ANONYMOUS, Envelope, TerminalReason
-from lyra.core.limits import PIPELINE_SESSION_IDLE_S
+from lyra.core.limits import PIPELINE_EVENTS_UNREAD_MAX, PIPELINE_SESSION_IDLE_S
 from lyra.core.naming import STAGE_PROGRAM
-from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
+from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, Overloaded, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
@@ -504,6 +504,12 @@ class Orchestrator(Subsystem):
             while True:
                 if not feed.events:
                     await feed.more()
+                if feed.overrun:
+                    raise Overloaded(
+                        f"the listener of pipeline {pid} is too slow: {PIPELINE_EVENTS_UNREAD_MAX} events are unread",
+                        hint="the run goes on; execute_pipeline with the same pid tells where it stands",
+                        pid=pid,
+                    )
                 event = feed.events.popleft()
                 if event is None:
                     break

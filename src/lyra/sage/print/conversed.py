@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting, error_line
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError, NoSuchInterrupt
@@ -94,7 +95,7 @@ class _RequestedTurns:
             async for line in lines:
                 await self._read_line(line)
         except ConfigError as error:
-            await self._say(error_line(error))
+            await self._say(self._error_line(error))
         self._input_is_over = True
         for question in sorted(self._open | self._of_tasks):
             self._session.headless.withdraw(question)
@@ -106,7 +107,7 @@ class _RequestedTurns:
         try:
             await self._take(read_request(line))
         except LyraError as error:  # also an answer to a question that is over
-            await self._say(error_line(error))
+            await self._say(self._error_line(error))
         while len(self._waiting) >= _WAITING_MAX:
             await self._until_changed()
 
@@ -146,6 +147,9 @@ class _RequestedTurns:
             if self._input_is_over:
                 self._session.headless.withdraw(question["id"])
 
+    def _error_line(self, error: LyraError) -> dict[str, Any]:
+        return error_line(error, runtime_of(self._session.kernel).known)
+
     async def _until_changed(self) -> None:
         self._changed.clear()
         await self._changed.wait()
@@ -162,7 +166,7 @@ class _RequestedTurns:
             try:
                 await self._turn(text)
             except LyraError as error:  # the turn was refused, such as by a budget
-                await self._say(error_line(error))
+                await self._say(self._error_line(error))
                 result = {**self._session.headless.result(error.code), "session_id": self._session.id}
                 await self._say(result)
                 self.outcome = HeadlessOutcome(result, error)

@@ -92,5 +92,4 @@ def slash_text(slash: SlashResult) -> str:
 async def last_words(session: LiveSession, say: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
     """Say the `result` of a run that a signal ends, unless the reader does not take it."""
     with contextlib.suppress(TimeoutError, OSError):
-        result = {**session.headless.result("interrupted"), "session_id": session.id}
-        await asyncio.wait_for(say(result), _LAST_WORDS_S)
+        await asyncio.wait_for(say(session.interrupted_result()), _LAST_WORDS_S)

@@ -10,7 +10,8 @@ on. While the server drains, calls that begin something are refused and those th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -22,11 +23,11 @@ from lyra.errors import ConfigError, Overloaded
 from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, Tokens, bearer_token
 
-__all__ = ["FINISHING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
+__all__ = ["FINISHING", "WAITING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
 
 Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
-StreamCall = Callable[[Any, Caller], AsyncIterator[Message]]
+StreamCall = Callable[[Any, Caller], AsyncGenerator[Message, None]]
 Observe = Callable[[str, str, float], Any]  # method, status code, seconds
 
 # Calls that finish what was begun, and those that only read: they are taken while the server drains.
@@ -46,10 +47,14 @@ FINISHING: Final = frozenset(
         "SystemService/ResolveInterrupt",
         "SystemService/CancelInterrupt",
         "SystemService/ListInterrupts",
+        "WorkerService/ClaimWork",  # runs in flight go on with their workers
         "WorkerService/RenewWork",
         "WorkerService/CompleteWork",
     }
 )
+
+# Calls that only wait for something to do: draining does not wait for them.
+WAITING: Final = frozenset({"WorkerService/ClaimWork"})
 
 
 class Method(NamedTuple):
@@ -104,8 +109,9 @@ class CallGuard:
             with self._flight(method, context) as call:
                 try:
                     request, caller = self._admit(method, data, context)
-                    async for message in handler(request, caller):
-                        yield message.SerializeToString()
+                    async with aclosing(handler(request, caller)) as messages:
+                        async for message in messages:
+                            yield message.SerializeToString()
                 except Exception as error:  # noqa: BLE001 - every error has its status
                     await call.abort(error)
 
@@ -123,15 +129,17 @@ class CallGuard:
     def _flight(self, method: Method, context: Any) -> _Flight:
         return _Flight(self, method.name, context)
 
-    def begin(self) -> float:
-        self._in_flight += 1
-        self._idle.clear()
+    def begin(self, method: str) -> float:
+        if method not in WAITING:
+            self._in_flight += 1
+            self._idle.clear()
         return self._clock.monotonic()
 
     def end(self, method: str, code: str, began: float) -> None:
-        self._in_flight -= 1
-        if self._in_flight == 0:
-            self._idle.set()
+        if method not in WAITING:
+            self._in_flight -= 1
+            if self._in_flight == 0:
+                self._idle.set()
         if self._observe is not None:
             self._observe(method, code, self._clock.monotonic() - began)
 
@@ -148,7 +156,7 @@ class _Flight:
         self.code = "OK"
 
     def __enter__(self) -> _Flight:
-        self._began = self._guard.begin()
+        self._began = self._guard.begin(self._method)
         self._trace = continued(_texts(self._context.invocation_metadata()).get("traceparent"))
         self._trace.__enter__()
         return self

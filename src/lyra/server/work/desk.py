@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_NAMES_MAX, WORK_RETURN_S
-from lyra.errors import AgentFailed, ConfigError, LyraError, OutcomeUnknown
+from lyra.errors import AgentFailed, ConfigError, LyraError, OutcomeUnknown, Overloaded
 from lyra.kernel.base.waiting import resume
 from lyra.server.work.names import ServedNames
 from lyra.server.work.piece import PieceOfWork, Renewal, ServedName, WorkLease
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "WorkDesk"]
 
 _log: Final = logging.getLogger("lyra.server")
+_IDLE_LOOK_S: Final = 0.1  # between two looks whether workers hold something, while the server stops
 
 
 class Claim(NamedTuple):
@@ -53,7 +54,7 @@ class WorkDesk:
         self._timer: Timer | None = None
         self._return_s = return_s
         self._returned_at = kernel.clock.monotonic() + return_s  # until then workers of an earlier server may be back
-        self._is_draining = False
+        self._is_closed = False
 
     def _now(self) -> float:
         return self._kernel.clock.monotonic()
@@ -121,7 +122,7 @@ class WorkDesk:
         deadline = self._now() + min(claim.wait_s, WORK_CLAIM_WAIT_S_MAX)
         worker.claims += 1
         try:
-            while not self._is_draining:
+            while not self._is_closed:
                 lease = self._queue.claim(claim.worker_id, claim.lease_s, self._now())
                 if lease is not None:
                     if await self._begun(lease):
@@ -188,7 +189,10 @@ class WorkDesk:
             return True
         durable: asyncio.Future[bool] = self._kernel.loop.create_future()
         self._settling.setdefault(piece.id, []).append(durable)
-        return await durable
+        is_durable = await durable
+        if not is_durable and self._kernel.core.stopping:
+            raise Overloaded("the server is stopping", hint="deliver the result when it is back")
+        return is_durable
 
     async def _answer_question(self, piece: PieceOfWork, value: Any, error: Exception | None) -> bool:
         """A result that came after a person was asked answers the question, if it is still open."""
@@ -203,14 +207,17 @@ class WorkDesk:
     def _may_return(self, work_id: str) -> bool:
         """Whether work that is not known may be from before a restart, and come back with its process."""
         is_known = self._queue.is_known(work_id)
-        return not is_known and not self._is_draining and self._now() < self._returned_at
+        return not is_known and not self._is_closed and self._now() < self._returned_at
 
-    async def drain(self) -> None:
+    def close(self) -> None:
         """The server stops: claims that wait end without work."""
-        self._is_draining = True
+        self._is_closed = True
         self._changed()
-        if self._timer is not None:
-            self._timer.cancel()
+
+    async def wait_idle(self) -> None:
+        """Wait until no worker holds a piece of work."""
+        while self._queue.is_lent:
+            await self._wait_for_change(self._now() + _IDLE_LOOK_S)
 
     # ------------------------------------------------------------------ waiting and time
 
@@ -242,10 +249,12 @@ class WorkDesk:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        if deadline is not None and not self._is_draining:
+        if deadline is not None and not self._kernel.core.stopping:
             self._timer = self._kernel.clock.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
+        if self._kernel.core.stopping:
+            return
         for end in self._queue.expire(self._now()):
             _log.warning("worker %s was lost with %s: %s", end.worker_id or "?", end.piece.id, _BECOMES[end.state])
             call = self._results.get(end.piece.id)
