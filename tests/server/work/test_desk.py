@@ -53,15 +53,18 @@ class Run:
 
     async def end(self) -> tuple[str, Any]:
         """Why the pipeline ended, and the outputs."""
-        await self._task
+        await asyncio.wait_for(self._task, 1_000.0)
         envelope = self.events[-1].envelope
         return str(envelope.terminal_reason), envelope.outputs
 
     async def question(self) -> Any:
         """The question that is open, as soon as there is one."""
-        while (interrupt := self._kernel.get_pending_interrupt(self._pid)) is None:
+        for _ in range(1_000):
+            interrupt = self._kernel.get_pending_interrupt(self._pid)
+            if interrupt is not None:
+                return interrupt
             await asyncio.sleep(0.1)
-        return interrupt
+        raise AssertionError("no question was asked")
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -272,6 +275,24 @@ async def test_after_a_restart_the_worker_delivers_what_it_had(path: str) -> Non
 
 
 @in_virtual_time
+async def test_a_result_that_was_taken_survives_a_crash(path: str) -> None:
+    """A worker whose result was acknowledged need not come back: the result is in the journal."""
+    kernel = Kernel(path)
+    await kernel.start()
+    desk = WorkDesk(kernel)
+    await desk.claim(claim_of(announce=True))
+    Run(kernel)
+    lease = await lent(desk)
+    assert await desk.complete(lease.work_id, "w1", AgentResult(output={"kept": True}))
+    crash(kernel)
+    async with Kernel(path) as kernel:
+        desk = WorkDesk(kernel)
+        await desk.claim(claim_of("w2", announce=True))
+        assert await Run(kernel).end() == ("completed", {"write": {"kept": True}})
+        assert kernel.interrupts.list_interrupts() == []
+
+
+@in_virtual_time
 async def test_after_a_restart_a_worker_that_is_gone_leaves_a_question(path: str) -> None:
     """Work that was lent before a kill of the server, and whose worker is dead too, is in doubt: never run again
     without an answer. A second restart keeps the question."""
@@ -372,6 +393,11 @@ async def test_a_remote_service_answers_requests(path: str) -> None:
         await lent(desk, names=MAIL)
         with pytest.raises(OutcomeUnknown):
             await answer
+        answer = asyncio.ensure_future(kernel.dispatch("mail", {}))
+        lease = await lent(desk, names=MAIL)
+        answer.cancel()
+        await asyncio.sleep(0.1)
+        assert desk.renew(lease.work_id, "w1") == (True, True)
 
 
 @in_virtual_time
