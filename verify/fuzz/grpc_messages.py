@@ -1,4 +1,4 @@
-"""Messages for the fuzz of the gRPC server, filled from the contract: fields that fit, and a share of those that do not.
+"""Messages for the fuzz of the gRPC server, from the contract: fields that fit, and a share of those that do not.
 
 `message_bytes` gives one request for an RPC, as bytes; some are cut, flipped and stretched afterwards, some are no
 message at all. It draws from a seeded generator and knows no server.
