@@ -123,6 +123,9 @@ async def _run(count: int, seed: int, progress: Callable[[int], Any] | None) -> 
     codes: Counter[str] = Counter()
     failures: list[str] = []
     sent = 0
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: failures.append(f"{context['message']}: {context.get('exception')!r}")
+    )
     async with _world() as (kernel, channel):
         for first in range(0, count, _AT_ONCE):
             known = await _furnish(kernel)

@@ -370,14 +370,16 @@ def test_a_durable_session_keeps_its_trace(collector, tmp_path):
     store = tmp_path / "lyra.db"
 
     async def first() -> None:
-        agent = coder({"text": "a"}, {"text": "b", "first_s": 60})
+        model = says({"text": "a"}, {"text": "b", "first_s": 600})
+        agent = Agent("Coder", model=model)
         async with Kernel(store) as kernel:
             attach_otel(kernel, tracer_provider=provider)
             process = await kernel.spawn(agent, pid="coder")
             await process.send("one")
             with continued(f"00-{TRACE}-{PARENT}-01"):
                 asking = asyncio.ensure_future(process.send("two"))
-                await asyncio.sleep(0.2)
+                while len(model.requests) < 2:
+                    await asyncio.sleep(0.01)
             await kernel.close(drain_s=0)
             await asyncio.gather(asking, return_exceptions=True)
 
@@ -386,13 +388,13 @@ def test_a_durable_session_keeps_its_trace(collector, tmp_path):
         async with Kernel(store) as kernel:
             attach_otel(kernel, tracer_provider=provider)
             kernel.on_event(lambda event: answered.set(), ["agent.answered"])
-            process = await kernel.spawn(coder({"text": "b"}), pid="coder")
-            await asyncio.wait_for(answered.wait(), 10)
+            process = await kernel.spawn(Agent("Coder", model=says("b")), pid="coder")
+            await answered.wait()
             await process.send("three")
 
     with exporting(collector) as provider:
-        run(first())
-        run(second())
+        asyncio.run(asyncio.wait_for(first(), 60))
+        asyncio.run(asyncio.wait_for(second(), 60))
     sessions = [span for span in collector.spans if span.name == "session Coder"]
     assert len(sessions) == 2
     assert len({span.trace_id for span in sessions}) == 1

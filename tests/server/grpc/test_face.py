@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from lyra.core.address import Address
+from lyra.core.trace_context import current_span
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.server.grpc import face as face_module
@@ -183,6 +185,18 @@ async def test_each_call_is_observed_with_its_code():
         ("KernelService/GetProcess", "UNAUTHENTICATED"),
         ("CommBusService/Subscribe", "CANCELLED"),
     ]
+
+
+@on_loop
+async def test_the_work_of_a_call_belongs_to_the_trace_of_its_caller():
+    """The metadata `traceparent` names the span around the work; one that is malformed is ignored."""
+    async with serving() as (kernel, client):
+        kernel.bus.register_handler("trace", lambda _message: (current_span.get() or ("none",))[0])
+        for header, trace_id in ((f"00-{'ab' * 16}-{'cd' * 8}-01", "ab" * 16), ("00-nonsense", "none")):
+            traced = Client(client.channel, traceparent=header)
+            answer = await traced("CommBusService/Query", query_type="trace")
+            assert json.loads(answer.result) == trace_id
+        assert current_span.get() is None
 
 
 # ------------------------------------------------------------------ limits

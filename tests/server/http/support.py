@@ -101,9 +101,9 @@ def served(*agents: Any, **options: Any) -> Callable[[Callable[[Served], Awaitab
     return decorate
 
 
-def in_loop(work: Coroutine[Any, Any, Any]) -> Any:
+def in_loop(work: Coroutine[Any, Any, Any], timeout_s: float = 120) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(timeout_s):
             return await work
 
     return asyncio.run(bounded())

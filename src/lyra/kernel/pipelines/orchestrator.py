@@ -487,6 +487,8 @@ class Orchestrator(Subsystem):
         session = self.state.sessions.get(pid)
         if session is None:  # a stage of one that was begun waits for its agent
             self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
+            if self._lifecycle.find(self._lifecycle.checked_pid(pid)) is not None:
+                raise NameTaken(f"process {pid} is no pipeline of this kernel", hint="use another pid", pid=pid)
         core.raise_if_closed()
         if session is not None and not session.pipeline_config.means_the_same(checked):
             raise NameTaken(f"{pid} runs another pipeline", hint="use another pid, or the same declaration", pid=pid)

@@ -23,7 +23,7 @@ from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError, NoSuchInterrupt
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.agent.session_notices import SessionNotices
-from lyra.sage.print.printed import last_words, require_model, slash_result, slash_text
+from lyra.sage.print.printed import last_words, require_model, slash_outcome, slash_result
 from lyra.sage.print.requests import AnswerRequest, InterruptRequest, PrintRequest, read_request
 
 __all__ = ["converse"]
@@ -174,8 +174,7 @@ class _RequestedTurns:
     async def _turn(self, text: str) -> None:
         slash = await slash_result(self._session, text)
         if slash is not None and slash.prompt is None:
-            result = self._session.headless.result("success", slash_text(slash))
-            self.outcome = HeadlessOutcome({**result, "session_id": self._session.id})
+            self.outcome = slash_outcome(self._session, slash)
             await self._say(self.outcome.result)
             return
         prompt, more = (text, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)

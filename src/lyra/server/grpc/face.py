@@ -9,6 +9,7 @@ flight.
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.address import Address
@@ -22,6 +23,8 @@ from lyra.core.limits import (
     SERVER_STREAMS_MAX,
 )
 from lyra.errors import ConfigError
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines on stderr are no log of Lyra's; errors are raised
 
 try:
     import grpc
