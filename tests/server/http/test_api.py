@@ -74,6 +74,8 @@ async def test_a_run_works_without_a_reader_and_is_asked_later(parts: Served) ->
     result = (await parts.ada.get(f"{run}/result", params={"wait_s": 30})).json()
     assert (result["status"], result["text"]) == ("success", "a long task")
     assert (await parts.ada.get(run)).json() == result
+    assert (await parts.ada.get("/api/runs")).json()["runs"] == [result]
+    assert (await parts.bob.get("/api/runs")).json()["runs"] == []
     assert text_of(events_of((await parts.ada.get(f"{run}/events")).text)) == "a long task"
 
 
@@ -209,13 +211,39 @@ async def test_a_question_is_listed_and_its_answer_lets_the_process_go_on(parts:
     assert (await parts.ada.get("/api/interrupts/int_none")).status_code == 404
 
 
-# ---------------------------------------------------------------- traces and costs
-
-
 @tool
 def weather(city: str) -> str:
     """The weather of a city."""
     return f"sunny in {city}"
+
+
+def careful_agent() -> Any:
+    from lyra import Agent
+
+    asks = {"tool_calls": [{"name": "weather", "arguments": {"city": "Oslo"}}]}
+    replies = [{"tool": "weather", "text": "{result}"}, asks]
+    permissions = {"ask": ["weather"]}
+    return Agent("echo", model=SimProvider(script={"replies": replies}), tools=[weather], permissions=permissions)
+
+
+@served(careful_agent())
+async def test_a_question_of_an_agent_is_in_its_stream_and_its_answer_lets_it_go_on(parts: Served) -> None:
+    async with asyncio.TaskGroup() as group:
+        body = {"message": "weather?", "session_id": "s"}
+        reading = group.create_task(parts.ada.post(f"{CHAT}/stream", json=body))
+        while not (asked := (await parts.ada.get("/api/interrupts")).json()["interrupts"]):
+            await asyncio.sleep(0.01)
+        assert asked[0]["user_id"] == "ada"
+        answer = f"/api/interrupts/{asked[0]['id']}/answer"
+        assert (await parts.bob.post(answer, json={"approved": True})).status_code == 403
+        assert (await parts.ada.post(answer, json={"approved": True})).status_code == 200
+        events = events_of((await reading).text)
+    (question,) = [event for event in events if event.word == "interrupt"]
+    assert question.data["id"] == asked[0]["id"]
+    assert events[-1].data["text"] == "sunny in Oslo"
+
+
+# ---------------------------------------------------------------- traces and costs
 
 
 def priced() -> Any:
