@@ -250,7 +250,7 @@ async def test_connections_beyond_the_limit_are_refused_and_make_room_when_they_
         async with _own_channel(client) as second:
             await Client(second)("KernelService/GetProcessCounts")
             async with _own_channel(client) as third:
-                assert await Client(third).status("KernelService/GetProcessCounts", timeout=5.0) == "UNAVAILABLE"
+                assert await Client(third).status("KernelService/GetProcessCounts", timeout=30.0) == "UNAVAILABLE"
         async with _own_channel(client) as fourth:
             await fourth.channel_ready()
             await Client(fourth)("KernelService/GetProcessCounts")

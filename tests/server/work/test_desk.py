@@ -130,6 +130,32 @@ async def test_a_claim_waits_for_work_and_ends_when_the_server_stops(path: str) 
 
 
 @in_virtual_time
+async def test_each_piece_wakes_one_claim_and_none_is_left_asleep(path: str) -> None:
+    """Many claims wait; each piece goes at once to one of them, also when the one that was woken breaks off."""
+    async with Kernel(path) as kernel:
+        desk = WorkDesk(kernel)
+        claims = [asyncio.ensure_future(desk.claim(claim_of(f"w{number}"))) for number in range(5)]
+        await asyncio.sleep(1.0)
+        began = kernel.clock.monotonic()
+        runs = [Run(kernel, f"run{number}") for number in range(3)]
+        while not any(change.done() for change, _ in desk._waiters) and len(desk._waiters) == 5:
+            await asyncio.sleep(0)
+        claims[0].cancel()
+        done = []
+        while len(done) < 3:
+            done = [claim for claim in claims[1:] if claim.done()]
+            await asyncio.sleep(0.01)
+        assert kernel.clock.monotonic() - began < 1.0
+        for claim in done:
+            lease = claim.result()
+            assert lease is not None
+            assert await desk.complete(lease.work_id, lease.worker_id, AgentResult(output={"n": 1}))
+        assert [(await run.end())[0] for run in runs] == ["completed"] * 3
+        desk.close()
+        await asyncio.gather(*claims, return_exceptions=True)
+
+
+@in_virtual_time
 async def test_idempotent_work_of_a_lost_worker_is_done_by_another(path: str) -> None:
     """A worker that is silent for a lease loses its work; another gets it, and a late result is not wanted."""
     async with Kernel(path) as kernel:

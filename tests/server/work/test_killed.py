@@ -12,7 +12,7 @@ import pytest
 
 import lyra
 from lyra.errors import LyraError, NoSuchProcess
-from tests.server.work.programs import ALICE, OPERATOR, World
+from tests.server.work.programs import ALICE, OPERATOR, Program, World
 from verify.servers import PostgresServer, postgres_missing
 
 pytestmark = pytest.mark.slow
@@ -243,6 +243,22 @@ def test_a_worker_that_cannot_work_says_why(world: World, words: Any, env: Any, 
     assert worker.process.wait(60.0) == code
     assert text in worker.errors.read_text()
     assert "Traceback" not in worker.errors.read_text()
+
+
+def test_without_json_the_ready_line_is_for_a_person(world: World) -> None:
+    """The line names the worker, what it serves and the server; the server's address may come from the settings."""
+    world.server()
+    (world.folder / "one.py").write_text(
+        "async def agent(envelope): ...\ndef setup(worker): worker.register_agent('one', agent)\n"
+    )
+    words = ["worker", "--set", f"server.grpc={world.address}", "--load", "one.py", "--name", "w"]
+    program = Program(world.folder, words)
+    try:
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline().decode() == f"worker w serves one for {world.address}\n"
+        assert program.stop() == 0
+    finally:
+        program.close()
 
 
 def test_a_worker_of_one_user_does_no_work_of_others(world: World) -> None:

@@ -20,7 +20,7 @@ from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
 from lyra.errors import ConfigError
 from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
-from lyra.server.http.endpoint import Call, Endpoint, PathTable, RawAnswer, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.parts import HttpParts
@@ -53,7 +53,7 @@ class HttpApp:
     def __init__(self, parts: HttpParts, guard: HttpGuard) -> None:
         self.parts = parts
         self.guard = guard
-        self._table = PathTable(ENDPOINTS)
+        self._table = PathTable(parts.endpoints)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -106,7 +106,7 @@ class HttpApp:
             caller = await guard.identify(headers, query)
             guard.admit(caller, headers, endpoint)
         self.parts.open()
-        call = Call(self.parts, endpoint, caller, values, headers)
+        call = HttpCall(self.parts, endpoint, caller, values, headers)
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(await guard.read_body(receive, headers))
@@ -208,4 +208,4 @@ def make_app(
         message_bytes_max=message_bytes_max,
         requests_per_minute=requests_per_minute,
     )
-    return HttpApp(HttpParts(kernel, webhook_key=webhook_key, inside=inside), guard)
+    return HttpApp(HttpParts(kernel, ENDPOINTS, webhook_key=webhook_key, inside=inside), guard)

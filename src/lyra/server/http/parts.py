@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
-from lyra.server.http.feed import EventFeed
+from lyra.server.http.feed import KernelFeed
 from lyra.server.http.history import History
 from lyra.server.http.pipeline_runs import PipelineRuns
 from lyra.server.http.records import Records
@@ -20,6 +20,7 @@ from lyra.server.http.webhooks.incoming import IncomingHooks
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["HttpParts"]
 
@@ -30,6 +31,7 @@ class HttpParts:
     __slots__ = (
         "chats",
         "deliveries",
+        "endpoints",
         "feed",
         "history",
         "hooks",
@@ -41,11 +43,19 @@ class HttpParts:
         "records",
     )
 
-    def __init__(self, kernel: Kernel, *, webhook_key: bytes | None = None, inside: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        endpoints: tuple[Endpoint, ...],
+        *,
+        webhook_key: bytes | None = None,
+        inside: Collection[str] = (),
+    ) -> None:
         self.kernel = kernel
+        self.endpoints = endpoints  # the whole table
         self.metrics: PrometheusMetrics | None = None
         self.chats = Chats(kernel)
-        self.feed = EventFeed(kernel)
+        self.feed = KernelFeed(kernel)
         self.history = History(kernel)
         self.pipelines = PipelineRuns(kernel)
         self.records = Records()

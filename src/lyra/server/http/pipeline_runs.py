@@ -13,7 +13,7 @@ from lyra.core.limits import SERVER_STREAM_BYTES_MAX, SERVER_STREAM_EVENTS_MAX, 
 from lyra.errors import LyraError
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import problem_of
-from lyra.server.http.sse import EventLog
+from lyra.server.http.sse import SseLog
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -32,7 +32,7 @@ class PipelineRuns:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.runs = OwnedProcesses(kernel, "run", "run")
-        self._logs: dict[str, EventLog] = {}  # by id of the run, the oldest first
+        self._logs: dict[str, SseLog] = {}  # by id of the run, the oldest first
 
     async def start(self, caller: Caller, config: Any, envelope: Mapping[str, Any]) -> str:
         """Start a pipeline; its id. It is in the store when this returns, and what is wrong with it is raised here."""
@@ -44,12 +44,10 @@ class PipelineRuns:
         self._follow(run_id, events, first)
         return run_id
 
-    def _follow(
-        self, run_id: str, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None
-    ) -> EventLog:
+    def _follow(self, run_id: str, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None) -> SseLog:
         for name in [name for name, log in self._logs.items() if log.ended][:-SERVER_STREAMS_KEPT]:
             del self._logs[name]
-        log = self._logs[run_id] = EventLog(
+        log = self._logs[run_id] = SseLog(
             f"{run_id}:{self._kernel.entropy.text(8)}",
             events_max=SERVER_STREAM_EVENTS_MAX,
             bytes_max=SERVER_STREAM_BYTES_MAX,
@@ -58,7 +56,7 @@ class PipelineRuns:
         return log
 
     async def _tell_all(
-        self, log: EventLog, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None
+        self, log: SseLog, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None
     ) -> None:
         try:
             if first is not None:
@@ -86,7 +84,7 @@ class PipelineRuns:
         await self._kernel.orchestrator.terminate_session(process.pid, "user_cancelled", reason)
 
 
-def _tell(log: EventLog, event: PipelineEvent) -> None:
+def _tell(log: SseLog, event: PipelineEvent) -> None:
     data: dict[str, Any] = {"stage": event.stage, "data": event.data}
     if event.type == "pipeline_completed":
         data["outputs"] = event.envelope.outputs

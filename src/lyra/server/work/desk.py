@@ -15,7 +15,7 @@ from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_NAMES_MAX, WORK_RETURN_
 from lyra.errors import AgentFailed, ConfigError, LyraError, OutcomeUnknown, Overloaded
 from lyra.kernel.base.waiting import resume
 from lyra.server.work.names import ServedNames
-from lyra.server.work.piece import PieceOfWork, Renewal, ServedName, WorkLease
+from lyra.server.work.piece import PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
 from lyra.server.work.queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class WorkDesk:
         self._results: dict[str, asyncio.Future[Any]] = {}  # by id of the piece: the call that waits for it
         self._settling: dict[str, list[asyncio.Future[bool]]] = {}  # by id: workers whose result becomes durable
         self._questions: dict[str, str] = {}  # by id: the interrupt that asks what became of it
-        self._waiters: list[asyncio.Future[None]] = []  # claims, and results of work that is not known yet
+        # Claims with their worker, and results of work that is not known yet (without one).
+        self._waiters: list[tuple[asyncio.Future[None], ServingWorker | None]] = []
         self._timer: Timer | None = None
         self._return_s = return_s
         self._returned_at = kernel.clock.monotonic() + return_s  # until then workers of an earlier server may be back
@@ -79,7 +80,7 @@ class WorkDesk:
     async def _result_of(self, piece: PieceOfWork) -> Any:
         result: asyncio.Future[Any] = self._kernel.loop.create_future()
         self._results[piece.id] = result
-        self._changed()
+        self._came_in(piece)
         try:
             return await result
         except asyncio.CancelledError:
@@ -127,10 +128,11 @@ class WorkDesk:
                 if lease is not None:
                     if await self._begun(lease):
                         return lease
-                elif not worker.names or not await self._wait_for_change(deadline):
+                elif not worker.names or not await self._wait_for_change(deadline, worker):
                     return None
         except asyncio.CancelledError:
             self._queue.connection_broken(claim.worker_id, self._now())
+            self._changed()  # another claim takes what this one was woken for
             raise
         finally:
             worker.claims -= 1
@@ -221,26 +223,43 @@ class WorkDesk:
 
     # ------------------------------------------------------------------ waiting and time
 
-    async def _wait_for_change(self, deadline: float) -> bool:
-        """Wait until something changed; False when the deadline has passed."""
+    async def _wait_for_change(self, deadline: float, worker: ServingWorker | None = None) -> bool:
+        """Wait until something changed for this claim, or for any caller without a worker; False when the deadline has
+        passed."""
         if self._now() >= deadline:
             return False
         change: asyncio.Future[None] = self._kernel.loop.create_future()
-        self._waiters.append(change)
+        waiter = (change, worker)
+        self._waiters.append(waiter)
         timer = self._kernel.clock.call_at(deadline, lambda: resume(change))
         try:
             await change
         finally:
             timer.cancel()
-            if change in self._waiters:
-                self._waiters.remove(change)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
         return True
 
+    def _came_in(self, piece: PieceOfWork) -> None:
+        """Wake the claim that has waited longest for such a piece, and the results that may be of it."""
+        is_for_claims = piece.state == "waiting"
+        kept: list[tuple[asyncio.Future[None], ServingWorker | None]] = []
+        for change, worker in self._waiters:
+            if worker is None:
+                resume(change)
+            elif is_for_claims and not change.done() and worker.may_take(piece):
+                resume(change)
+                is_for_claims = False
+            else:
+                kept.append((change, worker))
+        self._waiters = kept
+        self._arm()
+
     def _changed(self) -> None:
-        """Wake claims in the order in which they came, and see when the next lease ends."""
+        """Wake all that wait, in the order in which they came, and see when the next lease ends."""
         self._names.follow(self._queue.served())
         waiters, self._waiters = self._waiters, []
-        for change in waiters:
+        for change, _ in waiters:
             resume(change)
         self._arm()
 

@@ -9,7 +9,7 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.errors import Denied
-from lyra.server.http.endpoint import Call, Endpoint, RawAnswer, RequestBody
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestBody
 from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
 from lyra.server.http.problems import HttpRefusal
 
@@ -62,7 +62,7 @@ class ModeBody(RequestBody):
     force: bool = False
 
 
-def _mounted(call: Call) -> MountedNodes:
+def _mounted(call: HttpCall) -> MountedNodes:
     mounted = mounted_nodes(call.kernel)
     if mounted is None:
         raise HttpRefusal(404, "this server has no nodes", hint="lyra.server.mount_nodes(kernel, runtime, nodes)")
@@ -92,16 +92,16 @@ def _all(mounted: MountedNodes) -> list[NodeView]:
     return [NodeView(**_fields(mounted, node_id)) for node_id in sorted(mounted.nodes)]
 
 
-async def list_nodes(call: Call) -> NodeList:
+async def list_nodes(call: HttpCall) -> NodeList:
     mounted = mounted_nodes(call.kernel)
     return NodeList([] if mounted is None else await asyncio.to_thread(_all, mounted))
 
 
-async def get_node(call: Call) -> NodeDetail:
+async def get_node(call: HttpCall) -> NodeDetail:
     return await asyncio.to_thread(_detail, _mounted(call), call.path["node_id"])
 
 
-async def execute(call: Call) -> ExecuteAnswer:
+async def execute(call: HttpCall) -> ExecuteAnswer:
     mounted = _mounted(call)
     node = mounted.get(call.path["node_id"])
     outcome = await asyncio.to_thread(mounted.runtime.execute, node, call.body.inputs)
@@ -114,19 +114,19 @@ async def execute(call: Call) -> ExecuteAnswer:
     return ExecuteAnswer(status="error", outputs=None, error=plain, trace_id=outcome.trace_id)
 
 
-def _require_operator(call: Call) -> None:
+def _require_operator(call: HttpCall) -> None:
     if not call.caller.is_operator:
         raise Denied("the mode of a node is for the operator", hint="use a token that is bound to no user")
 
 
-async def promote(call: Call) -> NodeDetail:
+async def promote(call: HttpCall) -> NodeDetail:
     _require_operator(call)
     mounted, node_id = _mounted(call), call.path["node_id"]
     await asyncio.to_thread(mounted.runtime.promote, mounted.get(node_id))
     return await asyncio.to_thread(_detail, mounted, node_id)
 
 
-async def set_mode(call: Call) -> NodeDetail:
+async def set_mode(call: HttpCall) -> NodeDetail:
     _require_operator(call)
     mounted, node_id = _mounted(call), call.path["node_id"]
     node = mounted.get(node_id)
@@ -134,7 +134,7 @@ async def set_mode(call: Call) -> NodeDetail:
     return await asyncio.to_thread(_detail, mounted, node_id)
 
 
-async def handle_route(call: Call) -> RawAnswer:
+async def handle_route(call: HttpCall) -> RawAnswer:
     """Execute the node behind a path of its own."""
     entry = _mounted(call).entry
     method, target = call.path["method"], call.path["target"]

@@ -10,7 +10,7 @@ from lyra.core.checking.check import one_of
 from lyra.core.event import KINDS
 from lyra.errors import ConfigError
 from lyra.server.http.api.processes import Accepted
-from lyra.server.http.endpoint import Call, Endpoint, RequestBody
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody
 from lyra.server.http.webhooks.incoming import HookTarget
 
 __all__ = ["ENDPOINTS"]
@@ -77,27 +77,27 @@ class HookAccepted(msgspec.Struct):
     session_id: str = ""
 
 
-def _view(call: Call, webhook_id: str, pid: str) -> WebhookView | None:
+def _view(call: HttpCall, webhook_id: str, pid: str) -> WebhookView | None:
     state = call.parts.deliveries.state(pid)
     return None if state is None else WebhookView(webhook_id=webhook_id, **msgspec.structs.asdict(state))
 
 
-async def add_webhook(call: Call) -> WebhookAdded:
+async def add_webhook(call: HttpCall) -> WebhookAdded:
     kinds = [one_of(kind, KINDS, "an event's kind") for kind in call.body.kinds]
     return WebhookAdded(*await call.parts.deliveries.add(call.caller, call.body.url, kinds))
 
 
-async def list_webhooks(call: Call) -> WebhookList:
+async def list_webhooks(call: HttpCall) -> WebhookList:
     rows = [_view(call, name, process.pid) for name, process in call.parts.deliveries.webhooks.of(call.caller)]
     return WebhookList([row for row in rows if row is not None])
 
 
-async def remove_webhook(call: Call) -> Accepted:
+async def remove_webhook(call: HttpCall) -> Accepted:
     await call.parts.deliveries.remove(call.path["webhook_id"], call.caller)
     return Accepted()
 
 
-async def add_hook(call: Call) -> HookAdded:
+async def add_hook(call: HttpCall) -> HookAdded:
     body: HookBody = call.body
     if bool(body.pid) == bool(body.agent):
         raise ConfigError("a hook names a process or an agent", hint="give pid or agent")
@@ -109,7 +109,7 @@ async def add_hook(call: Call) -> HookAdded:
     return HookAdded(hook_id, f"/hooks/{hook_id}", secret)
 
 
-async def list_hooks(call: Call) -> HookList:
+async def list_hooks(call: HttpCall) -> HookList:
     rows = []
     for name, process in call.parts.hooks.hooks.of(call.caller):
         target = call.parts.hooks.target(process.pid)
@@ -118,12 +118,12 @@ async def list_hooks(call: Call) -> HookList:
     return HookList(rows)
 
 
-async def remove_hook(call: Call) -> Accepted:
+async def remove_hook(call: HttpCall) -> Accepted:
     await call.parts.hooks.remove(call.path["hook_id"], call.caller)
     return Accepted()
 
 
-async def take(call: Call) -> HookAccepted:
+async def take(call: HttpCall) -> HookAccepted:
     session_id = await call.parts.hooks.take(call.path["hook_id"], call.headers, call.raw_body)
     return HookAccepted(session_id=session_id)
 
