@@ -167,3 +167,18 @@ async def test_names_of_the_server_are_not_taken() -> None:
         kernel.register_handler("mail", own)
         assert await client.status(CLAIM, worker_id="w1", agents=["write"]) == "ALREADY_EXISTS"
         assert await client.status(CLAIM, worker_id="w1", services=["mail"]) == "ALREADY_EXISTS"
+
+
+@on_loop
+async def test_a_dispatch_without_an_envelope_belongs_to_its_caller() -> None:
+    """A worker of alice's gets what alice dispatches with no envelope; a worker of bob's does not."""
+    async with serving() as (_kernel, client):
+        alice, bob = client.as_(ALICE), client.as_(BOB)
+        for worker in (alice, bob):
+            await work(worker, agents=(), services=["mail"], announce=True)
+        call = asyncio.ensure_future(alice("SystemService/DispatchService", service="mail"))
+        assert (await work(bob, agents=(), services=["mail"], wait_seconds=0.2)).work_id == ""
+        item = await work(alice, agents=(), services=["mail"])
+        assert item.service_name == "mail"
+        await alice(COMPLETE, work_id=item.work_id, worker_id="w1", output=b"{}", success=True)
+        assert (await call).success
