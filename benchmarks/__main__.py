@@ -32,6 +32,7 @@ SUBJECTS = {
     "pipelines": "A stage of a pipeline",
     "buses": "One event to many subscribers",
     "interrupts": "Questions waiting for people",
+    "grpc_calls": "Calls of the server over gRPC",
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",

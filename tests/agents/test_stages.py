@@ -13,7 +13,7 @@ from lyra import Agent, Context, Kernel, tool
 from lyra.errors import ConfigError, Denied, InvalidTransition, ModelError, NoSuchAgent
 from lyra.kernel import AgentResult
 from tests.agents.support import calls, run, says
-from tests.kernel.conftest import Crash
+from tests.kernel.conftest import Crash, settle
 
 
 @pytest.fixture
@@ -453,6 +453,34 @@ def test_what_the_caller_gets_wrong_is_raised() -> None:
                 await kernel.execute_agent("leaf", config={"temprature": 1})
             with pytest.raises(Denied):
                 await kernel.execute_agent("leaf", {"user_id": "bob"}, user_id="ann")
+
+    run(main())
+
+
+def test_a_caller_that_gives_up_ends_a_run_that_only_it_knows(target: str) -> None:
+    """A run with a pid of the caller's goes on, and its result can be had later."""
+    go, began = asyncio.Event(), asyncio.Event()
+
+    async def waits(envelope: Any) -> dict[str, Any]:
+        began.set()
+        await go.wait()
+        return {"n": 1}
+
+    async def main() -> None:
+        async with Kernel(target) as kernel:
+            kernel.register_agent("waits", waits)
+            for pid in (None, "mine"):
+                began.clear()
+                call = asyncio.ensure_future(kernel.execute_agent("waits", pid=pid))
+                await began.wait()
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+            await settle(kernel)
+            states = {block.pid: block.state for block in kernel.list_processes()}
+            assert states.pop("mine") != "terminated"
+            assert list(states.values()) == ["terminated"]
+            go.set()
+            assert (await kernel.execute_agent("waits", pid="mine")).output == {"n": 1}
 
     run(main())
 

@@ -484,6 +484,13 @@ class Kernel:
             return None if self._target == "memory" else open_store(self._target, durability=self._durability)
         return self._target
 
+    def open_reader(self) -> Store | None:
+        """A connection of its own to this kernel's store, for reading beside it; the caller closes it. None for a
+        kernel without a store, or with one that was handed in."""
+        if isinstance(self._target, str) and self._target != "memory":
+            return open_store(self._target, durability=self._durability)
+        return None
+
     def _release_store(self, store: Store) -> None:
         self.core.close_writer()
         if isinstance(self._target, str):  # a Store that was handed in belongs to the caller

@@ -242,7 +242,8 @@ class WorkerApi:
         quota: Any = None,
     ) -> AgentRun:
         """Run one registered agent as a durable process, with the settings of a stage in `config` and a `quota`. An
-        agent that fails is a result without `success`, not an error; a known pid gives the result of that run."""
+        agent that fails is a result without `success`, not an error; a known pid gives the result of that run. Where
+        the call is cancelled, a run without a pid of the caller's ends, and one with a pid goes on."""
         self._lifecycle.raise_if_closing("agent")
         given = {"user_id": user_id, "request_id": request_id, "session_id": session_id}
         work = with_ids(self._orchestrator.envelope_of(envelope), given)

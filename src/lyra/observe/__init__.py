@@ -13,15 +13,22 @@ counts what `metric_table` lists, `logs` is the log, `otel` the way to OpenTelem
 Event: `kernel.on_event(Spans())`.
 """
 
-from lyra.observe.attach import observe
-from lyra.observe.audit import AuditLog, attach_audit
-from lyra.observe.chain import verify
-from lyra.observe.database import SqliteRecords
-from lyra.observe.lines import JsonLines
-from lyra.observe.logs import EventLog, attach_log, configure_logs
-from lyra.observe.metrics import PrometheusMetrics, attach_metrics
-from lyra.observe.otel import RequestSpan, attach_from_environment, attach_otel, grpc_span, request_span
-from lyra.observe.spans import Span, SpanNode, Spans, span_of, span_tree
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lyra.observe.attach import observe
+    from lyra.observe.audit import AuditLog, attach_audit
+    from lyra.observe.chain import verify
+    from lyra.observe.database import SqliteRecords
+    from lyra.observe.exports import export_as_configured
+    from lyra.observe.lines import JsonLines
+    from lyra.observe.logs import EventLog, attach_log, configure_logs
+    from lyra.observe.metrics import PrometheusMetrics, attach_metrics
+    from lyra.observe.otel import RequestSpan, attach_from_environment, attach_otel, grpc_span, request_span
+    from lyra.observe.spans import Span, SpanNode, Spans, span_of, span_tree
 
 __all__ = [
     "AuditLog",
@@ -39,6 +46,7 @@ __all__ = [
     "attach_metrics",
     "attach_otel",
     "configure_logs",
+    "export_as_configured",
     "grpc_span",
     "observe",
     "request_span",
@@ -46,3 +54,39 @@ __all__ = [
     "span_tree",
     "verify",
 ]
+
+_HOMES = {
+    "AuditLog": "audit",
+    "EventLog": "logs",
+    "JsonLines": "lines",
+    "PrometheusMetrics": "metrics",
+    "RequestSpan": "otel",
+    "Span": "spans",
+    "SpanNode": "spans",
+    "Spans": "spans",
+    "SqliteRecords": "database",
+    "attach_audit": "audit",
+    "attach_from_environment": "otel",
+    "attach_log": "logs",
+    "attach_metrics": "metrics",
+    "attach_otel": "otel",
+    "configure_logs": "logs",
+    "export_as_configured": "exports",
+    "grpc_span": "otel",
+    "observe": "attach",
+    "request_span": "otel",
+    "span_of": "spans",
+    "span_tree": "spans",
+    "verify": "chain",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'lyra.observe' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"lyra.observe.{home}"), name)
+    globals()[name] = value
+    return value

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lyra.core.address import Address
+from lyra.observe import attach_metrics, export_as_configured
 from lyra.server.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Server:
         return self
 
     async def _open(self) -> None:
+        export_as_configured(self.kernel)
         if self._setup is not None:
             prepared = self._setup(self.kernel)
             if hasattr(prepared, "__await__"):
@@ -56,7 +58,8 @@ class Server:
         if self.settings.grpc is not None:
             from lyra.server.grpc.face import GrpcFace
 
-            self.grpc = await self._start(GrpcFace(self.kernel, self.settings))
+            metrics = attach_metrics(self.kernel)
+            self.grpc = await self._start(GrpcFace(self.kernel, self.settings, observe=metrics.grpc_request))
         if self.settings.http is not None:
             from lyra.server.http.face import HttpFace
 

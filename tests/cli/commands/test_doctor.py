@@ -24,6 +24,7 @@ CHECKS = [
     "mcp",
     "lsp",
     "native",
+    "otel",
     "sqlite",
     "config",
     "store",

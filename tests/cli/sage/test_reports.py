@@ -65,7 +65,9 @@ def test_the_doctor_checks_the_machine_and_sage(sage: Sage) -> None:
     there = sage("doctor", "--model", "anthropic/claude-sonnet-4-5", ANTHROPIC_API_KEY=key)
     assert (there.returncode, "key from ANTHROPIC_API_KEY" in there.stdout) == (0, True)
     assert key not in there.stdout + there.stderr
-    sage.write("lyra.toml", "nonsense = = 1")
+    own = Path(sage.home, ".config", "lyra", "lyra.toml")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("nonsense = = 1")
     broken = sage("doctor")
     assert (broken.returncode, "config" in broken.stdout) == (1, True)
 

@@ -154,6 +154,42 @@ def test_events_follows_a_kernel_that_runs(lyra) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_is_shown_as_a_store_is(lyra) -> None:
+    """The same commands with the URL of a server, which owns the store; a wrong token is told."""
+    (lyra.folder / "setup.py").write_text(
+        "from lyra import Agent\n\n\ndef setup(kernel):\n"
+        "    kernel.spawn(Agent(name='helper', model='sim/echo'), pid='h', name='h1')\n"
+    )
+    token = "0123456789abcdef0123"
+    (lyra.folder / "tokens").write_text(token)
+    start = "import sys; from lyra.cli.main import main; sys.exit(main())"
+    words = ("serve", "--grpc", "none", "--http", "127.0.0.1:0", "--db", "k.db")
+    server = subprocess.Popen(
+        [sys.executable, "-c", start, *words, "--token-file", "tokens", "--load", "setup.py"],
+        cwd=lyra.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdout is not None
+    try:
+        url = json.loads(server.stdout.readline())["http"]
+        shown = lyra("ps", url, "--json", LYRA_TOKEN=token)
+        assert shown.returncode == 0, shown.stderr
+        assert [row["name"] for row in json.loads(shown.stdout)] == ["h1"]
+        assert json.loads(shown.stdout) == in_json(lyra, "ps", "k.db")
+        for command in ("tree", "trace", "cost", "events", "top"):
+            assert lyra(command, url, LYRA_TOKEN=token).returncode == 0
+        refused = lyra("ps", url, LYRA_TOKEN="wrong")
+        assert refused.returncode == 3
+        assert "error[unauthenticated]" in refused.stderr
+    finally:
+        server.terminate()
+        assert server.wait(30) == 0
+        server.stdout.close()
+
+
+@pytest.mark.slow
 def test_a_compacted_store_still_shows_its_processes(lyra, store: Path) -> None:
     before = {row["pid"]: row["state"] for row in in_json(lyra, "ps", "k.db")}
     assert lyra("--set", "kernel.retention_s=0", "store", "compact", "k.db").returncode == 0

@@ -37,6 +37,25 @@ async def main():
 asyncio.run(main())
 """
 
+NODE = """
+import sys
+from lyra.core.trace_context import continued
+from lyra.vesper import Runtime, load
+
+node = load('''node_id: half_v1
+type: function
+intent: halve a number
+inputs: {number: integer}
+outputs: {success: {half: decimal}}
+flow:
+  - {step: divide, operation: arithmetic, expression: number / 2, output: half}
+observability: {tracing: {enabled: true, sample_rate: 1}}
+''')
+with Runtime() as runtime:
+    with continued("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
+        print(runtime.execute(node, {"number": 4}).status)
+"""
+
 APPLICATION = """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -107,6 +126,19 @@ def test_the_variables_alone_export_spans_metrics_and_logs(
     (record,) = [record for record in collector.logs if "seen" in record.body.string_value]
     assert record.severity_text == "WARN"
     assert "planted" not in str(collector.requests)
+
+
+@pytest.mark.slow
+def test_executions_of_nodes_are_spans():
+    """`sir.execute` with the attributes of nodes, in the trace of the caller."""
+    with grpc_collector() as collector:
+        done = started(NODE, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
+    assert (done.returncode, done.stdout) == (0, "success\n"), done.stderr
+    span = collector.span("sir.execute")
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+    told = attributes(span)
+    assert (told["sir.node_id"], told["sir.execution_path"], told["sir.divergence"]) == ("half_v1", "python", False)
+    assert told["sir.intent"] == "halve a number"
 
 
 @pytest.mark.slow

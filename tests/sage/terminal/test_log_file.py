@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lyra.observe import configure_logs, logs
 from lyra.sage.terminal.log_file import logs_to_file
 
 
@@ -48,3 +49,21 @@ def test_where_the_file_cannot_be_written_lines_are_dropped(tmp_path: Path, capf
         logging.getLogger("x").warning("new")
     assert not target.exists()
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_log_of_the_option_goes_to_the_file_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`--log-level info` would write into the screen: while a session is open its lines go to the file."""
+    logger = logging.getLogger("lyra")
+    before = (list(logger.handlers), logger.propagate, logger.level)
+    try:
+        configure_logs("info")
+        with logs_to_file(tmp_path / "sage.log"):
+            logger.warning("inside")
+        logger.warning("after")
+        assert "lyra: inside" in (tmp_path / "sage.log").read_text()
+        assert "inside" not in (shown := capfd.readouterr().err)
+        assert "after" in shown
+    finally:
+        logger.handlers, logger.propagate = before[0], before[1]
+        logger.setLevel(before[2])
+        logs._configured.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import lyra
 from lyra.core.address import Address
 from lyra.core.effect import Charged
 from lyra.core.envelope import Envelope
-from lyra.errors import ConfigError, ModelError, NameTaken, Unauthenticated
+from lyra.errors import ConfigError, ModelError, NameTaken, NoSuchProcess, Unauthenticated
 from lyra.kernel import AgentResult
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.services.service import ServiceRequest, ServiceResponse
@@ -111,6 +111,16 @@ async def ended(remote: RemoteKernel, config: dict[str, Any], pid: str = "run") 
     return last.envelope
 
 
+async def question(remote: RemoteKernel, pid: str) -> Any:
+    """The open question of a run, as soon as there is one."""
+    while True:
+        with suppress(NoSuchProcess):  # the run has not begun
+            asked = await remote.list_interrupts(pid, status="pending")
+            if asked:
+                return asked[0]
+        await asyncio.sleep(0.02)
+
+
 def stages(*names: str) -> dict[str, Any]:
     return {"name": "p", "agents": [{"name": name, "stage_order": number} for number, name in enumerate(names)]}
 
@@ -197,10 +207,9 @@ async def test_an_agent_may_ask_and_break_its_loop() -> None:
         worker.register_agent("ends", ends)
         async with working(worker):
             run = asyncio.ensure_future(ended(remote, stages("asks")))
-            while not (asked := await remote.list_interrupts("run", status="pending")):
-                await asyncio.sleep(0.02)
-            assert asked[0].question == "which?"
-            await remote.resolve_interrupt(asked[0].id, {"text": "this"})
+            asked = await question(remote, "run")
+            assert asked.question == "which?"
+            await remote.resolve_interrupt(asked.id, {"text": "this"})
             assert (await run).terminal_reason == "completed"
             assert (await ended(remote, stages("ends"), "other")).terminal_reason == "break_requested"
 
@@ -248,9 +257,7 @@ async def test_a_cut_connection_leaves_a_question_that_the_late_result_answers()
             run = asyncio.ensure_future(ended(remote, stages("once")))
             await began.wait()
             proxy.cut()
-            while not (asked := await remote.list_interrupts("run", status="pending")):
-                await asyncio.sleep(0.05)
-            assert asked[0].kind == "in_doubt"
+            assert (await question(remote, "run")).kind == "in_doubt"
             may_end.set()
             proxy.mend()
             assert (await run).outputs == {"once": {"late": True}}

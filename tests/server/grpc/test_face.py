@@ -196,6 +196,7 @@ async def test_a_message_that_is_too_large_is_refused_unread():
         assert await client.status("CommBusService/Publish", event_type="e", payload=b'"x"') == "OK"
 
 
+@pytest.mark.slow
 @on_loop
 async def test_connections_beyond_the_limit_are_refused_and_make_room_when_they_end():
     async with serving(connections_max=2) as (_kernel, client):

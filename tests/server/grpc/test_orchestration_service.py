@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
+from lyra.testing.clock import SimClock
 from tests.server.grpc.client import ALICE, Client, on_loop, serving
 
 LOOP = {
@@ -137,3 +139,26 @@ async def test_the_bounds_of_a_pipeline_end_it():
         draft = await client("OrchestrationService/GetNextInstruction", process_id="p1")
         ended = await _report(client, draft, {"text": "x"}, metrics={"llm_calls": 1})
         assert (ended.kind, ended.terminal_reason) == (pb.TERMINATE, pb.MAX_LLM_CALLS_EXCEEDED)
+
+
+@on_loop
+async def test_a_stage_is_lent_to_one_worker_at_a_time():
+    """A named worker has a lease, which it is told; another waits; once the lease is over the other is given the stage,
+    and the late report of the first changes nothing."""
+    clock = SimClock(1_000.0)
+    async with serving(Kernel(clock=clock)) as (kernel, client):
+        await _begin(client, config={"name": "x", "agents": [{"name": "draft", "idempotent": True}]})
+        ask = {"process_id": "p1", "lease_seconds": 30}
+        first = await client("OrchestrationService/GetNextInstruction", worker_id="w1", **ask)
+        assert (first.kind, first.lease_expires_at_ms) == (pb.RUN_AGENT, 1_030_000)
+        other = await client("OrchestrationService/GetNextInstruction", worker_id="w2", **ask)
+        assert (other.kind, other.interrupt_pending) == (pb.WAIT_INTERRUPT, False)
+        assert other.lease_expires_at_ms == 1_030_000
+        clock.advance(31.0)
+        other = await client("OrchestrationService/GetNextInstruction", worker_id="w2", **ask)
+        assert (other.kind, other.agent_name) == (pb.RUN_AGENT, "draft")
+        await _report(client, first, {"text": "late"}, worker_id="w1")
+        assert not kernel.get_orchestration_state("p1").terminated
+        ended = await _report(client, other, {"text": "in time"}, worker_id="w2")
+        assert ended.kind == pb.TERMINATE
+        assert kernel.get_envelope("p1").outputs["draft"] == {"text": "in time"}

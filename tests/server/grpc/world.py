@@ -94,7 +94,11 @@ RPCS: tuple[Rpc, ...] = (
     Rpc(
         "OrchestrationService/GetNextInstruction",
         {"process_id": "session"},
-        ({"process_id": ""},),
+        (
+            {"process_id": ""},
+            {"process_id": "session", "lease_seconds": 5},
+            {"process_id": "session", "worker_id": "w", "lease_seconds": -1},
+        ),
         missing={"process_id": "none"},
     ),
     Rpc(

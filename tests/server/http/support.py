@@ -94,7 +94,7 @@ def served(*agents: Any, **options: Any) -> Callable[[Callable[[Served], Awaitab
         def run() -> None:
             in_loop(main())
 
-        run.__name__, run.__doc__ = test.__name__, test.__doc__  # type: ignore[attr-defined]
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
         return run
 
     return decorate

@@ -106,6 +106,7 @@ class World:
         self.folder = folder
         self.db = db
         self.address = "127.0.0.1:0"
+        self.pauses: list[Callable[[float], Any]] = []  # of clients, which go on meanwhile
         self._programs: list[Program] = []
         (folder / "agents.py").write_text(AGENTS)
         tokens = folder / "tokens"
@@ -152,7 +153,8 @@ class World:
         deadline = clock.monotonic() + WAIT_S
         while not (value := condition()):
             assert clock.monotonic() < deadline, "it did not happen"
-            block(0.02)
+            for pause in self.pauses or [block]:
+                pause(0.02)
         return value
 
     def wait_for_line(self, line: str) -> None:

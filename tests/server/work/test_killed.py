@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lyra
-from lyra.errors import LyraError
+from lyra.errors import LyraError, NoSuchProcess
 from tests.server.work.programs import ALICE, OPERATOR, World
 from verify.servers import PostgresServer, postgres_missing
 
@@ -40,9 +41,14 @@ class Client:
         self._runs: dict[str, asyncio.Task[Any]] = {}
 
     def __enter__(self) -> Client:
+        self._world.pauses.append(self._pause)
         return self
 
+    def _pause(self, seconds: float) -> None:
+        self._wait(asyncio.sleep(seconds))
+
     def __exit__(self, *_exc: object) -> None:
+        self._world.pauses.remove(self._pause)
         self._wait(self._close())
         self._loop.close()
 
@@ -68,7 +74,6 @@ class Client:
             return last
 
         self._runs[pid] = self._loop.create_task(read())
-        self._wait(asyncio.sleep(0.3))
 
     def end(self, pid: str) -> tuple[str, Any]:
         """Why a run ended, and its outputs."""
@@ -83,9 +88,12 @@ class Client:
 
     def question(self, pid: str) -> Any:
         async def ask() -> Any:
-            while not (asked := await self._kernel.list_interrupts(pid=pid, status="pending")):
+            while True:
+                with suppress(NoSuchProcess):  # the run has not begun
+                    asked = await self._kernel.list_interrupts(pid=pid, status="pending")
+                    if asked:
+                        return asked[0]
                 await asyncio.sleep(0.05)
-            return asked[0]
 
         return self._wait(ask())
 

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 from lyra.agents.session.agent_cache import cache_of
 from lyra.agents.session.call_details import tell_model_call
 from lyra.agents.session.early_call import current_early_call
-from lyra.agents.session.exports import export_as_configured
 from lyra.agents.session.model_settings import ModelSettings
 from lyra.agents.session.provider_keys import check_model_name, is_key, keys_in_environment
 from lyra.agents.session.records import call_record, session_record
@@ -43,6 +42,7 @@ from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.tokens import ConversationTokens, Estimator
+from lyra.observe.exports import export_as_configured
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration

@@ -88,7 +88,7 @@ def explain(
 def test_rules(ctx: click.Context, *, as_json: bool) -> None:
     """Try every rule of the permission files on its own examples, `match` and `not_match`."""
     workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
-    layers = load_layers(workspace, home=home, trusted=ctx.ensure_object(Invocation).trust)
+    layers = load_layers(workspace, home=home, trusted=ctx.ensure_object(Invocation).trust, keep_mistakes=True)
     tried = list(try_rules(layers, workspace=workspace, home=home))
     failed = sum(rule.problem != "" for rule in tried)
     if as_json:

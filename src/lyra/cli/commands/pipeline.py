@@ -135,9 +135,9 @@ async def _run(
     quiet: bool,
 ) -> tuple[Envelope, BaseException | None]:
     """The envelope at the end, and the error of the pipeline's process, such as the end of its time."""
-    from lyra.agents.session.exports import export_as_configured
     from lyra.kernel import Kernel
     from lyra.kernel.pipelines.keys import NodeKind
+    from lyra.observe.exports import export_as_configured
 
     async with Kernel.from_config(invocation.config, store="memory") as kernel:
         export_as_configured(kernel)

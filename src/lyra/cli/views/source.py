@@ -6,6 +6,7 @@ whose token is the variable LYRA_TOKEN or that of the user's own token file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Protocol
@@ -115,7 +116,7 @@ class ServerRows:
 
         from lyra.server.identity import kept_token
 
-        token = kept_token()
+        token = kept_token(os.environ)
         headers = {"authorization": f"Bearer {token}"} if token else {}
         try:
             answer = httpx2.get(f"{self.location}/api/history", params=query, headers=headers, timeout=_TIMEOUT_S)

@@ -12,6 +12,7 @@ with workers are in `instruction`, questions to people in `questions`; this modu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -534,6 +535,7 @@ class Orchestrator(Subsystem):
         if work.terminated:
             raise InvalidTransition(f"envelope {work.envelope_id} is over", hint="clone_envelope makes a new one")
         checked = PipelineConfig.of(pipeline_of(name, config, work))
+        is_known = bool(pid)
         pid = pid or f"agent_{self._core.entropy.text(16)}"
         if quota is not None and pid not in self.state.sessions:
             user_id = "" if work.user_id == ANONYMOUS else work.user_id
@@ -544,6 +546,10 @@ class Orchestrator(Subsystem):
                 pass
         except ProcessExit as error:  # killed while it ran: the session says what it got to
             failure = error.message
+        except asyncio.CancelledError:
+            if not is_known and not self._core.stopping:  # no caller can ask for the result any more
+                self.runner.stop(pid, "its caller left")
+            raise
         return agent_run(name, work, self._session(pid), failure)
 
     def take_over(self, session: Session) -> None:

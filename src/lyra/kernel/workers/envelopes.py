@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.checking.check import sendable_text
+from lyra.core.checking.check import known_keys, sendable_text
 from lyra.core.envelope import ANONYMOUS, Envelope
 from lyra.errors import ConfigError, Denied
 
@@ -45,10 +45,11 @@ def envelope_of(
             return msgspec.structs.replace(value, user_id=owner.user_id)
         return value
     if isinstance(value, str):
-        value = {"raw_input": value}
+        value = {"raw_input": str(value)}  # an agent's Reply is text, too
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"an envelope is a mapping of fields, not {type(value).__name__}", key="envelope")
     fields = dict(value or {})
+    known_keys(fields, Envelope.__struct_fields__, "an envelope")
     for name in _OWNED if owner is not None and not owner.pipeline else ():
         if not fields.get(name) and getattr(owner, name):
             fields[name] = getattr(owner, name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,15 +34,23 @@ def logs_to_file(path: Path | None = None) -> Iterator[LogFile]:
     """Write what is logged inside the block to a file."""
     handler = LogFile(path or data_folder() / LOG_FILE)
     handler.setFormatter(logging.Formatter(_FORM))
-    root = logging.getLogger()
+    root, own = logging.getLogger(), logging.getLogger("lyra")
     others, root.handlers = root.handlers, [handler]
+    own_before = (own.handlers, own.propagate)
+    if any(_is_on_terminal(other) for other in own.handlers):  # --log-level, without a file of its own
+        own.handlers, own.propagate = [other for other in own.handlers if not _is_on_terminal(other)], True
     logging.captureWarnings(True)
     try:
         yield handler
     finally:
         logging.captureWarnings(False)
         root.handlers = others
+        own.handlers, own.propagate = own_before
         handler.close()
+
+
+def _is_on_terminal(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr
 
 
 class LogFile(logging.Handler):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["GrpcFace"]
 
 _SECOND_MS: Final = 1000
-_STOP_S: Final = 1.0  # for streams of health and reflection, after the calls in flight have ended
+_FLUSH_S: Final = 2.0  # for the last answers to reach their clients, at most
 
 
 class GrpcFace:
@@ -103,12 +103,14 @@ class GrpcFace:
         for service in self._services.values():
             if hasattr(service, "drain"):
                 await service.drain()  # calls that only wait end now
+        grace_s = _FLUSH_S
         try:
             async with asyncio.timeout(drain_s):
                 await self._guard.wait_idle()
         except TimeoutError:
-            pass  # what has not ended by now is cut off; durable work goes on when the store is opened again
-        await server.stop(_STOP_S)
+            grace_s = 0.0  # what has not ended by now is cut off; durable work goes on when the store is opened again
+        self._guard.stopped.set()
+        await server.stop(grace_s)
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, int]]:

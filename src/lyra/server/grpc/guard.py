@@ -68,6 +68,7 @@ class CallGuard:
         self._clock = clock
         self._observe = observe
         self.draining = False
+        self.stopped = asyncio.Event()  # set when the calls in flight have ended: the standard services end, too
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()

@@ -1,10 +1,12 @@
 """The standard services of gRPC: health, and reflection under both of its names.
 
-`Health.Check` takes no token. `Health.Watch` and reflection do: they hold a stream open, or tell what there is.
+`Health.Check` takes no token. `Health.Watch` and reflection do: they hold a stream open, or tell what there is. A watch
+sees NOT_SERVING while the server drains, and ends with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -25,7 +27,10 @@ _REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1
 def health_handlers(servicer: Any, guard: CallGuard) -> grpc.GenericRpcHandler:
     async def watch(request: Any, context: Any) -> None:
         await _require_token(guard, context)
-        await servicer.Watch(request, context)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(servicer.Watch(request, context))
+            await guard.stopped.wait()
+            watching.cancel()
 
     serving = {
         "Check": grpc.unary_unary_rpc_method_handler(

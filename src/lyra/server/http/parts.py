@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
 from lyra.server.http.feed import EventFeed
+from lyra.server.http.history import History
 from lyra.server.http.pipeline_runs import PipelineRuns
 from lyra.server.http.records import Records
 
@@ -23,13 +24,14 @@ __all__ = ["HttpParts"]
 class HttpParts:
     """See the module."""
 
-    __slots__ = ("chats", "feed", "is_draining", "is_open", "kernel", "metrics", "pipelines", "records")
+    __slots__ = ("chats", "feed", "history", "is_draining", "is_open", "kernel", "metrics", "pipelines", "records")
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.metrics: PrometheusMetrics | None = None
         self.chats = Chats(kernel)
         self.feed = EventFeed(kernel)
+        self.history = History(kernel)
         self.pipelines = PipelineRuns(kernel)
         self.records = Records()
         self.is_open = False
@@ -40,6 +42,7 @@ class HttpParts:
         if not self.is_open:
             self.is_open = True
             self.records.attach(self.kernel)
+            self.history.attach()
             self.metrics = attach_metrics(self.kernel)
             self.chats.restore()
             self.pipelines.runs.restore()

@@ -11,6 +11,7 @@ from typing import Final
 from lyra.server.http.api import (
     agents,
     events,
+    history,
     interrupts,
     pipelines,
     processes,
@@ -36,6 +37,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *traces.ENDPOINTS,
     *services.ENDPOINTS,
     *events.ENDPOINTS,
+    *history.ENDPOINTS,
     *openai.ENDPOINTS,
     *anthropic.ENDPOINTS,
 )

@@ -152,12 +152,18 @@ def declared_permissions(settings: Mapping[str, Any], folders: Sequence[str] = (
 
 
 def load_layers(
-    folder: str, *, home: str = "", managed: str = MANAGED_FILE, trusted: FolderTrust | bool | None = False
+    folder: str,
+    *,
+    home: str = "",
+    managed: str = MANAGED_FILE,
+    trusted: FolderTrust | bool | None = False,
+    keep_mistakes: bool = False,
 ) -> list[Layer]:
     """The layers that lie in files, for a project's folder. A project's own file may loosen only when it is trusted.
 
     `trusted` is True or False for the folder as it is, or a FolderTrust, which says it for the content of each file;
-    None is the trust of the command that is running, else the answers that the user gave.
+    None is the trust of the command that is running, else the answers that the user gave. `keep_mistakes` leaves keys
+    that cannot be read in a layer without trust, for a caller that reports them.
     """
     trust = trust_for(folder, trusted)
     own = [_load("managed", managed)]
@@ -169,6 +175,8 @@ def load_layers(
     ]
     in_files = [layer for layer in (*own, *theirs) if layer is not None]
     layers = [*_in_lyra_toml(folder, home, trust), *in_files]
+    if keep_mistakes:
+        return layers
     return [layer if layer.trusted else _without_mistakes(layer, folder, home) for layer in layers]
 
 

@@ -31,6 +31,7 @@ from lyra.errors import CapabilityDenied, ConfigError, LyraError
 from lyra.kernel import Kernel
 from lyra.kernel.base.acting import as_registered
 from lyra.kernel.seams import Seams
+from lyra.observe.exports import export_as_configured
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.denied import without_denied
@@ -478,6 +479,7 @@ class Runtime:
         self.world.machines = Machines(kernel.core, self._machines)
         self.world.call_node = as_registered(self._call_node)  # the runtime spawns, not the node that calls
         self.events.add_first(kernel, self._handlers)
+        export_as_configured(kernel)
         return kernel
 
     async def _call_node(

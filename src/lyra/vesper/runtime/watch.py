@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.trace_context import enclosing_span
 from lyra.vesper.check.watching import alert_conditions
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS, LatestExecutions, empty_spread, observe
@@ -140,11 +141,13 @@ class NodeWatch:
 
     # ------------------------------------------------------------------ spans and log records
     def _span(self, outcome: Outcome, milliseconds: float, *, diverged: bool) -> dict[str, Any]:
-        program = self._program
+        program, outer = self._program, enclosing_span()
         return {
-            "trace_id": outcome.trace_id,
+            "trace_id": outcome.trace_id if outer is None else outer.trace_id,
             "span_id": f"{outcome.trace_id}-node",
-            "parent_span": None,
+            "parent_span": None if outer is None else outer.span_id or None,
+            **({} if outer is None or outer.sampled is None else {"sampled": outer.sampled}),
+            "sir.trace_id": outcome.trace_id,
             "agent": "",
             "name": "sir.execute",
             "node": program.node_id,

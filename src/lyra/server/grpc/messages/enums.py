@@ -25,20 +25,20 @@ __all__ = [
 
 
 class Words:
-    """One enum: `number` on the way out, `word` on the way in."""
+    """One enum: `number` (or the table `numbers` itself) on the way out, `word` on the way in."""
 
-    __slots__ = ("_field", "_numbers", "_words")
+    __slots__ = ("_field", "_words", "numbers")
 
     def __init__(self, enum: Any, prefix: str, field: str) -> None:
         self._field = field
         self._words: dict[int, str] = {
             number: name.removeprefix(prefix).lower() for name, number in enum.items() if number
         }
-        self._numbers = {word: number for number, word in self._words.items()}
+        self.numbers: dict[str, Any] = {word: number for number, word in self._words.items()}
 
     def number(self, word: str | None) -> Any:
         """The number of a word; 0 for None and for a word that the contract does not have."""
-        return self._numbers.get(word, 0) if word is not None else 0
+        return self.numbers.get(word, 0) if word is not None else 0
 
     def word(self, number: int) -> str | None:
         """The word of a number; None for 0."""
@@ -54,7 +54,7 @@ class Words:
         return word
 
     def words(self) -> frozenset[str]:
-        return frozenset(self._numbers)
+        return frozenset(self.numbers)
 
 
 PROCESS_STATE: Final = Words(pb.ProcessState, "PROCESS_STATE_", "state")

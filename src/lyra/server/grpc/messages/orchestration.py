@@ -8,7 +8,7 @@ from lyra.core.envelope import Envelope
 from lyra.kernel.pipelines.instruction import Instruction, SessionState
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import INSTRUCTION_KIND, TERMINAL_REASON
-from lyra.server.grpc.messages.fields import int32, int64, json_bytes, json_mapping, text
+from lyra.server.grpc.messages.fields import int32, int64, json_bytes, json_mapping, milliseconds, text
 from lyra.server.grpc.messages.interrupts import question_message
 
 __all__ = ["instruction_message", "report_fields", "session_message"]
@@ -26,6 +26,7 @@ def instruction_message(instruction: Instruction) -> pb.Instruction:
         interrupt_pending=instruction.interrupt_pending,
         run_id=int64(instruction.run_id),
         stage=text(instruction.stage or ""),
+        lease_expires_at_ms=milliseconds(instruction.lease.expires_at if instruction.lease is not None else None),
     )
     if instruction.interrupt is not None:
         message.interrupt.CopyFrom(question_message(instruction.interrupt, pending=instruction.interrupt_pending))

@@ -70,9 +70,9 @@ def process_message(block: ProcessControlBlock) -> pb.ProcessControlBlock:
 def fill_process(message: pb.ProcessControlBlock, block: ProcessControlBlock) -> None:
     """Write a process into an empty message. Lists have thousands: a field at its default is not set."""
     message.pid = text(block.pid)
-    message.state = PROCESS_STATE.number(block.state)
-    message.priority = PRIORITY.number(block.priority)
-    message.created_at_ms = milliseconds(block.created_at)
+    message.state = PROCESS_STATE.numbers[block.state]
+    message.priority = PRIORITY.numbers[block.priority]
+    message.created_at_ms = int((block.created_at or 0.0) * 1000)
     message.quota.CopyFrom(quota_message(block.quota))
     if block.usage == _NOTHING_USED:
         message.usage.SetInParent()

@@ -1,7 +1,8 @@
 """OrchestrationService: pipelines whose agents run in the caller, while the kernel says what comes next.
 
 Asking twice gives the same instruction. A report that names its run (`run_id`) is taken once, also where a loop runs
-the same agent again.
+the same agent again. A worker that names itself (`worker_id`) has a lease on what it is given: when it is silent for
+longer, the stage goes to another worker or, where it must not be run twice, to a person.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ class OrchestrationCalls:
 
     async def get_next_instruction(self, request: pb.GetNextInstructionRequest, caller: Caller) -> pb.Instruction:
         pid = self._own(request.process_id, caller)
-        return instruction_message(await self._kernel.get_next_instruction(pid))
+        instruction = self._kernel.get_next_instruction(pid, *_lease(request.worker_id, request.lease_seconds))
+        return instruction_message(await instruction)
 
     async def report_agent_result(self, request: pb.ReportAgentResultRequest, caller: Caller) -> pb.Instruction:
         pid = self._own(request.process_id, caller)
-        return instruction_message(await self._kernel.report_agent_result(pid, report_fields(request)))
+        lease = _lease(request.worker_id, request.lease_seconds)
+        return instruction_message(await self._kernel.report_agent_result(pid, report_fields(request), *lease))
 
     async def get_session_state(self, request: pb.GetSessionStateRequest, caller: Caller) -> pb.SessionState:
         pid = self._own(request.process_id, caller)
@@ -51,3 +54,8 @@ class OrchestrationCalls:
 
     def _own(self, pid: str, caller: Caller) -> str:
         return require_process(self._kernel, caller, required(pid, "process_id"))
+
+
+def _lease(worker_id: str, seconds: int) -> tuple[str | None, float | None]:
+    """The name of a worker and the lease that it wants; what is left out is the kernel's to choose."""
+    return worker_id or None, float(seconds) if seconds else None
