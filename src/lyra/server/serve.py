@@ -1,11 +1,13 @@
 """One kernel behind its faces: `Server` opens the kernel, then gRPC and HTTP, and stops them in the other order.
 
-Stopping drains: the faces take nothing new, requests and pipelines in flight have `drain_s` to finish, then the kernel
-closes. What has not finished by then is in the store and goes on when it is opened again.
+Stopping drains: readiness says no and both faces refuse what is new; requests and pipelines in flight have `drain_s` to
+finish, while workers can still deliver what they need; then the faces close, and the kernel after them. What has not
+finished by then is in the store and goes on when it is opened again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,9 +22,14 @@ __all__ = ["Face", "Server"]
 
 
 class Face(Protocol):
-    """A way to reach the kernel: it listens from `start` on, and `stop` returns when its requests are answered."""
+    """A way to reach the kernel: it listens from `start` on, refuses what is new from `drain` on, is idle when nothing
+    that it began is under way, and `stop` returns when its requests are answered."""
 
     async def start(self) -> Address: ...
+
+    async def drain(self) -> None: ...
+
+    async def wait_idle(self) -> None: ...
 
     async def stop(self, drain_s: float) -> None: ...
 
@@ -80,11 +87,20 @@ class Server:
         return line
 
     async def stop(self) -> None:
-        """Drain the faces, then close the kernel; a second call changes nothing."""
-        faces, self._faces = self._faces, []
-        for face in reversed(faces):
-            await face.stop(self.settings.drain_s)
-        await self.kernel.shutdown("server stopped", drain_s=self.settings.drain_s)
+        """Drain the faces, then close the kernel; all of it within `drain_s`. A second call changes nothing."""
+        faces, self._faces = self._faces[::-1], []  # HTTP first: load balancers ask it whether the server is ready
+        clock = self.kernel.clock
+        until_s = clock.monotonic() + self.settings.drain_s
+        for face in faces:
+            await face.drain()
+        try:
+            async with asyncio.timeout(self.settings.drain_s):
+                await asyncio.gather(*(face.wait_idle() for face in faces))
+        except TimeoutError:
+            pass  # the rest goes on when the store is opened again
+        for face in faces:
+            await face.stop(max(0.0, until_s - clock.monotonic()))
+        await self.kernel.shutdown("server stopped", drain_s=max(0.0, until_s - clock.monotonic()))
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()

@@ -27,18 +27,19 @@ _SOURCE: Final = Path(__file__).parents[3]
 class ServedProcess:
     """See the module."""
 
-    def __init__(self, folder: Path, db: str) -> None:
+    def __init__(self, folder: Path, db: str, *, load: Path = Path(outside.__file__)) -> None:
         self.folder = folder
         self.log_file = folder / "outside.log"
         self._db = db
+        self._load = load
         self._process: subprocess.Popen[bytes] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
         self.grpc = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
         self.life = 0
+        self.drain_s = 30
         (folder / "tokens").write_text(f"{OPERATOR}\n")
         (folder / "tokens").chmod(0o600)
-        (folder / "lyra.toml").write_text("[server]\ndrain_s = 30\n")
 
     @property
     def running_pid(self) -> int | None:
@@ -48,7 +49,7 @@ class ServedProcess:
     async def start(self) -> None:
         """Start the server; returns when it takes requests."""
         words = ["serve", "--grpc", self.grpc, "--http", self.http, "--db", self._db, "--token-file", "tokens"]
-        self._process = self._spawn([*words, "--load", outside.__file__], "server")
+        self._process = self._spawn([*words, "--load", str(self._load)], "server")
         ready = await self._first_line(self._process, "server")
         self.grpc, self.http = ready["grpc"], ready["http"].removeprefix("http://")
         self.life += 1
@@ -65,11 +66,22 @@ class ServedProcess:
         self._process.wait()
         self._close_output(self._process)
 
-    async def stop(self) -> int:
-        """SIGTERM; gives the exit code."""
+    def terminate(self) -> None:
+        """SIGTERM."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return await asyncio.to_thread(self._process.wait, _START_S)
+
+    async def ended(self) -> int:
+        """The exit code, once the server has ended."""
+        assert self._process is not None
+        code = await asyncio.to_thread(self._process.wait, _START_S)
+        self._close_output(self._process)
+        return code
+
+    async def stop(self) -> int:
+        """SIGTERM; gives the exit code."""
+        self.terminate()
+        return await self.ended()
 
     def close(self) -> None:
         for process in (self._process, self._worker):
@@ -89,6 +101,7 @@ class ServedProcess:
             **os.environ,
             "LYRA_TOKEN": OPERATOR,
             "PYTHONPATH": os.pathsep.join((str(_SOURCE / "src"), str(_SOURCE))),
+            "LYRA_SERVER_DRAIN_S": str(self.drain_s),
             outside.LOG_VARIABLE: str(self.log_file),
         }
         with (self.folder / f"{name}.errors").open("ab") as errors:

@@ -48,8 +48,10 @@ FINISHING: Final = frozenset(
         "SystemService/ListInterrupts",
         "WorkerService/RenewWork",
         "WorkerService/CompleteWork",
+        "WorkerService/ClaimWork",  # pipelines that are under way need their workers
     }
 )
+_WAITING: Final = frozenset({"WorkerService/ClaimWork"})  # a call that waits for work is no work
 
 
 class Method(NamedTuple):
@@ -74,7 +76,7 @@ class CallGuard:
         self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until no call is in flight."""
+        """Wait until no call is in flight but those that wait for work."""
         await self._idle.wait()
 
     def caller(self, metadata: Metadata) -> Caller:
@@ -123,15 +125,17 @@ class CallGuard:
     def _flight(self, method: Method, context: Any) -> _Flight:
         return _Flight(self, method.name, context)
 
-    def begin(self) -> float:
-        self._in_flight += 1
-        self._idle.clear()
+    def begin(self, method: str) -> float:
+        if method not in _WAITING:
+            self._in_flight += 1
+            self._idle.clear()
         return self._clock.monotonic()
 
     def end(self, method: str, code: str, began: float) -> None:
-        self._in_flight -= 1
-        if self._in_flight == 0:
-            self._idle.set()
+        if method not in _WAITING:
+            self._in_flight -= 1
+            if self._in_flight == 0:
+                self._idle.set()
         if self._observe is not None:
             self._observe(method, code, self._clock.monotonic() - began)
 
@@ -148,7 +152,7 @@ class _Flight:
         self.code = "OK"
 
     def __enter__(self) -> _Flight:
-        self._began = self._guard.begin()
+        self._began = self._guard.begin(self._method)
         self._trace = continued(_texts(self._context.invocation_metadata()).get("traceparent"))
         self._trace.__enter__()
         return self

@@ -19,7 +19,7 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
 from lyra.core.trace_context import continued
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, Overloaded
 from lyra.server.http.endpoint import Call, Endpoint, PathTable, RawAnswer, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
 from lyra.server.http.parts import HttpParts
@@ -43,6 +43,8 @@ _SECURITY: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _NO_STORE: Final = (b"cache-control", b"no-store")
+# What is taken while the server drains besides reading: it ends or finishes something.
+_FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -53,12 +55,22 @@ class HttpApp:
         self.parts = parts
         self.guard = guard
         self._table = PathTable(ENDPOINTS)
+        self._answering = 0  # requests that are not answered in full
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered, or work that was begun here is under way and waits for no person."""
+        return self._answering > 0 or bool(self.parts.chats.running) or self.parts.pipelines.is_busy
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            self._answering += 1
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._answering -= 1
         else:  # a web socket: there is none here
             await send({"type": "websocket.close", "code": 1008})
 
@@ -90,6 +102,8 @@ class HttpApp:
         guard.check_place(headers)
         query = _query_of(query_string)
         endpoint, values = self._find(method, path)
+        if self.parts.is_draining and not _may_finish(endpoint):
+            raise Overloaded("the server is stopping", hint="ask again when it is back")
         caller = Caller()
         if not endpoint.is_open:
             caller = await guard.identify(headers, query)
@@ -113,6 +127,10 @@ class HttpApp:
         if match is None:
             raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
         return match
+
+
+def _may_finish(endpoint: Endpoint) -> bool:
+    return endpoint.method in ("GET", "DELETE") or endpoint.name in _FINISHING
 
 
 def _answer_of(endpoint: Endpoint, value: Any) -> RawAnswer | Streamed:

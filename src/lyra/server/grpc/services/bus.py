@@ -32,7 +32,7 @@ class BusCalls:
         self._kernel = kernel
         self._streams: set[BusStream] = set()
 
-    async def drain(self) -> None:
+    async def end_subscriptions(self) -> None:
         """End the subscriptions: the server stops."""
         for stream in list(self._streams):
             await stream.aclose()

@@ -29,7 +29,7 @@ class WorkerCalls:
     def __init__(self, kernel: Kernel) -> None:
         self._desk = WorkDesk(kernel)
 
-    async def drain(self) -> None:
+    async def end_claims(self) -> None:
         """End the claims that wait: the server stops."""
         await self._desk.drain()
 
