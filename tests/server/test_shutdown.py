@@ -13,8 +13,8 @@ import pytest
 
 import lyra
 from lyra.errors import Overloaded
-from verify.crash.server.outside import ActLog
-from verify.crash.server.served import OPERATOR, ServedProcess
+from verify.crash.server import outside
+from verify.served import OPERATOR, ServedProcess
 
 pytestmark = pytest.mark.slow
 
@@ -51,11 +51,11 @@ PIPELINE = {
 async def serving(folder: Path) -> AsyncIterator[tuple[ServedProcess, Any, httpx.AsyncClient]]:
     """A server with a worker in another process, and clients over gRPC and HTTP."""
     (folder / "agents.py").write_text(AGENTS)
-    served = ServedProcess(folder, str(folder / "store.db"), load=folder / "agents.py")
-    log = ActLog(served.log_file)
+    env = {outside.LOG_VARIABLE: str(folder / "outside.log")}
+    served = ServedProcess(folder, str(folder / "store.db"), load=folder / "agents.py", env=env)
     try:
         await served.start()
-        await served.start_worker()
+        await served.start_worker(Path(outside.__file__))
         headers = {"authorization": f"Bearer {OPERATOR}", "x-user-id": "ada"}
         async with (
             lyra.connect(served.grpc, token=OPERATOR, user_id="ada", reconnect_s=0.0) as kernel,
@@ -63,7 +63,6 @@ async def serving(folder: Path) -> AsyncIterator[tuple[ServedProcess, Any, httpx
         ):
             yield served, kernel, http
     finally:
-        log.close()
         served.close()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -18,7 +19,7 @@ import lyra
 from lyra.core.ids import ProcessRandom
 from lyra.errors import LyraError, Overloaded
 from verify.crash.server.outside import ActLog
-from verify.crash.server.served import OPERATOR, ServedProcess
+from verify.served import OPERATOR, ServedProcess
 
 __all__ = ["Scene", "ServerLost", "SseEvent", "World"]
 
@@ -43,9 +44,9 @@ class SseEvent:
 class World:
     """What the clients of one campaign share: the server, whether it is up, what went wrong."""
 
-    def __init__(self, served: ServedProcess) -> None:
+    def __init__(self, served: ServedProcess, log_file: Path) -> None:
         self.served = served
-        self.log = ActLog(served.log_file)
+        self.log = ActLog(log_file)
         self.failures: list[str] = []
         self.acknowledged = 0
         self.is_ending = False  # clients end when their unit of work has ended

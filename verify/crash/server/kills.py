@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lyra.core.ids import ProcessRandom, seeded
+from verify.crash.server import outside
 from verify.crash.server.callers import Scene, ServerLost, World
 from verify.crash.server.person import Person
 from verify.crash.server.scenes import SCENES
-from verify.crash.server.served import ServedProcess
+from verify.served import ServedProcess
 from verify.servers import PostgresServer
 
 __all__ = ["STORES", "Result", "run"]
@@ -69,10 +70,11 @@ def _store(store: str, folder: Path) -> Iterator[str]:
 async def _campaign(
     folder: Path, db: str, kills: int, seed: int, clients: int, progress: Callable[[int, int], None]
 ) -> Result:
-    served = ServedProcess(folder, db)
+    log_file = folder / "outside.log"
+    served = ServedProcess(folder, db, load=Path(outside.__file__), env={outside.LOG_VARIABLE: str(log_file)})
     rng = seeded(seed)
     slowest = 0.0
-    world = World(served)
+    world = World(served, log_file)
     Person.answered = 0
     scenes = _scenes(world, clients, rng)
     tasks: list[asyncio.Task[None]] = []
@@ -104,9 +106,14 @@ async def _campaign(
         await asyncio.gather(*tasks, return_exceptions=True)
         await world.close()
         served.close()
-    failures = [*world.failures, *world.log.failures(), *served.complaints()]
+    failures = [*world.failures, *world.log.failures(), *_complaints(served.errors)]
     units = sum(scene.units for scene in scenes)
     return Result(done, world.acknowledged, units, world.log.acts(), Person.answered, slowest, failures)
+
+
+def _complaints(text: str) -> list[str]:
+    """Lines of a log that tell of a defect."""
+    return [line for line in text.splitlines() if "Traceback" in line or "never retrieved" in line]
 
 
 def _scenes(world: World, clients: int, rng: ProcessRandom) -> list[Scene]:

@@ -1,7 +1,7 @@
-"""The server of the crash harness as a process of its own, with a worker in another.
+"""A real `lyra serve` as a process of its own, to be killed, stopped, attacked and measured; with a worker in another.
 
-`ServedProcess` starts `lyra serve` on a store, kills it, and starts it again on the same addresses, so that clients and
-the worker find it where it was. `life` counts the starts.
+`ServedProcess` starts the server on a store and, after it has ended, again on the same addresses, so that clients and
+the worker find it where it was. Its stderr goes to a file in its folder.
 """
 
 from __future__ import annotations
@@ -10,35 +10,44 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
+import subprocess  # noqa: TID251 - a server that is killed is a process of its own
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from verify.crash.server import outside
-
-__all__ = ["OPERATOR", "ServedProcess"]
+__all__ = ["OPERATOR", "USER_TOKEN", "ServedProcess"]
 
 OPERATOR: Final = "operator-token-0123456789"
+USER_TOKEN: Final = "ada-token-0123456789abcdef"  # noqa: S105 - of a server that lives for a test; bound to `ada`
 _START_S: Final = 60.0
-_SOURCE: Final = Path(__file__).parents[3]
+_SOURCE: Final = Path(__file__).parents[1]
 
 
 class ServedProcess:
-    """See the module."""
+    """See the module. `load` is the file for `--load`, `flags` are more words of the command line."""
 
-    def __init__(self, folder: Path, db: str, *, load: Path = Path(outside.__file__)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        db: str,
+        *,
+        load: Path,
+        flags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
-        self.log_file = folder / "outside.log"
+        self.env = dict(env or {})
         self._db = db
         self._load = load
+        self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
         self.grpc = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
-        self.life = 0
+        self.life = 0  # starts so far
         self.drain_s = 30
-        (folder / "tokens").write_text(f"{OPERATOR}\n")
+        (folder / "tokens").write_text(f"{OPERATOR}\n{USER_TOKEN} ada\n")
         (folder / "tokens").chmod(0o600)
 
     @property
@@ -46,16 +55,21 @@ class ServedProcess:
         """The process of the server; None while there is none."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
+    @property
+    def errors(self) -> str:
+        """What the server and the worker wrote to stderr."""
+        return "".join(file.read_text(errors="replace") for file in sorted(self.folder.glob("*.errors")))
+
     async def start(self) -> None:
         """Start the server; returns when it takes requests."""
         words = ["serve", "--grpc", self.grpc, "--http", self.http, "--db", self._db, "--token-file", "tokens"]
-        self._process = self._spawn([*words, "--load", str(self._load)], "server")
+        self._process = self._spawn([*words, "--load", str(self._load), *self._flags], "server")
         ready = await self._first_line(self._process, "server")
-        self.grpc, self.http = ready["grpc"], ready["http"].removeprefix("http://")
+        self.grpc, self.http = ready["grpc"], ready["http"].partition("://")[2]
         self.life += 1
 
-    async def start_worker(self) -> None:
-        words = ["worker", "--server", self.grpc, "--load", outside.__file__, "--json", "--name", "hand"]
+    async def start_worker(self, load: Path | None = None) -> None:
+        words = ["worker", "--server", self.grpc, "--load", str(load or self._load), "--json", "--name", "hand"]
         self._worker = self._spawn([*words, "--lease", "2", "--concurrency", "4"], "worker")
         await self._first_line(self._worker, "worker")
 
@@ -91,10 +105,16 @@ class ServedProcess:
                 process.wait()
                 self._close_output(process)
 
-    def complaints(self) -> list[str]:
-        """Lines in the logs that tell of a defect."""
-        text = "".join(file.read_text(errors="replace") for file in self.folder.glob("*.errors"))
-        return [line for line in text.splitlines() if "Traceback" in line or "never retrieved" in line]
+    def memory_mb(self) -> float:
+        """The resident memory of the server."""
+        status = Path(f"/proc/{self.running_pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) / 1024
+
+    def cpu_s(self) -> float:
+        """The CPU time of the server."""
+        fields = Path(f"/proc/{self.running_pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _spawn(self, words: list[str], name: str) -> subprocess.Popen[bytes]:
         env = {
@@ -102,10 +122,10 @@ class ServedProcess:
             "LYRA_TOKEN": OPERATOR,
             "PYTHONPATH": os.pathsep.join((str(_SOURCE / "src"), str(_SOURCE))),
             "LYRA_SERVER_DRAIN_S": str(self.drain_s),
-            outside.LOG_VARIABLE: str(self.log_file),
+            **self.env,
         }
         with (self.folder / f"{name}.errors").open("ab") as errors:
-            return subprocess.Popen(
+            return subprocess.Popen(  # noqa: S603 - our own words
                 [sys.executable, "-m", "lyra", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=errors
             )
 
