@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lyra.agents.session.provider_keys import known_to
 from lyra.core.address import Address
+from lyra.core.secrets.process_keys import add_key_source
 from lyra.observe import attach_metrics, export_as_configured
 from lyra.server.settings import ServeSettings
 
@@ -46,6 +48,7 @@ class Server:
         self._faces: list[Face] = []
         self.grpc: Address | None = None  # where it listens, once it does
         self.http: Address | None = None
+        add_key_source(self, lambda server: known_to(server.kernel.config))
 
     async def __aenter__(self) -> Server:
         await self.kernel.start()

@@ -48,7 +48,8 @@ class Person(Scene):
             if not unit:  # a task whose id never reached its client
                 path = f"/api/sessions/{pid.partition('.')[2]}"
                 session = await self.world.request("GET", path, user="")
-                unit = session["messages"][-1]["text"].removeprefix("unit ")
+                spoken = [row["text"] for row in session["messages"] if row["role"] == "user"]
+                unit = spoken[-1].removeprefix("unit ")
             return f"once/chat-{unit}", answer_to(f"chat-{unit}")
         state = await self.world.asked("get_orchestration_state", lambda: kernel.get_orchestration_state(pid))
         unit = state.envelope.raw_input
