@@ -96,6 +96,7 @@ def _security(options: argparse.Namespace) -> int:
     )
     from verify.attacks.injection import attacks, benign, run
     from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
+    from verify.attacks.server import exposed_secrets, hostile_clients
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
     swapped = swaps.run(options.n, options.seed)
@@ -141,6 +142,8 @@ def _security(options: argparse.Namespace) -> int:
         ("to leave the project through Sage", paths),
         ("to have Sage keep or show a key", exposed_keys),
         ("to act on the screens of Sage", screens),
+        ("to have the server show a secret", exposed_secrets),
+        ("of hostile clients on the server", hostile_clients),
     ):
         tried = suite.run()
         _show(tried.effects, again)

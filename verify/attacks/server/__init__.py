@@ -7,6 +7,6 @@ others are served meanwhile and that memory is bounded; `shapes` lists the reque
 
 from __future__ import annotations
 
-from verify.attacks.server import exposed_secrets
+from verify.attacks.server import exposed_secrets, hostile_clients
 
-__all__ = ["exposed_secrets"]
+__all__ = ["exposed_secrets", "hostile_clients"]
