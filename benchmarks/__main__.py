@@ -33,6 +33,7 @@ SUBJECTS = {
     "buses": "One event to many subscribers",
     "interrupts": "Questions waiting for people",
     "grpc_calls": "Calls of the server over gRPC",
+    "http_calls": "Requests to the server over HTTP",
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",

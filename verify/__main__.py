@@ -276,7 +276,7 @@ def _server_crash(options: argparse.Namespace) -> int:
         kills += result.kills
         print(
             f"server-crash: {store}: {result.kills} kills, {result.acknowledged} answers, {result.units} units, "
-            f"{result.acts} acts, {result.doubts} in doubt, slowest start {result.start_s_max:.1f} s"
+            f"{result.acts} acts, {result.doubts} in doubt, slowest start {result.start_s_max:.1f} s of CPU"
         )
     _show(failures, f"python -m verify server-crash --seed {options.seed} --n {options.n}")
     return _verdict(f"server-crash: {kills} kills from seed {options.seed}", len(failures))

@@ -431,7 +431,8 @@ _CODE_OF_CATCH = {surface.catch: code for code, surface in CODES.items() if surf
 def _classes(root: type[LyraError]) -> dict[str, type[LyraError]]:
     by_code = {root.code: root}
     for sub in root.__subclasses__():
-        by_code.update(_classes(sub))
+        for code, cls in _classes(sub).items():
+            by_code.setdefault(code, cls)  # a class elsewhere that borrows a code does not stand for it
     return by_code
 
 

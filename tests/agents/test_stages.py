@@ -137,7 +137,8 @@ def test_a_stage_narrows_the_tools(keys: dict[str, Any], names: list[str]) -> No
             return (build,)
 
     async def main() -> None:
-        for tools in ([look, save, build], [look, save, Source()]):
+        given: tuple[list[Any], ...] = ([look, save, build], [look, save, Source()])
+        for tools in given:
             model = says(calls("build", target="all"), "done")
             async with Kernel() as kernel:
                 kernel.register_agent("a", Agent("a", model=model, tools=tools))

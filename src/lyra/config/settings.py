@@ -138,6 +138,7 @@ class Config:
         "limits",
         "log",
         "mcp_servers",
+        "mistakes",
         "notes",
         "passed_over",
         "prices",
@@ -166,6 +167,7 @@ class Config:
         self.demanded: dict[str, Any] = {}  # minimum demands of project and machine, which bind the user too
         self.files: list[tuple[Kind, str]] = []
         self.notes: list[str] = []
+        self.mistakes: list[str] = []  # in a project's file without trust: what they are about is passed over
         self.passed_over: list[str] = []
         self.hooks: tuple[HookSetting, ...] = ()
         self.project_trusted = False
@@ -218,7 +220,8 @@ class Config:
             logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
         with suppress(ConfigError):  # a variable that is not set: what opens the store says so
             add_own_file(config.kernel.store.reveal())
-        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file):
+        server = (config.server.token_file, config.server.tls_key, config.server.tls_cert, config.server.tls_client_ca)
+        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file, *server):
             add_own_file(file or "")
         return config
 
@@ -233,6 +236,8 @@ class Config:
         note of its own, as such a setting asks for nothing and is in no question about trust."""
         for mistake in mistakes:
             name = str(mistake.fields.get("key") or mistake.message)
+            words = mistake.message if name in mistake.message else f"{name}: {mistake.message}"
+            self.mistakes.append(visible(f"{mistake.place}: {words}" if mistake.place else words))
             if name not in self.passed_over:
                 self.passed_over.append(name)
             section = name.partition(".")[0]

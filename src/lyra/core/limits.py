@@ -64,6 +64,7 @@ PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
 WORKER_LEASE_S: Final = 30.0  # how long a worker that is silent keeps a stage, unless it asks for another time
 WORKER_LEASE_S_MAX: Final = 86_400.0
 BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async; they mostly wait
+PIPELINE_EVENTS_UNREAD_MAX: Final = 10_000  # of one listener; a slower one is told to begin anew
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
 # ---------------------------------------------------------------- processes
@@ -192,7 +193,7 @@ SERVER_HISTORY_EVENTS_KEPT: Final = 20_000  # events of a kernel without a store
 SERVER_COST_ROWS_MAX: Final = 10_000  # of the sums by agent, model and day
 SERVER_CALLS_MAX: Final = 10_000  # gRPC calls in flight, open streams included; more are refused
 SERVER_STREAMS_MAX: Final = 250  # gRPC calls in flight on one connection; more wait in the client
-SERVER_IDLE_S: Final = 600.0  # a gRPC connection without a call is closed after this; clients open another
+SERVER_GRPC_IDLE_S: Final = 600.0  # a gRPC connection without a call is closed after this; clients open another
 SERVER_METADATA_BYTES_MAX: Final = 16 * 1024  # headers of one gRPC call
 SERVER_HANDSHAKE_S: Final = 20.0  # until a new connection has said hello, and a ping is answered; then it is dropped
 SERVER_KEEPALIVE_S: Final = 60.0  # between two pings to a silent gRPC client: one that is gone is noticed

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 __all__ = [
+    "INCOMING_HOOK",
     "OLD_NAMES",
     "PIPELINE",
     "STAGE_PROGRAM",
@@ -22,6 +23,7 @@ __all__ = [
     "VEGA_AGENT",
     "VEGA_PROCESS",
     "VESPER_NODE",
+    "WEBHOOK",
     "fixed_name",
     "is_own_name",
     "main_name",
@@ -39,6 +41,8 @@ PIPELINE: Final = "lyra:pipeline"
 VEGA_PROCESS: Final = "lyra:vega.process"
 VEGA_AGENT: Final = "lyra:vega.agent"
 VESPER_NODE: Final = "lyra:vesper.node"
+WEBHOOK: Final = "lyra:webhook"
+INCOMING_HOOK: Final = "lyra:webhook.incoming"
 
 # Fixed name → the names that earlier versions wrote. Rows are added, never changed: old journals are read for ever.
 OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -48,6 +52,8 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     VEGA_PROCESS: ("lyra.vega.runtime.driver:vega_process", "vega:process"),
     VEGA_AGENT: ("lyra.vega.runtime.agents:agent_front", "vega:agent"),
     VESPER_NODE: (),
+    WEBHOOK: (),
+    INCOMING_HOOK: (),
     "lyra:vega.repl": ("lyra.vega.runtime.interactive:_pieces", "vega:repl"),
     "lyra:demo.lead": ("lyra.cli.demo_team:lead",),
     "lyra:demo.reviewer": ("lyra.cli.demo_team:reviewer",),

@@ -2,7 +2,8 @@
 
 Start with `serve`, which runs a kernel behind both faces; `identity` says who calls, `settings` on what it listens.
 `grpc/` and `http/` are the faces, `generated/` holds the message classes of `proto/`, and `app` gives the HTTP face to
-mount into an application of one's own. The server never acts by itself: each request is a call of the kernel.
+mount into an application of one's own; `request_guard` is a middleware for the requests of such an application. The
+server never acts by itself: each request is a call of the kernel.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.app import HttpApp
+    from lyra.server.request_guard import RequestGuard
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["app"]
+__all__ = ["RequestGuard", "app", "mount_nodes"]
 
 
 def app(kernel: Kernel, **options: Any) -> HttpApp:
@@ -22,3 +28,19 @@ def app(kernel: Kernel, **options: Any) -> HttpApp:
     from lyra.server.http.app import make_app
 
     return make_app(kernel, **options)
+
+
+def mount_nodes(kernel: Kernel, runtime: Runtime, nodes: Iterable[Node] = ()) -> None:
+    """Show Vesper nodes behind the kernel's server, and mount those of type `http_handler` at their own paths; without
+    `nodes`, those that the runtime's store keeps."""
+    from lyra.server.http.mounted_nodes import mount_nodes
+
+    mount_nodes(kernel, runtime, nodes)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "RequestGuard":
+        raise AttributeError(f"module 'lyra.server' has no attribute {name!r}")
+    from lyra.server.request_guard import RequestGuard
+
+    return RequestGuard

@@ -12,8 +12,8 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
+from lyra.core.envelope import ANONYMOUS
 from lyra.errors import NoSuchProcess
-from lyra.kernel.workers.envelopes import ANONYMOUS
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.agents.session.provider_keys import known_to
 from lyra.core.address import Address
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["Face", "Server"]
+
+_CLOSE_S: Final = 1.0  # for the kernel itself, where the faces took all of the time to drain
 
 
 class Face(Protocol):
@@ -92,18 +94,21 @@ class Server:
     async def stop(self) -> None:
         """Drain the faces, then close the kernel; all of it within `drain_s`. A second call changes nothing."""
         faces, self._faces = self._faces[::-1], []  # HTTP first: load balancers ask it whether the server is ready
-        clock = self.kernel.clock
-        until_s = clock.monotonic() + self.settings.drain_s
-        for face in faces:
-            await face.drain()
+        drain_s, clock = self.settings.drain_s, self.kernel.clock
+        until_s = clock.monotonic() + drain_s
         try:
-            async with asyncio.timeout(self.settings.drain_s):
-                await asyncio.gather(*(face.wait_idle() for face in faces))
-        except TimeoutError:
-            pass  # the rest goes on when the store is opened again
-        for face in faces:
-            await face.stop(max(0.0, until_s - clock.monotonic()))
-        await self.kernel.shutdown("server stopped", drain_s=max(0.0, until_s - clock.monotonic()))
+            for face in faces:
+                await face.drain()
+            try:
+                async with asyncio.timeout(drain_s):
+                    await asyncio.gather(*(face.wait_idle() for face in faces))
+            except TimeoutError:
+                pass  # the rest goes on when the store is opened again
+            for face in faces:
+                await face.stop(max(0.0, until_s - clock.monotonic()))
+        finally:
+            left_s = max(_CLOSE_S, until_s - clock.monotonic())
+            await self.kernel.shutdown("server stopped", drain_s=min(left_s, drain_s))
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()

@@ -260,6 +260,41 @@ def test_a_slash_command_is_run_and_a_path_is_a_task(sage: Any) -> None:
     assert sage("-p", "/etc/hosts?", "--model", "sim/echo").stdout.strip() == "/etc/hosts?"
 
 
+@pytest.mark.slow
+def test_an_undo_that_is_refused_has_failed(sage: Sage) -> None:
+    """Exit 1, and the diff of what would be overwritten; a script does not take it for done. `--force` does it."""
+    model = sage.script(call("Write", file_path="a.txt", content="agent\n"), DONE)
+    sage.ask("go", "--model", model, "--permission-mode", "accept-edits")
+    sage.write("a.txt", "mine\n")
+    refused = sage("-c", "-p", "/undo")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "-mine" in refused.stderr or "+mine" in refused.stderr
+    assert "error[conflict]" in refused.stderr
+    assert (sage.folder / "a.txt").read_text() == "mine\n"
+    told = json.loads(sage("-c", "-p", "/undo", "--output-format", "json").stdout)
+    assert (told["status"], "--force" in told["text"], "```" in told["text"]) == ("conflict", True, False)
+    assert sage("-c", "-p", "/undo --force").returncode == 0
+    assert not (sage.folder / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_what_was_in_doubt_after_a_kill_is_told(sage: Sage) -> None:
+    """On stderr where the answer is text, and in the first line of stream-json."""
+    model = sage.script(call("Bash", command="touch began; sleep 600"))
+    for form in ("text", "stream-json"):
+        child = sage.start("-p", "go", "--model", model, "--allowed-tools", "Bash", "--output-format", "stream-json")
+        assert child.stdout is not None
+        assert any('"tool_start"' in line for line in child.stdout)
+        child.kill()
+        child.communicate()
+        resumed = sage("-c", "-p", "go on", "--model", "sim/echo", "--output-format", form)
+        assert resumed.returncode == 0, resumed.stderr
+        if form == "text":
+            assert (resumed.stdout, "warning: Bash" in resumed.stderr) == ("go on\n", True)
+        else:
+            assert "Bash" in json.loads(resumed.stdout.splitlines()[0])["doubts"][0]
+
+
 def test_rules_of_an_untrusted_folder_are_told_to_be_passed_over(sage: Sage) -> None:
     """The model is not given them, and stderr says so; with `--trust-folder` nothing is passed over."""
     sage.write("AGENTS.md", "Amounts are whole cents.\n")

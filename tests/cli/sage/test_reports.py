@@ -65,6 +65,15 @@ def test_the_doctor_checks_the_machine_and_sage(sage: Sage) -> None:
     there = sage("doctor", "--model", "anthropic/claude-sonnet-4-5", ANTHROPIC_API_KEY=key)
     assert (there.returncode, "key from ANTHROPIC_API_KEY" in there.stdout) == (0, True)
     assert key not in there.stdout + there.stderr
+    for text, told in (
+        ("nonsense = = 1", "Invalid value"),
+        ('[agent]\nmodle = "x"\n', "lyra.toml:2: there is no setting 'agent.modle'"),
+    ):
+        sage.write("lyra.toml", text)
+        wrong = sage("doctor", "--model", "sim/echo")
+        assert (wrong.returncode, told in wrong.stdout) == (1, True), "also in a folder that is not trusted"
+        assert sage.ask("hello")["text"] == "hello"
+    sage.write("lyra.toml", "")
     own = Path(sage.home, ".config", "lyra", "lyra.toml")
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text("nonsense = = 1")
@@ -101,6 +110,25 @@ def test_rules_are_tried_on_their_own_examples(sage: Sage) -> None:
     shown = sage("permissions", "test")
     assert shown.stdout.count("\n") == 6
     assert "counts once the folder is trusted" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("lyra.toml", "nonsense = = 1", "Invalid value"),
+        ("lyra.toml", "[permissions]\nalow = []", "alow"),
+        (".lyra/permissions.toml", "nonsense = = 1", "not TOML"),
+        (".lyra/permissions.toml", 'alow = ["Bash"]', "alow"),
+        (".lyra/permissions.toml", 'mode = "everything"', "everything"),
+    ],
+)
+def test_a_file_with_another_mistake_than_a_rule_fails_the_test(sage: Sage, file: str, text: str, told: str) -> None:
+    sage.write(file, text)
+    done = sage("permissions", "test")
+    assert (done.returncode, told in done.stderr, "no permission file" in done.stderr) == (1, True, False)
+    report = json.loads(sage("permissions", "test", "--json").stdout)
+    assert (report["ok"], len(report["mistakes"])) == (False, 1)
+    assert told in report["mistakes"][0]
 
 
 def test_rules_of_the_user_and_of_lyra_toml(sage: Sage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import threading
 from typing import Any
@@ -130,7 +131,7 @@ class Talk:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.lines: list[dict[str, Any]] = []
-        self._watch = threading.Timer(30, process.kill)
+        self._watch = threading.Timer(120, process.kill)
         self._watch.start()
 
     def write(self, **request: Any) -> None:
@@ -194,6 +195,35 @@ def test_a_turn_is_interrupted_and_the_next_one_goes_on(sage: Sage) -> None:
     shown = sage("sessions", "show", record["id"]).stdout
     assert "a long answer" in shown
     assert "stopped by the user" in shown
+
+
+@pytest.mark.slow
+def test_a_signal_ends_with_what_was_said_by_then(sage: Sage) -> None:
+    """The last line is the result of the turn, with its text and what it used; a session goes on from there."""
+    slow = {"text": "a long answer " * 2000, "chunk_s": 0.02}
+    talk = Talk(sage.start("-p", *IN, *OUT, "--model", sage.script(slow, DONE)))
+    talk.write(type="user", text="go")
+    for _ in range(4):
+        talk.until("text_delta")
+    talk.process.send_signal(signal.SIGTERM)
+    result = talk.until("result")
+    assert (result["status"], result["turn"]) == ("interrupted", 1)
+    assert result["text"].startswith("a long answer a ")
+    assert talk.end() == 128 + signal.SIGTERM
+    (record,) = sage.json("sessions", "list", "--json")
+    assert (record["id"], record["state"]) == (result["session_id"], "interrupted")
+
+
+@pytest.mark.slow
+def test_one_printed_task_that_a_signal_ends_gives_its_text(sage: Sage) -> None:
+    """In the middle of a call: what the model said before it."""
+    waits = {"text": "I look first.", **call("Bash", command="sleep 600")}
+    talk = Talk(sage.start("-p", "go", *OUT, "--allowed-tools", "Bash", "--model", sage.script(waits)))
+    talk.until("tool_start")
+    talk.process.send_signal(signal.SIGTERM)
+    result = talk.until("result")
+    assert (result["status"], result["text"]) == ("interrupted", "I look first.")
+    assert talk.end() == 128 + signal.SIGTERM
 
 
 @pytest.mark.slow

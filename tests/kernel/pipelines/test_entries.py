@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.errors import ConfigError, InvalidTransition, NoSuchProcess
+from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel import Kernel
 from tests.kernel.conftest import crash, run, settle
 
@@ -248,5 +248,35 @@ def test_a_checkpoint_that_waits_asks_anew_under_its_new_pid(target):
             kernel.resolve_interrupt(second.id, {"approved": True})
             assert kernel.get_next_instruction("twin").agent_name == "pay"
             assert kernel.get_next_instruction("job").kind == "wait_interrupt"
+
+    run(main())
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_under_the_pid_of_another_process_is_refused_and_leaves_nothing(target, ended):
+    """An entry that a worker drives, or a program, keeps its pid: no session is begun under it."""
+
+    async def a(_envelope):
+        return {}
+
+    async def program(ctx):
+        if not ended:
+            await ctx.receive()
+
+    async def main():
+        async with Kernel(target, programs=[program]) as kernel:
+            kernel.register_agent("a", a)
+            kernel.register_agent("b", a)
+            kernel.submit("entry")
+            if ended:
+                kernel.terminate("entry")
+            kernel.spawn(program, pid="program")
+            await settle(kernel)
+            for pid in ("entry", "program"):
+                with pytest.raises(NameTaken):
+                    async for _event in kernel.execute_pipeline(LINE, pid=pid):
+                        pass
+                with pytest.raises(NoSuchProcess):
+                    kernel.get_orchestration_state(pid)
 
     run(main())

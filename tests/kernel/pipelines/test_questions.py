@@ -208,7 +208,7 @@ def test_a_held_up_pipeline_comes_back_held_up(path, answered_before_another_cra
     """After a crash it waits again, however often it dies; the answer is found whenever it comes."""
     log = []
 
-    def register(kernel, go):
+    def register(kernel, go, *, with_second=True):
         async def first(envelope):
             log.append("a")
             await go.wait()
@@ -219,7 +219,8 @@ def test_a_held_up_pipeline_comes_back_held_up(path, answered_before_another_cra
             return {}
 
         kernel.register_agent("a", first)
-        kernel.register_agent("b", second)
+        if with_second:
+            kernel.register_agent("b", second)
 
     async def work():
         go = asyncio.Event()
@@ -234,7 +235,8 @@ def test_a_held_up_pipeline_comes_back_held_up(path, answered_before_another_cra
             await kernel.durable()
             listening.cancel()
         async with Crash(Kernel(path)) as kernel:
-            register(kernel, go)
+            # The second agent is not there: called in the moment of the crash, its effect would be in doubt.
+            register(kernel, go, with_second=False)
             await settle(kernel)
             assert kernel.interrupts.get_interrupt(asked.id).status == "pending"
             assert kernel.process("x").alive

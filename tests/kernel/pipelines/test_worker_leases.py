@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lyra.errors import ConfigError, InvalidTransition
@@ -125,7 +127,12 @@ def test_a_run_is_one_workers_at_a_time(target, clock):
 @pytest.mark.parametrize("how", ["declared", "retries", "registered"])
 def test_a_stage_that_may_be_repeated_goes_to_the_next_worker(how, target, clock):
     """Under a new run, when the lease is over; what the first worker reports then changes nothing."""
-    stage = {"declared": {"idempotent": True}, "retries": {"max_retries": 1}, "registered": {}}[how]
+    stages: dict[str, dict[str, Any]] = {
+        "declared": {"idempotent": True},
+        "retries": {"max_retries": 1},
+        "registered": {},
+    }
+    stage = stages[how]
 
     async def work():
         async with Kernel(target, clock) as kernel:
@@ -301,7 +308,8 @@ def test_wrong_leases_are_named(clock):
     async def work():
         async with Kernel("memory", clock) as kernel:
             kernel.initialize_orchestration("p", LINE)
-            for worker, lease_s in ((None, 5), ("", 5), (7, 5), ("w", 0), ("w", -1), ("w", 10**9), ("w" * 10_000, 5)):
+            wrong: list[Any] = [(None, 5), ("", 5), (7, 5), ("w", 0), ("w", -1), ("w", 10**9), ("w" * 10_000, 5)]
+            for worker, lease_s in wrong:
                 with pytest.raises(ConfigError):
                     kernel.get_next_instruction("p", worker, lease_s)
             assert kernel.get_envelope("p").agent_hop_count == 0

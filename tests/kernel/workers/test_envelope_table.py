@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lyra.core.envelope import Envelope
@@ -69,7 +71,7 @@ def test_a_wrong_update_changes_nothing(target):
         async with Kernel(target) as kernel:
             first = kernel.create_envelope({"raw_input": "tea"}, user_id="ann")
             known = {"envelope_id": first.envelope_id}
-            for changes, error in (
+            wrong: list[tuple[Any, type[Exception]]] = [
                 ({}, NoSuchEnvelope),
                 ({"envelope_id": "env_x"}, NoSuchEnvelope),
                 ({"envelope_id": 5}, NoSuchEnvelope),
@@ -79,7 +81,8 @@ def test_a_wrong_update_changes_nothing(target):
                 ({**known, "user_id": "bob"}, ConfigError),
                 ({**known, "request_id": "other"}, ConfigError),
                 ("text", ConfigError),
-            ):
+            ]
+            for changes, error in wrong:
                 with pytest.raises(error):
                     kernel.update_envelope(changes)
             with pytest.raises(Denied):

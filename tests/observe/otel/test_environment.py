@@ -156,18 +156,30 @@ def test_each_signal_can_be_switched_off():
 
 
 @pytest.mark.slow
-def test_a_dead_collector_holds_nothing_up():
-    """Nothing listens where the variables point: the program answers, and ends a short time later."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+@pytest.mark.timed
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_a_collector_that_does_not_answer_holds_nothing_up(protocol: str):
+    """It takes connections and says nothing: the program answers, and ends a short time later."""
     began = time.monotonic()
     quiet = started(PROGRAM)
     without_s = time.monotonic() - began
-    began = time.monotonic()
-    done = started(PROGRAM, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}")
-    with_s = time.monotonic() - began
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = {"OTEL_EXPORTER_OTLP_TIMEOUT": "60", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        began = time.monotonic()
+        done = started(PROGRAM, OTEL_EXPORTER_OTLP_ENDPOINT=url, **env)
+        with_s = time.monotonic() - began
     assert (quiet.returncode, quiet.stdout) == (done.returncode, done.stdout) == (0, "hello\n")
-    assert with_s < without_s * 3 + 9  # the exporters would try for ten seconds each, and thirty to shut down
+    assert with_s < without_s * 4 + 8  # the exporters would wait for a minute, and thirty seconds to shut down
+
+
+@pytest.mark.slow
+def test_a_dead_collector_changes_nothing():
+    """Nothing listens where the variables point: the same answer, the same exit code."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    done = started(PROGRAM, OTEL_EXPORTER_OTLP_ENDPOINT=url)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
 
 
 @pytest.mark.slow

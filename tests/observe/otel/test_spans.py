@@ -19,9 +19,11 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from lyra import Agent, Kernel, tool
 from lyra.core import trace_context
+from lyra.core.rights.capability import Grant
 from lyra.core.trace_context import continued, format_traceparent, parse_traceparent
 from lyra.errors import ModelError
 from lyra.observe.otel import attach_otel, grpc_span, request_span
+from lyra.tools.http_guard import fetch
 from lyra.vega.runtime.run import run as run_vega
 from tests.agents.support import calls, clock_here, run, says, virtual
 from tests.observe.otel.collector import Collector, attributes, grpc_collector
@@ -322,6 +324,29 @@ def test_requests_to_models_name_their_span(collector, monkeypatch):
     assert told["gen_ai.response.finish_reasons"] == ["end"]
 
 
+def test_requests_of_web_tools_name_their_span(collector):
+    """What a tool fetches carries the span of the tool call."""
+    names: dict[str, str] = {}
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        answer = await fetch(f"{names['url']}/x", grant=Grant.all(), method="POST", body=b"{}", inside={names["place"]})
+        return str(answer.status)
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            attach_otel(kernel, tracer_provider=provider)
+            agent = Agent("Coder", model=says(calls("look"), "{result}"), tools=[look])
+            assert await (await kernel.spawn(agent)).send("go") == "200"
+
+    with recording_server() as (url, seen), exporting(collector) as provider:
+        names |= {"url": url, "place": url.removeprefix("http://").removesuffix("/v1")}
+        run(main())
+    sent = parse_traceparent(seen[0]["traceparent"])
+    assert sent.span_id == collector.span("execute_tool look").span_id.hex()
+
+
 def test_nothing_is_connected_after_the_last_kernel(collector):
     """The bridge goes with the kernel that set it."""
 
@@ -345,14 +370,16 @@ def test_a_durable_session_keeps_its_trace(collector, tmp_path):
     store = tmp_path / "lyra.db"
 
     async def first() -> None:
-        agent = coder({"text": "a"}, {"text": "b", "first_s": 60})
+        model = says({"text": "a"}, {"text": "b", "first_s": 600})
+        agent = Agent("Coder", model=model)
         async with Kernel(store) as kernel:
             attach_otel(kernel, tracer_provider=provider)
             process = await kernel.spawn(agent, pid="coder")
             await process.send("one")
             with continued(f"00-{TRACE}-{PARENT}-01"):
                 asking = asyncio.ensure_future(process.send("two"))
-                await asyncio.sleep(0.2)
+                while len(model.requests) < 2:
+                    await asyncio.sleep(0.01)
             await kernel.close(drain_s=0)
             await asyncio.gather(asking, return_exceptions=True)
 
@@ -361,13 +388,13 @@ def test_a_durable_session_keeps_its_trace(collector, tmp_path):
         async with Kernel(store) as kernel:
             attach_otel(kernel, tracer_provider=provider)
             kernel.on_event(lambda event: answered.set(), ["agent.answered"])
-            process = await kernel.spawn(coder({"text": "b"}), pid="coder")
-            await asyncio.wait_for(answered.wait(), 10)
+            process = await kernel.spawn(Agent("Coder", model=says("b")), pid="coder")
+            await answered.wait()
             await process.send("three")
 
     with exporting(collector) as provider:
-        run(first())
-        run(second())
+        asyncio.run(asyncio.wait_for(first(), 60))
+        asyncio.run(asyncio.wait_for(second(), 60))
     sessions = [span for span in collector.spans if span.name == "session Coder"]
     assert len(sessions) == 2
     assert len({span.trace_id for span in sessions}) == 1
@@ -383,6 +410,7 @@ def test_spans_of_vega_programs_arrive_with_their_notes(collector):
     let span = trace::span("work");
     trace::event("noted {KEY}");
     trace::set_attribute("answer", 42);
+    trace::set_attribute("note", "{KEY}");
     span.end();
     """
 

@@ -76,7 +76,7 @@ def test_only_options_that_mean_something_in_an_editor_are_offered(capsys: pytes
     assert offered == {
         *("--model", "--system", "--permission-mode", "--allowed-tools", "--disallowed-tools", "--max-budget-usd"),
         *("--max-turns", "--max-steps", "--add-dir", "--audit", "--audit-level"),
-        *("--trust-folder", "--trust-project", "--set", "--debug"),
+        *("--trust-folder", "--trust-project", "--set", "--debug", "--log-level", "--log-format"),
     }
     for flag in ("-p", "--print", "--output-format", "--json-schema", "--input-format", "--output-mode", "-c", "-r"):
         assert sage(["acp", flag, "x"]) == 2

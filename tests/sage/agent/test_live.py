@@ -14,8 +14,9 @@ import pytest
 
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.turn.unfinished import IN_DOUBT
-from lyra.errors import AgentFailed, ConfigError, Conflict
+from lyra.errors import AgentFailed, ConfigError, Conflict, StoreFull
 from lyra.sage.agent.live import LiveSession, SessionStart, read_session
+from lyra.sage.agent.session_writer import SessionWriter
 from lyra.sage.session.index import SessionIndex
 
 
@@ -49,6 +50,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(made_place.folder)
     return made_place
+
+
+def full_disk(*_: Any) -> None:
+    raise StoreFull("no space left on device")
 
 
 async def say(session: LiveSession, text: Any, **more: Any) -> list[dict[str, Any]]:
@@ -277,6 +282,19 @@ async def test_one_turn_at_a_time(place: Place) -> None:
             await session.undo()
         await lines.aclose()
         assert (await say(session, "three"))[-1]["status"] == "success"
+
+
+async def test_a_turn_that_cannot_be_written_down_is_no_turn(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as on a full disk: the error is raised, and the session takes the next message and can be left."""
+    async with place.open() as session:
+        await say(session, "one")
+        with monkeypatch.context() as broken:
+            broken.setattr(SessionWriter, "fact", full_disk)
+            with pytest.raises(StoreFull):
+                await say(session, "two")
+        assert not session.is_busy
+        assert (await say(session, "three"))[-1]["turn"] == 2
+        assert [text for _, text in texts(session)] == ["one", "one", "three", "three"]
 
 
 async def test_a_turn_that_fails_stays_in_the_conversation(place: Place) -> None:

@@ -71,6 +71,25 @@ async def test_a_run_gives_the_answer_and_the_whole_trace(place: Path) -> None:
     assert result.require() is result
 
 
+@pytest.mark.parametrize(
+    ("key", "is_known"),
+    [("sk-ant-api03-" + "Qw7eRt5yUi9oPa3sDf1gHj6k", False), ("Zt9mQ4xWv7LrPa2KdN8sYh3BjUc6Ge5TfX1o", True)],
+)
+async def test_a_key_in_an_error_is_masked_in_events_and_in_the_error(
+    place: Path, monkeypatch: pytest.MonkeyPatch, key: str, is_known: bool
+) -> None:
+    """A provider may repeat a key that it refuses: one in a well-known form, or one that this process knows."""
+    if is_known:
+        monkeypatch.setenv("AZURE_OPENAI_API_KEY", key)
+    refused = {"error": {"kind": "auth", "message": f"the key {key} is not valid"}}
+    result = await sdk(place, refused).run("look")
+    (told,) = [event for event in result.events if event.type == "error"]
+    assert "the key *** is not valid" in told.message
+    assert isinstance(result.error, LyraError)
+    shown = f"{result.events} {result.error!r} {result.error.render()} {result.error.fields} {result.final_result}"
+    assert key not in shown
+
+
 async def test_a_failed_run_is_a_result(place: Path) -> None:
     result = await sdk(place, call("Read", file_path="x"), DONE, max_steps=1).run("look")
     assert result.outcome == "max_steps_reached"

@@ -42,7 +42,7 @@ class Client:
         """The same connection with another token."""
         return Client(self.channel, token, **metadata)
 
-    def __call__(self, method: str, request: Any = None, *, timeout: float = TIMEOUT_S, **fields: Any) -> Any:
+    def __call__(self, method: str, request: Any = None, *, timeout: Any = TIMEOUT_S, **fields: Any) -> Any:
         rpc, call = self._call(method)
         message = request if request is not None else GetMessageClass(rpc.input_type)(**fields)
         data = message if isinstance(message, bytes) else message.SerializeToString()

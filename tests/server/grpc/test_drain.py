@@ -75,6 +75,20 @@ async def test_subscriptions_end_at_once():
         )
 
 
+@pytest.mark.slow
+@on_loop
+async def test_a_subscriber_that_reads_nothing_does_not_hold_the_stop_up():
+    async with serving() as (kernel, client):
+        call = client("CommBusService/Subscribe", event_types=["e"])
+        while not kernel.bus.subscribers("e"):
+            await asyncio.sleep(0.01)
+        for _ in range(300):
+            await kernel.bus.publish("e", "x" * 100_000)
+        async with asyncio.timeout(30.0):
+            await client.face.stop(300.0)
+        call.cancel()
+
+
 @on_loop
 async def test_what_takes_longer_than_the_time_to_drain_is_cut_off():
     slow = _Slow()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import grpc
 import grpc.aio
 import pytest
 
@@ -52,6 +53,18 @@ async def test_what_was_given_can_be_sent_back_whole():
         again = await client("EngineService/UpdateEnvelope", envelope=shown)
         assert again.iteration == 2
         assert kernel.envelopes.get(made.envelope_id).metadata == {"n": 3, "list": [1, 2]}
+
+
+@on_loop
+async def test_updates_do_not_make_an_envelope_larger_than_a_message():
+    async with serving() as (_kernel, client):
+        made = await client("EngineService/CreateEnvelope", raw_input="tea", user_id="alice")
+        codes = []
+        for number in range(5):
+            output = json.dumps({"text": "x" * 1_000_000}).encode()
+            changes = pb.Envelope(envelope_id=made.envelope_id, outputs={f"a{number}": output})
+            codes.append(await client.status("EngineService/UpdateEnvelope", envelope=changes))
+        assert codes == ["OK", "OK", "OK", "OK", "RESOURCE_EXHAUSTED"]
 
 
 @on_loop
@@ -139,6 +152,40 @@ async def test_a_run_goes_on_without_its_reader_and_can_be_read_again():
 
 
 @on_loop
+async def test_a_reader_that_is_too_slow_is_told_to_begin_anew_and_the_run_goes_on(monkeypatch):
+    """Unread events of a run are bounded: the stream ends with UNAVAILABLE, and the same thread_id reads on."""
+    monkeypatch.setattr("lyra.kernel.pipelines.events.PIPELINE_EVENTS_UNREAD_MAX", 20)
+    loop = {
+        "name": "loop",
+        "max_iterations": 100_000,
+        "max_agent_hops": 300,
+        "agents": [{"name": "brew", "default_next": "pour"}, {"name": "pour", "default_next": "brew"}],
+    }
+
+    first_was_read = asyncio.Event()
+
+    async def large(_envelope: Any) -> dict[str, Any]:
+        await first_was_read.wait()
+        return {"text": "x" * 100_000}
+
+    async with serving() as (kernel, client):
+        kernel.register_agent("brew", large)
+        kernel.register_agent("pour", large)
+        fields = {"pipeline_config": json.dumps(loop).encode(), "thread_id": "t1"}
+        call = client("EngineService/ExecutePipeline", **fields)
+        await call.read()
+        first_was_read.set()
+        async with asyncio.timeout(60.0):
+            while not kernel.get_process("t1").terminal:
+                await asyncio.sleep(0.01)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await rest(call)
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+        again = await rest(client("EngineService/ExecutePipeline", **fields))
+        assert [event.type for event in again] == [pb.PIPELINE_COMPLETED]
+
+
+@on_loop
 async def test_terminating_its_process_ends_a_run():
     async def slow(_envelope: Any) -> None:
         await asyncio.Event().wait()
@@ -203,7 +250,8 @@ def test_an_agent_is_ended_with_its_call(how: str):
                 call.cancel()
             with pytest.raises((asyncio.CancelledError, grpc.aio.AioRpcError)):
                 await call
-            async with asyncio.timeout(30.0):
-                await ended.wait()
+            if begun.is_set():  # else the deadline was over before the run began
+                async with asyncio.timeout(30.0):
+                    await ended.wait()
 
     body()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.handlers import SERVICES, method_name
 from tests.server.grpc.client import ALICE, BOB, Client, on_loop, serving
@@ -49,6 +50,33 @@ def test_success(rpc: Rpc):
         async with serving() as (kernel, client):
             question = await furnish(kernel)
             assert await _status(client.as_(ALICE), rpc, with_question(rpc.good, question)) == "OK"
+
+    body()
+
+
+RUNS = ("EngineService/ExecutePipeline", "EngineService/ExecuteAgent")  # whose process ends after their answer
+
+
+@pytest.mark.parametrize("rpc", [rpc for rpc in RPCS if rpc.method not in RUNS], ids=lambda rpc: rpc.method)
+def test_an_answer_comes_when_the_store_has_the_change(rpc: Rpc, tmp_path):
+    """No row is on its way when a call is answered."""
+
+    @on_loop
+    async def body():
+        async with serving(Kernel(tmp_path / "server.db")) as (kernel, client):
+            question = await furnish(kernel)
+            await kernel.durable()
+            fields = with_question(rpc.good, question)
+            late: list[int] = []
+
+            def look(_method: str, _code: str, _seconds: float) -> None:
+                journal = kernel.core.journal
+                assert journal is not None
+                late.append(journal.seq - journal.durable_seq)
+
+            client.face._guard._observe = look
+            assert await _status(client.as_(ALICE), rpc, fields) == "OK"
+            assert late[0] == 0
 
     body()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from lyra.core.address import Address
+from lyra.core.trace_context import current_span
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.server.grpc import face as face_module
@@ -185,6 +187,18 @@ async def test_each_call_is_observed_with_its_code():
     ]
 
 
+@on_loop
+async def test_the_work_of_a_call_belongs_to_the_trace_of_its_caller():
+    """The metadata `traceparent` names the span around the work; one that is malformed is ignored."""
+    async with serving() as (kernel, client):
+        kernel.bus.register_handler("trace", lambda _message: (current_span.get() or ("none",))[0])
+        for header, trace_id in ((f"00-{'ab' * 16}-{'cd' * 8}-01", "ab" * 16), ("00-nonsense", "none")):
+            traced = Client(client.channel, traceparent=header)
+            answer = await traced("CommBusService/Query", query_type="trace")
+            assert json.loads(answer.result) == trace_id
+        assert current_span.get() is None
+
+
 # ------------------------------------------------------------------ limits
 
 
@@ -196,6 +210,38 @@ async def test_a_message_that_is_too_large_is_refused_unread():
         assert await client.status("CommBusService/Publish", event_type="e", payload=b'"x"') == "OK"
 
 
+def test_calls_beyond_the_limit_are_refused(monkeypatch):
+    """Open streams count: with as many as there may be, a further call is RESOURCE_EXHAUSTED until one ends."""
+    monkeypatch.setattr(face_module, "SERVER_CALLS_MAX", 2)
+
+    @on_loop
+    async def body():
+        async with serving() as (kernel, client):
+            streams = []
+            for number in range(2):
+                call = client("CommBusService/Subscribe", event_types=["e"])
+                streams.append((call, asyncio.ensure_future(call.read())))
+                while kernel.bus.subscribers("e") == number:
+                    await asyncio.sleep(0.01)
+            assert await client.status("KernelService/GetProcessCounts") == "RESOURCE_EXHAUSTED"
+            streams[0][0].cancel()
+            async with asyncio.timeout(30.0):
+                while await client.status("KernelService/GetProcessCounts") != "OK":
+                    await asyncio.sleep(0.01)
+            streams[1][0].cancel()
+            await asyncio.wait([reading for _call, reading in streams])
+
+    body()
+
+
+@on_loop
+async def test_details_have_no_characters_that_act_on_a_terminal():
+    async with serving() as (_kernel, client):
+        code, details = await client.error("KernelService/GetProcess", pid="a\x1b[2Jb\u202ec")
+        assert code == "NOT_FOUND"
+        assert details.isprintable()
+
+
 @pytest.mark.slow
 @on_loop
 async def test_connections_beyond_the_limit_are_refused_and_make_room_when_they_end():
@@ -204,7 +250,7 @@ async def test_connections_beyond_the_limit_are_refused_and_make_room_when_they_
         async with _own_channel(client) as second:
             await Client(second)("KernelService/GetProcessCounts")
             async with _own_channel(client) as third:
-                assert await Client(third).status("KernelService/GetProcessCounts", timeout=5.0) == "UNAVAILABLE"
+                assert await Client(third).status("KernelService/GetProcessCounts", timeout=30.0) == "UNAVAILABLE"
         async with _own_channel(client) as fourth:
             await fourth.channel_ready()
             await Client(fourth)("KernelService/GetProcessCounts")
@@ -302,6 +348,23 @@ async def test_a_port_that_is_taken_is_said_in_one_sentence():
             address = Address(*taken.getsockname())
             with pytest.raises(ConfigError, match=f"cannot listen for gRPC on {address}"):
                 await GrpcFace(kernel, settings(grpc=address)).start()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+@on_loop
+async def test_an_ipv6_address_is_given_with_its_brackets():
+    async with Kernel() as kernel:
+        face = GrpcFace(kernel, settings(grpc=Address("::1", 0)))
+        try:
+            address = await face.start()
+        except ConfigError:
+            pytest.skip("this machine has no ::1")
+        try:
+            assert str(address) == f"[::1]:{address.port}"
+            async with grpc.aio.insecure_channel(str(address)) as channel:
+                await Client(channel)("KernelService/GetProcessCounts")
+        finally:
+            await face.stop(1.0)
 
 
 @on_loop

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from tests.server.grpc.client import ALICE, BOB, Client, on_loop, serving
 
@@ -179,13 +178,3 @@ async def test_usage_beyond_32_bits_is_shown_as_the_largest_number():
         kernel.record_usage("p1", tokens_in=2**40)
         usage = await client("KernelService/RecordUsage", pid="p1", tokens_in=1)
         assert usage.tokens_in == 2**31 - 1
-
-
-@on_loop
-async def test_an_answered_change_is_in_the_store(tmp_path):
-    """What a unary call has answered is there after the server's kernel died without a word."""
-    async with serving(Kernel(tmp_path / "k.db")) as (kernel, client):
-        await client("KernelService/CreateProcess", pid="p1", user_id="alice")
-        await client("KernelService/ScheduleProcess", pid="p1")
-        assert kernel.core.journal is not None
-        assert kernel.core.journal.seq == kernel.core.journal.durable_seq

@@ -18,6 +18,7 @@ import pytest
 
 from lyra.server.generated import engine_pb2 as pb
 from tests.server.grpc.client import ALICE, TOKENS, Client, on_loop, rest
+from verify.servers import PostgresServer, postgres_missing
 
 pytestmark = pytest.mark.slow
 
@@ -141,33 +142,51 @@ def test_sigterm_lets_a_running_pipeline_finish_and_exits_0(served: ServeProcess
         assert again.stop() == 0
 
 
-def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(served: ServeProcess, tmp_path: Path):
-    """Processes are created as fast as they go; after SIGKILL and a restart every acknowledged one is there."""
-    acknowledged: list[str] = []
+@pytest.fixture(params=["sqlite", "postgresql"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A store that outlives its server."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "server.db")
+        return
+    missing = postgres_missing()
+    if missing:
+        pytest.skip(missing)
+    with PostgresServer() as server:
+        yield server.url
+
+
+def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(db: str, tmp_path: Path):
+    """Under load, with calls in flight: after SIGKILL and a restart every change that was acknowledged is there."""
+    served = ServeProcess(tmp_path, db=db)
+    created: list[str] = []
+    used: dict[str, int] = {}
+
+    async def one(client: Client, number: int) -> None:
+        pid = f"p{number}"
+        if await client.status("KernelService/CreateProcess", pid=pid) == "OK":
+            created.append(pid)
+            if await client.status("KernelService/RecordUsage", pid=pid, llm_calls=number % 7) == "OK":
+                used[pid] = number % 7
+        if len(used) == 200:
+            os.kill(served.process.pid, signal.SIGKILL)
 
     async def create_until_killed() -> None:
         async with grpc.aio.insecure_channel(served.address) as channel:
             client = Client(channel, ALICE)
-
-            async def one(number: int) -> None:
-                pid = f"p{number}"
-                if await client.status("KernelService/CreateProcess", pid=pid) == "OK":
-                    acknowledged.append(pid)
-
-            for number in range(0, 100_000, 50):
-                await asyncio.gather(*map(one, range(number, number + 50)))
-                if number == 300:
-                    os.kill(served.process.pid, signal.SIGKILL)
-                if number > 300:
+            for first in range(0, 10_000, 40):
+                await asyncio.gather(*(one(client, number) for number in range(first, first + 40)))
+                if served.process.poll() is not None:
                     return
 
     asyncio.run(create_until_killed())
     assert served.ended() == -signal.SIGKILL
-    again = ServeProcess(tmp_path, db=str(tmp_path / "server.db"))
+    again = ServeProcess(tmp_path, db=db)
     try:
         listed = asyncio.run(_call(again.address, "KernelService/ListProcesses"))
-        assert {block.pid for block in listed.processes} >= set(acknowledged)
-        assert len(acknowledged) >= 300
+        kept = {block.pid: block.usage.llm_calls for block in listed.processes}
+        assert set(created) <= set(kept)
+        assert {pid: kept[pid] for pid in used} == used
+        assert len(used) >= 200
     finally:
         assert again.stop() == 0
 

@@ -81,7 +81,7 @@ async def _status(tls: TlsFiles, credentials: Any) -> str:
         )
         try:
             async with channel:
-                return await Client(channel).status("KernelService/GetProcessCounts", timeout=10.0)
+                return await Client(channel).status("KernelService/GetProcessCounts", timeout=60.0)
         finally:
             await face.stop(1.0)
 

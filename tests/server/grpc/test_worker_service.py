@@ -92,7 +92,7 @@ async def test_no_work_is_an_empty_item() -> None:
 async def test_unknown_work_is_not_taken() -> None:
     """A result for work that is not known is refused, once workers had the time to come back after a start."""
     async with serving() as (_kernel, client):
-        client.face._services["WorkerService"]._desk._returned_at = 0.0  # type: ignore[attr-defined]
+        client.face._services["WorkerService"]._desk._returned_at = 0.0
         fields = {"work_id": "nothing.1", "worker_id": "w1"}
         assert not (await client(COMPLETE, **fields, success=True)).accepted
         assert not (await client(RENEW, **fields)).held
@@ -151,6 +151,7 @@ async def test_work_of_another_user() -> None:
             assert await bob.status(COMPLETE, **fields) == "PERMISSION_DENIED"
         assert await bob.status(CLAIM, worker_id="hers", agents=["write"]) == "ALREADY_EXISTS"
         assert not kernel.get_orchestration_state("run").terminated
+        assert (await alice(COMPLETE, work_id=item.work_id, worker_id="hers", success=True)).accepted
 
 
 @on_loop

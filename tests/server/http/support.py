@@ -56,13 +56,14 @@ async def serving(
     kernel: Kernel | None = None,
     limits: ConnectionLimits | None = None,
     stop_s: float = 5.0,
+    inside: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """A kernel that knows these agents, behind HTTP."""
     served_kernel = kernel or Kernel(store, programs=agents or (echo(),))
     async with served_kernel:
         options = {"tokens": Tokens(TOKENS), "http": Address("127.0.0.1", 0), **settings}
-        face = HttpFace(served_kernel, ServeSettings(**options), limits=limits)
+        face = HttpFace(served_kernel, ServeSettings(**options), limits=limits, webhook_key=b"k" * 32, inside=inside)
         address = await face.start()
         try:
             async with (
@@ -100,9 +101,9 @@ def served(*agents: Any, **options: Any) -> Callable[[Callable[[Served], Awaitab
     return decorate
 
 
-def in_loop(work: Coroutine[Any, Any, Any]) -> Any:
+def in_loop(work: Coroutine[Any, Any, Any], timeout_s: float = 120) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(timeout_s):
             return await work
 
     return asyncio.run(bounded())

@@ -124,12 +124,12 @@ async def test_the_anthropic_client_reads_a_stream(parts: Served) -> None:
 @served(scripted_by("echo", lambda request: str(request.messages[-1].content)))
 async def test_images_reach_the_agent(parts: Served) -> None:
     async with openai_client(parts) as client, anthropic_client(parts) as other:
-        url = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+        url: Any = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
         answer = await client.chat.completions.create(
             model="echo", messages=[{"role": "user", "content": [url, {"type": "text", "text": "what?"}]}]
         )
         assert PIXEL in (answer.choices[0].message.content or "")
-        block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+        block: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
         message = await other.messages.create(
             model="echo", max_tokens=10, messages=[{"role": "user", "content": [block]}]
         )

@@ -14,10 +14,10 @@ from lyra.core.limits import SERVER_HEAD_BYTES_MAX
 from lyra.errors import ConfigError
 from lyra.server import app
 from lyra.server.http.connection import ConnectionLimits
-from lyra.server.http.guard import RequestWindow
 from lyra.server.http.records import Records
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.identity import Caller
+from lyra.server.request_window import RequestWindow
 from lyra.testing import SimClock
 from tests.server.http.support import ADA, OPERATOR, Served, in_loop, served
 
@@ -298,7 +298,8 @@ def test_an_authenticator_of_the_application_says_who_calls() -> None:
             kernel.submit("hers", user_id="ada")
 
             async def authenticate(headers: Any) -> Caller | str | None:
-                return {"a": "ada", "b": Caller("bob", is_bound=True)}.get(headers.get("cookie", ""))
+                callers: dict[str, Caller | str] = {"a": "ada", "b": Caller("bob", is_bound=True)}
+                return callers.get(headers.get("cookie", ""))
 
             transport = httpx.ASGITransport(app(kernel, authenticate=authenticate, hosts=["*"]))
             async with httpx.AsyncClient(transport=transport, base_url="http://any.example") as caller:

@@ -120,10 +120,10 @@ class World:
         for program in self._programs:
             program.close()
 
-    def server(self) -> Program:
+    def server(self, *more: str) -> Program:
         """Start the server; a second one has the address of the first."""
         words = ["serve", "--grpc", self.address, "--http", "none", "--db", self.db, "--token-file", "tokens"]
-        program = self._start(words).wait_ready()
+        program = self._start([*words, *more]).wait_ready()
         self.address = program.ready["grpc"]
         return program
 

@@ -53,15 +53,18 @@ class Run:
 
     async def end(self) -> tuple[str, Any]:
         """Why the pipeline ended, and the outputs."""
-        await self._task
+        await asyncio.wait_for(self._task, 1_000.0)
         envelope = self.events[-1].envelope
         return str(envelope.terminal_reason), envelope.outputs
 
     async def question(self) -> Any:
         """The question that is open, as soon as there is one."""
-        while (interrupt := self._kernel.get_pending_interrupt(self._pid)) is None:
+        for _ in range(1_000):
+            interrupt = self._kernel.get_pending_interrupt(self._pid)
+            if interrupt is not None:
+                return interrupt
             await asyncio.sleep(0.1)
-        return interrupt
+        raise AssertionError("no question was asked")
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -121,9 +124,35 @@ async def test_a_claim_waits_for_work_and_ends_when_the_server_stops(path: str) 
         assert kernel.clock.monotonic() - began == pytest.approx(5.0, abs=0.1)
         waiting = asyncio.ensure_future(desk.claim(claim_of()))
         await asyncio.sleep(1.0)
-        await desk.drain()
+        desk.close()
         assert await waiting is None
         assert kernel.clock.monotonic() - began < 7.0
+
+
+@in_virtual_time
+async def test_each_piece_wakes_one_claim_and_none_is_left_asleep(path: str) -> None:
+    """Many claims wait; each piece goes at once to one of them, also when the one that was woken breaks off."""
+    async with Kernel(path) as kernel:
+        desk = WorkDesk(kernel)
+        claims = [asyncio.ensure_future(desk.claim(claim_of(f"w{number}"))) for number in range(5)]
+        await asyncio.sleep(1.0)
+        began = kernel.clock.monotonic()
+        runs = [Run(kernel, f"run{number}") for number in range(3)]
+        while not any(change.done() for change, _ in desk._waiters) and len(desk._waiters) == 5:
+            await asyncio.sleep(0)
+        claims[0].cancel()
+        done = []
+        while len(done) < 3:
+            done = [claim for claim in claims[1:] if claim.done()]
+            await asyncio.sleep(0.01)
+        assert kernel.clock.monotonic() - began < 1.0
+        for claim in done:
+            lease = claim.result()
+            assert lease is not None
+            assert await desk.complete(lease.work_id, lease.worker_id, AgentResult(output={"n": 1}))
+        assert [(await run.end())[0] for run in runs] == ["completed"] * 3
+        desk.close()
+        await asyncio.gather(*claims, return_exceptions=True)
 
 
 @in_virtual_time
@@ -272,6 +301,24 @@ async def test_after_a_restart_the_worker_delivers_what_it_had(path: str) -> Non
 
 
 @in_virtual_time
+async def test_a_result_that_was_taken_survives_a_crash(path: str) -> None:
+    """A worker whose result was acknowledged need not come back: the result is in the journal."""
+    kernel = Kernel(path)
+    await kernel.start()
+    desk = WorkDesk(kernel)
+    await desk.claim(claim_of(announce=True))
+    Run(kernel)
+    lease = await lent(desk)
+    assert await desk.complete(lease.work_id, "w1", AgentResult(output={"kept": True}))
+    crash(kernel)
+    async with Kernel(path) as kernel:
+        desk = WorkDesk(kernel)
+        await desk.claim(claim_of("w2", announce=True))
+        assert await Run(kernel).end() == ("completed", {"write": {"kept": True}})
+        assert kernel.interrupts.list_interrupts() == []
+
+
+@in_virtual_time
 async def test_after_a_restart_a_worker_that_is_gone_leaves_a_question(path: str) -> None:
     """Work that was lent before a kill of the server, and whose worker is dead too, is in doubt: never run again
     without an answer. A second restart keeps the question."""
@@ -372,6 +419,11 @@ async def test_a_remote_service_answers_requests(path: str) -> None:
         await lent(desk, names=MAIL)
         with pytest.raises(OutcomeUnknown):
             await answer
+        answer = asyncio.ensure_future(kernel.dispatch("mail", {}))
+        lease = await lent(desk, names=MAIL)
+        answer.cancel()
+        await asyncio.sleep(0.1)
+        assert desk.renew(lease.work_id, "w1") == (True, True)
 
 
 @in_virtual_time

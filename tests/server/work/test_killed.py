@@ -12,7 +12,7 @@ import pytest
 
 import lyra
 from lyra.errors import LyraError, NoSuchProcess
-from tests.server.work.programs import ALICE, OPERATOR, World
+from tests.server.work.programs import ALICE, OPERATOR, Program, World
 from verify.servers import PostgresServer, postgres_missing
 
 pytestmark = pytest.mark.slow
@@ -173,6 +173,23 @@ def test_a_killed_server_on_postgresql_takes_the_result_too(tmp_path: Path) -> N
         _kill_the_server(world)
 
 
+def test_a_server_that_is_told_to_stop_finishes_its_runs_with_its_workers(world: World) -> None:
+    """SIGTERM of the server: runs in flight go on to their end, also to stages that no worker had yet; exit code 0."""
+    server = world.server()
+    world.worker("a")
+    with Client(world) as client:
+        client.start("run", pipeline("once", "second"))
+        world.wait_for_line("begin once a")
+        server.process.terminate()
+        world.wait_for(lambda: "finished first" in server.errors.read_text())
+        world.go()
+        assert client.end("run") == (
+            "completed",
+            {"once": {"by": "a", "attempt": 1}, "second": {"by": "a", "attempt": 1}},
+        )
+    assert server.process.wait(60.0) == 0
+
+
 def test_a_worker_that_is_told_to_stop_finishes_what_it_holds(world: World) -> None:
     """SIGTERM: no new work, the current piece is delivered, exit code 0. An idle worker ends at once."""
     world.server()
@@ -226,6 +243,22 @@ def test_a_worker_that_cannot_work_says_why(world: World, words: Any, env: Any, 
     assert worker.process.wait(60.0) == code
     assert text in worker.errors.read_text()
     assert "Traceback" not in worker.errors.read_text()
+
+
+def test_without_json_the_ready_line_is_for_a_person(world: World) -> None:
+    """The line names the worker, what it serves and the server; the server's address may come from the settings."""
+    world.server()
+    (world.folder / "one.py").write_text(
+        "async def agent(envelope): ...\ndef setup(worker): worker.register_agent('one', agent)\n"
+    )
+    words = ["worker", "--set", f"server.grpc={world.address}", "--load", "one.py", "--name", "w"]
+    program = Program(world.folder, words)
+    try:
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline().decode() == f"worker w serves one for {world.address}\n"
+        assert program.stop() == 0
+    finally:
+        program.close()
 
 
 def test_a_worker_of_one_user_does_no_work_of_others(world: World) -> None:

@@ -4,7 +4,7 @@
 error routes, retries, time-outs, bounds and questions. Every agent is called through the world's provider, so it may be
 slow, hang, fail or crash, and the provider counts its calls by run. Half of the sessions are run by `execute_pipeline`,
 half by a worker outside who asks for instructions, may ask twice, may report twice, and waits until what it reported is
-durable before it goes on.
+durable before it goes on. Some workers have names and leases, are silent for too long, or die with a stage in hand.
 """
 
 from __future__ import annotations
@@ -256,22 +256,26 @@ class Pipelines(Scene):
         kernel, rng = life.kernel, life.rng
         await asyncio.sleep(rng.choice([0.0, 1.0, 10.0]))
         pid = rng.choice(list(self.driven))
+        worker = rng.choice([None, None, "w1", "w2"])
+        lease_s = None if worker is None else rng.choice([2.0, 10.0, 60.0])
         for _ in range(30):
             session = kernel.orchestrator.state.sessions.get(pid)
             if session is None or session.terminated:
                 return
-            instruction = kernel.get_next_instruction(pid)
+            instruction = kernel.get_next_instruction(pid, worker, lease_s)
             if rng.random() < 0.3:
-                again = kernel.get_next_instruction(pid)
+                again = kernel.get_next_instruction(pid, worker, lease_s)
                 if (again.kind, again.run_id) != (instruction.kind, instruction.run_id):
                     world.violate("stage_once", f"{pid}: asked twice, {instruction.kind} became {again.kind}")
             if instruction.kind == "terminate":
                 return
             await asyncio.sleep(rng.choice([0.1, 3.0, 20.0]) * rng.random())
+            if worker is not None and rng.random() < 0.1:
+                return  # it died, perhaps with a stage in hand
             if instruction.kind == "run_agent":
-                await self._report(kernel, rng, pid, instruction)
+                await self._report(kernel, rng, pid, instruction, worker)
 
-    async def _report(self, kernel: Kernel, rng: ProcessRandom, pid: str, instruction: Any) -> None:
+    async def _report(self, kernel: Kernel, rng: ProcessRandom, pid: str, instruction: Any, worker: str | None) -> None:
         good = rng.random() < 0.8
         result = {
             "agent_name": instruction.agent_name,
@@ -281,9 +285,9 @@ class Pipelines(Scene):
             "error": None if good else "it went wrong",
         }
         try:
-            kernel.report_agent_result(pid, result)
+            kernel.report_agent_result(pid, result, worker)
             if rng.random() < 0.3:
-                kernel.report_agent_result(pid, result)
+                kernel.report_agent_result(pid, result, worker)
         except InvalidTransition:
             return  # the other worker was quicker
         await kernel.durable()

@@ -31,6 +31,7 @@ from lyra.agents.headless.lines import (
     awaiting,
     error_line,
     event_line,
+    redacted_error,
     result_line,
     status_of,
 )
@@ -41,6 +42,7 @@ from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import AnswerDone
 from lyra.agents.session.replies import Reply, Stream
 from lyra.agents.session.session import Metrics
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.budgets.budget import Limits
 from lyra.core.event import Event
@@ -238,7 +240,7 @@ class Headless:
                         yield line
             value = await stream
         except LyraError as failure:
-            self.failure = self._limit(failure)
+            self.failure = redacted_error(self._limit(failure), runtime_of(self.kernel).known)
         except asyncio.CancelledError:
             if not self._is_stopped:
                 raise

@@ -7,14 +7,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
 from lyra.agents.session.session import Metrics
+from lyra.core.secrets.redact import redact, redact_data
+from lyra.core.secrets.secret import Secret
 from lyra.errors import AgentFailed, LimitExceeded, LyraError
 
-__all__ = ["HeadlessOutcome", "Tell", "awaiting", "error_line", "event_line", "result_line", "status_of"]
+__all__ = [
+    "HeadlessOutcome",
+    "Tell",
+    "awaiting",
+    "error_line",
+    "event_line",
+    "redacted_error",
+    "result_line",
+    "status_of",
+]
 
 _SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
@@ -54,11 +65,24 @@ def event_line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
     return event.to_data()
 
 
-def error_line(error: LyraError) -> dict[str, Any]:
-    line = {"type": "error", "code": status_of(error), "message": error.message}
+def redacted_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError:
+    """The same error, with keys masked in its words and fields: a provider may repeat the key that it refuses."""
+    known = tuple(secrets)
+    error.message = redact(error.message, known)
+    error.args = (error.message,)
+    error.hint = redact(error.hint, known) if error.hint else error.hint
+    error.place = redact(error.place, known) if error.place else error.place
+    error.fields = redact_data(error.fields, known)
+    return error
+
+
+def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> dict[str, Any]:
+    """The data of an `error` line, with the secrets and everything in the form of a key masked."""
+    known = tuple(secrets)
+    line = {"type": "error", "code": status_of(error), "message": redact(error.message, known)}
     for key, value in (("hint", error.hint), ("place", error.place), ("kind", error.fields.get("kind"))):
         if value:
-            line[key] = str(value)
+            line[key] = redact(str(value), known)
     return line
 
 

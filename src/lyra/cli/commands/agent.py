@@ -240,10 +240,6 @@ class LinePrinter:
 
 
 def _line(line: dict[str, Any]) -> str:
-    if line["type"] == "error":  # a provider may repeat the key that it refuses
-        from lyra.core.secrets.redact import redact
-
-        line = {**line, "message": redact(str(line["message"]))}
     return json.dumps(line, allow_nan=False, default=str) + "\n"
 
 

@@ -32,6 +32,7 @@ _SQLITE_LEAST: Final = (3, 35, 0)
 _SQLITE_HEADER: Final = b"SQLite format 3\0"
 _CLOCK_LEAST: Final = 1_735_689_600.0  # 1 January 2025: a clock before this was never set
 _CONNECT_S: Final = 3
+_CORRECT_IT: Final = "correct it; `lyra config keys` lists every key"
 # Extra → the module that shows it works, and what it is good for.
 _EXTRAS: Final = {
     "postgres": ("psycopg", "PostgreSQL stores"),
@@ -80,7 +81,7 @@ def examine(invocation: Invocation) -> Iterator[Finding]:
     try:
         config = invocation.config
     except ConfigError as error:
-        yield Finding("config", "problem", _one_line(error), "correct it; `lyra config keys` lists every key")
+        yield Finding("config", "problem", _one_line(error), _CORRECT_IT)
     else:
         yield _config(config)
         yield _store(config)
@@ -133,6 +134,9 @@ def _sqlite() -> Finding:
 
 
 def _config(config: Config) -> Finding:
+    """A mistake in the file of a folder without trust stops no command, and is none the less one."""
+    if config.mistakes:
+        return Finding("config", "problem", "; ".join(config.mistakes), _CORRECT_IT)
     files = ", ".join(path for _, path in config.files) or "no file: defaults, variables and flags only"
     return Finding("config", "ok", "; ".join([files, *config.notes]))
 

@@ -19,7 +19,7 @@ from lyra.core.tool import check_tool_name
 from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, PermissionDecision
-from lyra.tools.permissions.self_tests import try_rules
+from lyra.tools.permissions.self_tests import other_mistakes, try_rules
 from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
 from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 
@@ -90,15 +90,16 @@ def test_rules(ctx: click.Context, *, as_json: bool) -> None:
     workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
     layers = load_layers(workspace, home=home, trusted=ctx.ensure_object(Invocation).trust, keep_mistakes=True)
     tried = list(try_rules(layers, workspace=workspace, home=home))
-    failed = sum(rule.problem != "" for rule in tried)
+    mistakes = other_mistakes(layers)
+    failed = bool(mistakes) or any(rule.problem for rule in tried)
     if as_json:
-        document({"ok": not failed, "rules": [rule._asdict() for rule in tried]})
+        document({"ok": not failed, "rules": [rule._asdict() for rule in tried], "mistakes": mistakes})
     elif tried:
         rows = [(rule.state, rule.effect, rule.rule, str(rule.examples), rule.problem, rule.source) for rule in tried]
         table(("state", "", "rule", "examples", "", "from"), rows)
-    else:
+    elif not mistakes:
         note("no permission file has a rule; see lyra permissions --help")
-    for sentence in () if as_json else passed_over(layers):
+    for sentence in () if as_json else (*mistakes, *passed_over(layer._replace(problems=()) for layer in layers)):
         note(sentence)
     ctx.exit(1 if failed else 0)
 

@@ -1,7 +1,7 @@
 """The reference pages, written by `python -m lyra.cli.reference [FOLDER]` from the tables that the code uses.
 
 `configuration.md` comes from `KEYS` and `TABLES` of `lyra.config`, `cli.md` from the click commands and
-`lyra.errors.CODES`; the other tables are in `tables`, `sage`, `vega` and `vesper`.
+`lyra.errors.CODES`; the other tables are in `tables`, `grpc`, `http`, `sage`, `vega` and `vesper`.
 The pages are kept in the repository, and a test fails when they differ from what this module would write.
 Independent of the terminal's width.
 """
@@ -16,6 +16,8 @@ import click
 
 from lyra.cli.app import root
 from lyra.cli.commands.config import column_type, key_type, show_value
+from lyra.cli.reference import grpc as reference_grpc
+from lyra.cli.reference import http as reference_http
 from lyra.cli.reference import sage as reference_sage
 from lyra.cli.reference import tables as reference_tables
 from lyra.cli.reference import vega as reference_vega
@@ -133,6 +135,8 @@ def pages() -> dict[str, str]:
     return {
         "configuration.md": _configuration(),
         "cli.md": _cli(),
+        **reference_grpc.pages(_WRITTEN, _table),
+        **reference_http.pages(_WRITTEN, _table),
         **reference_tables.pages(_WRITTEN, _table),
         **reference_sage.pages(_WRITTEN, _table),
         **reference_vega.pages(_WRITTEN, _table),

@@ -32,8 +32,7 @@ _ERRORS: Final = """\
 
 Every error is a `LyraError` from `lyra.errors`: one sentence, an optional place and hint, and its facts as fields,
 which also read as attributes (`error.limit`). `render()` gives the lines that the command line prints. The code is
-stable and goes into journals; the other columns say how the error looks on each surface. The gRPC and HTTP columns
-are for the servers, which are not part of this version.
+stable and goes into journals; the other columns say how the error looks on each surface.
 
 A *retryable* error may go away by itself. What `Retry` does with an error follows from its error class; see
 [Retries and limits](../how-to/retries-and-limits.md).

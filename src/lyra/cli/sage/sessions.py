@@ -45,7 +45,8 @@ def list_(here: bool, search: str | None, limit: int, as_json: bool) -> None:
         return
     for record in records:
         cost = "" if not record.cost_usd else f"  ${record.cost_usd:.2f}"
-        _say(f"{record.id}  {_age(record.updated_at):>8}  {record.turns:>3} turns{cost}  {printable(record.label)}")
+        turns = f"{record.turns:>3} turn{' ' if record.turns == 1 else 's'}"
+        _say(f"{record.id}  {_age(record.updated_at):>8}  {turns}{cost}  {printable(record.label)}")
 
 
 @sessions.command("show")

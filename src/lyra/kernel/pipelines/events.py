@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from lyra.core.envelope import Envelope
+from lyra.core.limits import PIPELINE_EVENTS_UNREAD_MAX
 
 __all__ = ["Feed", "PipelineEvent"]
 
@@ -39,15 +40,20 @@ class PipelineEvent:
 
 
 class Feed:
-    """The unread events of one listener; None among them marks the end of the pipeline's process."""
+    """The unread events of one listener; None among them marks the end of the pipeline's process. A listener that is
+    too slow is `overrun`: its events are dropped, and it has to begin anew."""
 
-    __slots__ = ("_waiter", "events")
+    __slots__ = ("_waiter", "events", "overrun")
 
     def __init__(self) -> None:
         self.events: deque[PipelineEvent | None] = deque()
+        self.overrun = False
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, event: PipelineEvent | None) -> None:
+        if len(self.events) >= PIPELINE_EVENTS_UNREAD_MAX:
+            self.overrun = True
+            self.events.clear()
         self.events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

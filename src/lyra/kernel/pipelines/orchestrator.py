@@ -21,9 +21,9 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text
 from lyra.core.envelope import ANONYMOUS, Envelope, TerminalReason
-from lyra.core.limits import PIPELINE_SESSION_IDLE_S
+from lyra.core.limits import PIPELINE_EVENTS_UNREAD_MAX, PIPELINE_SESSION_IDLE_S
 from lyra.core.naming import STAGE_PROGRAM
-from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
+from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, Overloaded, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
@@ -487,6 +487,8 @@ class Orchestrator(Subsystem):
         session = self.state.sessions.get(pid)
         if session is None:  # a stage of one that was begun waits for its agent
             self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
+            if self._lifecycle.find(self._lifecycle.checked_pid(pid)) is not None:
+                raise NameTaken(f"process {pid} is no pipeline of this kernel", hint="use another pid", pid=pid)
         core.raise_if_closed()
         if session is not None and not session.pipeline_config.means_the_same(checked):
             raise NameTaken(f"{pid} runs another pipeline", hint="use another pid, or the same declaration", pid=pid)
@@ -504,6 +506,12 @@ class Orchestrator(Subsystem):
             while True:
                 if not feed.events:
                     await feed.more()
+                if feed.overrun:
+                    raise Overloaded(
+                        f"the listener of pipeline {pid} is too slow: {PIPELINE_EVENTS_UNREAD_MAX} events are unread",
+                        hint="the run goes on; execute_pipeline with the same pid tells where it stands",
+                        pid=pid,
+                    )
                 event = feed.events.popleft()
                 if event is None:
                     break

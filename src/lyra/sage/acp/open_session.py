@@ -23,7 +23,7 @@ from lyra.sage.acp.updates import config_options, ended, message_updates, plan_o
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.commands.registry import run_command
-from lyra.sage.commands.result import SlashResult, plain_text
+from lyra.sage.commands.result import SlashResult, as_markdown
 
 __all__ = ["OpenSession"]
 
@@ -147,7 +147,7 @@ class OpenSession:
             if self._is_cancelled:
                 return None
             raise refusal(error) from None
-        told = plain_text(result.blocks)
+        told = as_markdown(result.blocks)
         if told:
             await self._tell(helpers.update_agent_message_text(shown_text(told)))
         await self._tell_figures()

@@ -55,6 +55,10 @@ class LiveSession(SessionCore):
     def is_busy(self) -> bool:
         return self._turns.partial is not None
 
+    def interrupted_result(self) -> dict[str, Any]:
+        """The `result` line for a reader that left in the middle of a turn: what the turn had come to by then."""
+        return self._turns.cut_off or {**self.headless.result("interrupted"), "session_id": self.id}
+
     async def opening(self) -> dict[str, Any]:
         """The `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}

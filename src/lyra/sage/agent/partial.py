@@ -18,14 +18,16 @@ __all__ = ["PartialTurn", "summary_of_guard"]
 
 
 class PartialTurn:
-    """`text`: what the model has said since its last whole answer. `results`: of calls, by their id."""
+    """`text`: what the model has said since its last whole message, and `text_before`: what it said in that one.
+    `results`: of calls, by their id."""
 
-    __slots__ = ("_before", "calls", "number", "results", "start", "text")
+    __slots__ = ("_before", "calls", "number", "results", "start", "text", "text_before")
 
     def __init__(self, number: int, start: int, metrics: Metrics) -> None:
         self.number = number
         self.start = start
         self.text = ""
+        self.text_before = ""
         self.results: dict[str, ToolResult] = {}
         self.calls: Counter[str] = Counter()
         self._before = metrics
@@ -34,7 +36,9 @@ class PartialTurn:
         kind = line["type"]
         if kind == "text_delta":
             self.text += line["delta"]
-        elif kind == "usage" or (kind == "error" and line.get("code") == "restart"):  # the answer is whole now
+        elif kind == "usage":  # the message is whole now
+            self.text, self.text_before = "", self.text or self.text_before
+        elif kind == "error" and line.get("code") == "restart":
             self.text = ""
         elif kind == "tool_start":
             self.calls[line["name"]] += 1

@@ -30,13 +30,15 @@ _CUT_OFF: Final = "[stopped by the user]"
 
 
 class TurnRunner:
-    """`partial` is the turn that is under way; None between two turns."""
+    """`partial` is the turn that is under way; None between two turns. `cut_off` is the result of the last turn where
+    its reader left before the end."""
 
-    __slots__ = ("_session", "partial")
+    __slots__ = ("_session", "cut_off", "partial")
 
     def __init__(self, session: LiveSession) -> None:
         self._session = session
         self.partial: PartialTurn | None = None
+        self.cut_off: dict[str, Any] | None = None
 
     def require_idle(self, hint: str = "interrupt it first") -> None:
         """Conflict in the middle of a turn."""
@@ -50,13 +52,8 @@ class TurnRunner:
         self.require_idle("wait for its result, or interrupt it")
         session = self._session
         budget = session.spending.turn_budget()
-        start = len(session.messages)
         prompt = session.without_keys(_text_of(content))
-        number = session.spending.turn = session.facts.last_number + 1
-        partial = self.partial = PartialTurn(number, start, session.process.metrics.copy())
-        await asyncio.to_thread(session.snapshots.begin_turn, number)
-        session.fact("session.turn_began", {"number": number, "prompt": prompt, "start": start, "model": session.model})
-        session.save(prompt=prompt, state="active")
+        partial = await self._begin(prompt)
         last: dict[str, Any] = {}
         try:
             async with contextlib.aclosing(
@@ -72,8 +69,26 @@ class TurnRunner:
             if not last:  # the reader left, or the program ends
                 session.headless.stop()
                 last = session.headless.result("interrupted")
-            last = await self._end(partial, last)
+            last = self.cut_off = await self._end(partial, last)
+        self.cut_off = None
         yield last
+
+    async def _begin(self, prompt: str) -> PartialTurn:
+        """Write down that a turn begins. Where that fails there is no turn: the session takes the next message."""
+        session = self._session
+        start = len(session.messages)
+        number = session.spending.turn = session.facts.last_number + 1
+        partial = self.partial = PartialTurn(number, start, session.process.metrics.copy())
+        self.cut_off = None
+        began = {"number": number, "prompt": prompt, "start": start, "model": session.model}
+        try:
+            await asyncio.to_thread(session.snapshots.begin_turn, number)
+            session.fact("session.turn_began", began)
+            session.save(prompt=prompt, state="active")
+        except BaseException:
+            self.partial = None
+            raise
+        return partial
 
     def _with_suggestion(self, content: Content, prompt: str) -> Content:
         """The message, with a line about skills that fit it."""
@@ -101,7 +116,8 @@ class TurnRunner:
             self.partial = None
         text = str(result["text"])
         if not text and status != "success":
-            text = partial.text if status == "interrupted" else summary_of_guard(status, partial)
+            shown = partial.text or partial.text_before
+            text = shown if status == "interrupted" else summary_of_guard(status, partial)
         spent = partial.spent(session.process.metrics)
         await asyncio.to_thread(session.snapshots.end_turn)
         files = [change.name for change in session.changes(partial.number)]

@@ -91,7 +91,7 @@ def _refused(conflict: Conflict, hint: str) -> SlashResult:
     """What would be overwritten, shown; nothing was done."""
     shown = str(conflict.fields.get("diff") or "")
     blocks = [lines([conflict.message, hint])]
-    return SlashResult(blocks=[diff(shown), *blocks] if shown else blocks)
+    return SlashResult(blocks=[diff(shown), *blocks] if shown else blocks, refused=conflict.message)
 
 
 def _turns(numbers: Sequence[int]) -> str:

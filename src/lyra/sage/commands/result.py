@@ -15,18 +15,20 @@ further arguments of its method `send`; open another session (`open_session`); o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Block", "SlashResult", "bars", "diff", "lines", "plain_text", "table", "text"]
+__all__ = ["Block", "SlashResult", "as_markdown", "bars", "diff", "lines", "plain_text", "table", "text"]
 
 Block = dict[str, Any]
+_FENCES: Final = {"diff": "diff"}  # the language of a block of code by the type of the block; text for the others
 
 
 class SlashResult(msgspec.Struct, kw_only=True):
     """`open_session` is the id of a session; with `fork` a copy of it is to be opened, of the conversation before the
-    turn `before_turn` where that is named."""
+    turn `before_turn` where that is named. `refused` says why nothing was done, in a sentence that the blocks have,
+    too."""
 
     blocks: list[Block] = []
     prompt: str | None = None
@@ -35,6 +37,7 @@ class SlashResult(msgspec.Struct, kw_only=True):
     fork: bool = False
     before_turn: int | None = None
     exit: bool = False
+    refused: str = ""
 
     @classmethod
     def of(cls, *blocks: Block | str, **more: Any) -> SlashResult:
@@ -64,17 +67,29 @@ def diff(unified: str, *, title: str = "") -> Block:
     return _titled({"type": "diff", "diff": unified}, title)
 
 
-def plain_text(blocks: Iterable[Block]) -> str:
+def as_markdown(blocks: Iterable[Block]) -> str:
     """The blocks as Markdown, for a face without a layout of its own."""
-    return "\n\n".join(filter(None, map(_as_markdown, blocks)))
+    texts = []
+    for block in blocks:
+        title = f"**{block['title']}**\n\n" if block.get("title") else ""
+        kind, content = block["type"], _content(block)
+        texts.append(
+            f"{title}{content}" if kind == "text" else f"{title}```{_FENCES.get(kind, 'text')}\n{content}\n```"
+        )
+    return "\n\n".join(texts)
 
 
-def _as_markdown(block: Block) -> str:
-    kind, title = block["type"], f"**{block['title']}**\n\n" if block.get("title") else ""
-    if kind == "text":
-        return f"{title}{block['text']}"
-    if kind == "diff":
-        return f"{title}```diff\n{block['diff']}\n```"
+def plain_text(blocks: Iterable[Block]) -> str:
+    """The blocks as they are read on paper: titles and lines."""
+    texts = (f"{block['title']}\n{_content(block)}" if block.get("title") else _content(block) for block in blocks)
+    return "\n\n".join(filter(None, texts))
+
+
+def _content(block: Block) -> str:
+    """The lines of a block without its title, columns under each other."""
+    kind = block["type"]
+    if kind in ("text", "diff"):
+        return str(block[kind])
     if kind == "table":
         rows = [block["columns"], *block["rows"]]
     elif kind == "bars":
@@ -85,7 +100,7 @@ def _as_markdown(block: Block) -> str:
     lined = (
         "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
-    return f"{title}```text\n" + "\n".join(lined) + "\n```"
+    return "\n".join(lined)
 
 
 def _titled(block: Block, title: str) -> Block:

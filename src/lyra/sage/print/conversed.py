@@ -17,12 +17,13 @@ from typing import Any, Final
 import msgspec
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting, error_line
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError, NoSuchInterrupt
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.agent.session_notices import SessionNotices
-from lyra.sage.print.printed import last_words, require_model, slash_result, slash_text
+from lyra.sage.print.printed import last_words, require_model, slash_outcome, slash_result
 from lyra.sage.print.requests import AnswerRequest, InterruptRequest, PrintRequest, read_request
 
 __all__ = ["converse"]
@@ -94,7 +95,7 @@ class _RequestedTurns:
             async for line in lines:
                 await self._read_line(line)
         except ConfigError as error:
-            await self._say(error_line(error))
+            await self._say(self._error_line(error))
         self._input_is_over = True
         for question in sorted(self._open | self._of_tasks):
             self._session.headless.withdraw(question)
@@ -106,7 +107,7 @@ class _RequestedTurns:
         try:
             await self._take(read_request(line))
         except LyraError as error:  # also an answer to a question that is over
-            await self._say(error_line(error))
+            await self._say(self._error_line(error))
         while len(self._waiting) >= _WAITING_MAX:
             await self._until_changed()
 
@@ -146,6 +147,9 @@ class _RequestedTurns:
             if self._input_is_over:
                 self._session.headless.withdraw(question["id"])
 
+    def _error_line(self, error: LyraError) -> dict[str, Any]:
+        return error_line(error, runtime_of(self._session.kernel).known)
+
     async def _until_changed(self) -> None:
         self._changed.clear()
         await self._changed.wait()
@@ -162,7 +166,7 @@ class _RequestedTurns:
             try:
                 await self._turn(text)
             except LyraError as error:  # the turn was refused, such as by a budget
-                await self._say(error_line(error))
+                await self._say(self._error_line(error))
                 result = {**self._session.headless.result(error.code), "session_id": self._session.id}
                 await self._say(result)
                 self.outcome = HeadlessOutcome(result, error)
@@ -170,8 +174,7 @@ class _RequestedTurns:
     async def _turn(self, text: str) -> None:
         slash = await slash_result(self._session, text)
         if slash is not None and slash.prompt is None:
-            result = self._session.headless.result("success", slash_text(slash))
-            self.outcome = HeadlessOutcome({**result, "session_id": self._session.id})
+            self.outcome = slash_outcome(self._session, slash)
             await self._say(self.outcome.result)
             return
         prompt, more = (text, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)

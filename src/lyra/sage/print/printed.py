@@ -7,16 +7,16 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting
+from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting, status_of
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, Conflict
 from lyra.sage.agent.live import LiveSession, SessionStart
 
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
 
-__all__ = ["ask_session", "last_words", "require_model", "slash_result", "slash_text"]
+__all__ = ["ask_session", "last_words", "require_model", "slash_outcome", "slash_result"]
 
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
@@ -43,11 +43,14 @@ async def ask_session(
         if opening:
             line = await session.opening()
             await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
+        else:
+            for doubt in session.doubts:
+                await say({"type": "notice", "level": "warning", "source": "session", "text": doubt})
         slash = await slash_result(session, task)
         if slash is not None and slash.prompt is None:
-            line = {**session.headless.result("success", slash_text(slash)), "session_id": session.id}
-            await say(line)
-            return HeadlessOutcome(line)
+            outcome = slash_outcome(session, slash)
+            await say(outcome.result)
+            return outcome
         prompt, more = (task, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)
         lines = session.send(prompt, **{"beside": beside, **more})
         try:
@@ -83,14 +86,17 @@ async def slash_result(session: LiveSession, task: str) -> SlashResult | None:
     return result
 
 
-def slash_text(slash: SlashResult) -> str:
+def slash_outcome(session: LiveSession, slash: SlashResult) -> HeadlessOutcome:
+    """How a command went that puts nothing to the model; one that was refused has failed."""
     from lyra.sage.commands.result import plain_text
 
-    return plain_text(slash.blocks)
+    error = Conflict(slash.refused) if slash.refused else None
+    status = "success" if error is None else status_of(error)
+    result = session.headless.result(status, plain_text(slash.blocks))
+    return HeadlessOutcome({**result, "session_id": session.id}, error)
 
 
 async def last_words(session: LiveSession, say: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
     """Say the `result` of a run that a signal ends, unless the reader does not take it."""
     with contextlib.suppress(TimeoutError, OSError):
-        result = {**session.headless.result("interrupted"), "session_id": session.id}
-        await asyncio.wait_for(say(result), _LAST_WORDS_S)
+        await asyncio.wait_for(say(session.interrupted_result()), _LAST_WORDS_S)

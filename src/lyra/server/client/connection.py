@@ -18,6 +18,7 @@ from lyra.core.clock import RunningClock
 from lyra.core.ids import Entropy
 from lyra.core.limits import CLIENT_MESSAGE_BYTES_MAX, CLIENT_RECONNECT_S, CLIENT_TIMEOUT_S
 from lyra.core.policies.retry import Backoff
+from lyra.core.trace_context import outgoing
 from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.server.client.failures import error_of
 from lyra.server.identity import kept_token
@@ -131,7 +132,9 @@ class ServerConnection:
     def _metadata(self) -> list[tuple[str, str]]:
         settings = self.settings
         named = [("user_id", settings.user_id), ("session_id", settings.session_id)]
-        return [("authorization", f"Bearer {settings.token}"), *((key, value) for key, value in named if value)]
+        headers = {"authorization": f"Bearer {settings.token}", **{key: value for key, value in named if value}}
+        outgoing(headers)  # the trace that the caller is in
+        return list(headers.items())
 
     def _open(self) -> Any:
         if self._channel is None:

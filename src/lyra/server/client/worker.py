@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.checking.check import real, whole
 from lyra.core.ids import unique_id
 from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_LEASE_S, WORK_LEASE_S_MAX, WORK_LEASE_S_MIN, WORK_SLOTS_MAX
+from lyra.core.trace_context import continued
 from lyra.errors import ConfigError, DeadlineExceeded, LyraError, Overloaded
 from lyra.server.client.connection import ConnectionSettings, ServerConnection
 from lyra.server.client.local_work import LocalWork, WorkResult
@@ -172,17 +173,20 @@ class Worker:
         name = item.agent_name or item.service_name
         _log.info("%s begins (%s)", name, item.work_id)
         _current.set(CurrentWork(item.work_id, item.attempt, item.idempotency_key))
+        with continued(item.traceparent or None):
+            result = await self._result_of(item)
+        await self._deliver(item, result)
+
+    async def _result_of(self, item: pb.WorkItem) -> WorkResult:
         async with asyncio.TaskGroup() as group:
             run = group.create_task(self._work.run(item))
             keeper = group.create_task(self._keep(item, run))
             run.add_done_callback(lambda _: keeper.cancel())
             await asyncio.wait([run])
         if run.cancelled():
-            _log.warning("%s was cancelled (%s)", name, item.work_id)
-            result = WorkResult(success=False, error="cancelled by the server")
-        else:
-            result = run.result()
-        await self._deliver(item, result)
+            _log.warning("%s was cancelled", item.work_id)
+            return WorkResult(success=False, error="cancelled by the server")
+        return run.result()
 
     async def _keep(self, item: pb.WorkItem, run: asyncio.Task[WorkResult]) -> None:
         """Renew the lease until the work is done. Work that is cancelled, or that another worker has now, is ended."""

@@ -1,27 +1,30 @@
 """The gRPC server over one kernel: it listens, holds its limits and drains.
 
-Health and reflection are on. `Health.Check` is open to everyone who can connect, as load balancers need it; all else,
-reflection included, needs a token. A connection that sends nothing, a peer that is gone and one that reads nothing are
-dropped by the limits of `_options`. Stopping refuses new work at once, tells health watchers, ends subscriptions, and
-waits for the calls in flight.
+Health and reflection are on. `Health.Check` takes no token, as load balancers have none; all else, reflection included,
+needs one. A connection that sends nothing, a peer that is gone and one that reads nothing are dropped by the limits of
+`_options`. Stopping refuses new work at once, tells health watchers, ends subscriptions, and waits for the calls in
+flight.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.address import Address
 from lyra.core.limits import (
     SERVER_CALLS_MAX,
+    SERVER_GRPC_IDLE_S,
     SERVER_HANDSHAKE_S,
-    SERVER_IDLE_S,
     SERVER_KEEPALIVE_S,
     SERVER_METADATA_BYTES_MAX,
     SERVER_PING_INTERVAL_S,
     SERVER_STREAMS_MAX,
 )
 from lyra.errors import ConfigError
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines on stderr are no log of Lyra's; errors are raised
 
 try:
     import grpc
@@ -106,8 +109,8 @@ class GrpcFace:
         except TimeoutError:
             grace_s = 0.0  # what has not ended by now is cut off; durable work goes on when the store is opened again
         for service in self._services.values():
-            if hasattr(service, "end_claims"):
-                await service.end_claims()
+            if hasattr(service, "close"):
+                service.close()  # claims that wait end now
         self._guard.stopped.set()
         await server.stop(grace_s)
 
@@ -118,12 +121,15 @@ class GrpcFace:
         self._guard.draining = True
         await self._health.enter_graceful_shutdown()
         for service in self._services.values():
-            if hasattr(service, "end_subscriptions"):
-                await service.end_subscriptions()
+            if hasattr(service, "drain"):
+                await service.drain()  # subscriptions end now
 
     async def wait_idle(self) -> None:
-        """Wait until no call is in flight but claims of workers, which only wait for work."""
+        """Wait until no call is in flight but those that only wait, and what workers hold is delivered."""
         await self._guard.wait_idle()
+        for service in self._services.values():
+            if hasattr(service, "wait_idle"):
+                await service.wait_idle()
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, int]]:
@@ -137,7 +143,7 @@ def _options(settings: ServeSettings) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.max_concurrent_streams", SERVER_STREAMS_MAX),
         ("grpc.server_handshake_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
-        ("grpc.max_connection_idle_ms", int(SERVER_IDLE_S * _SECOND_MS)),
+        ("grpc.max_connection_idle_ms", int(SERVER_GRPC_IDLE_S * _SECOND_MS)),
         ("grpc.keepalive_time_ms", int(SERVER_KEEPALIVE_S * _SECOND_MS)),
         ("grpc.keepalive_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),
         ("grpc.http2.ping_timeout_ms", int(SERVER_HANDSHAKE_S * _SECOND_MS)),  # the one above does not reach pings

@@ -10,7 +10,8 @@ on. While the server drains, calls that begin something are refused and those th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -22,11 +23,11 @@ from lyra.errors import ConfigError, Overloaded
 from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, Tokens, bearer_token
 
-__all__ = ["FINISHING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
+__all__ = ["FINISHING", "WAITING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
 
 Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
-StreamCall = Callable[[Any, Caller], AsyncIterator[Message]]
+StreamCall = Callable[[Any, Caller], AsyncGenerator[Message, None]]
 Observe = Callable[[str, str, float], Any]  # method, status code, seconds
 
 # Calls that finish what was begun, and those that only read: they are taken while the server drains.
@@ -46,12 +47,14 @@ FINISHING: Final = frozenset(
         "SystemService/ResolveInterrupt",
         "SystemService/CancelInterrupt",
         "SystemService/ListInterrupts",
+        "WorkerService/ClaimWork",  # runs in flight go on with their workers
         "WorkerService/RenewWork",
         "WorkerService/CompleteWork",
-        "WorkerService/ClaimWork",  # pipelines that are under way need their workers
     }
 )
-_WAITING: Final = frozenset({"WorkerService/ClaimWork"})  # a call that waits for work is no work
+
+# Calls that only wait for something to do or to read: draining does not wait for them.
+WAITING: Final = frozenset({"WorkerService/ClaimWork", "CommBusService/Subscribe"})
 
 
 class Method(NamedTuple):
@@ -76,7 +79,7 @@ class CallGuard:
         self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until no call is in flight but those that wait for work."""
+        """Wait until no call is in flight but those that only wait."""
         await self._idle.wait()
 
     def caller(self, metadata: Metadata) -> Caller:
@@ -106,8 +109,9 @@ class CallGuard:
             with self._flight(method, context) as call:
                 try:
                     request, caller = self._admit(method, data, context)
-                    async for message in handler(request, caller):
-                        yield message.SerializeToString()
+                    async with aclosing(handler(request, caller)) as messages:
+                        async for message in messages:
+                            yield message.SerializeToString()
                 except Exception as error:  # noqa: BLE001 - every error has its status
                     await call.abort(error)
 
@@ -126,13 +130,13 @@ class CallGuard:
         return _Flight(self, method.name, context)
 
     def begin(self, method: str) -> float:
-        if method not in _WAITING:
+        if method not in WAITING:
             self._in_flight += 1
             self._idle.clear()
         return self._clock.monotonic()
 
     def end(self, method: str, code: str, began: float) -> None:
-        if method not in _WAITING:
+        if method not in WAITING:
             self._in_flight -= 1
             if self._in_flight == 0:
                 self._idle.set()

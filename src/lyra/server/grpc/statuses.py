@@ -16,6 +16,7 @@ import msgspec
 
 from lyra.core.secrets.process_keys import process_keys
 from lyra.core.secrets.redact import redact, redact_data
+from lyra.core.secrets.visible import visible
 from lyra.errors import CODES, LyraError, error_to_data
 
 __all__ = ["ERROR_KEY", "CallEnd", "end_of"]
@@ -40,7 +41,7 @@ def end_of(error: Exception, method: str) -> CallEnd:
     if not isinstance(error, LyraError):
         _log.error("%s failed unexpectedly\n%s", method, _trace(error))
         return CallEnd(grpc.StatusCode.INTERNAL, "")
-    code = grpc.StatusCode[CODES[error.code].grpc]
+    code = grpc.StatusCode[CODES.get(error.code, CODES["lyra"]).grpc]
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
         _log.error("%s failed\n%s", method, _trace(error))
     return CallEnd(code, _clipped(error.message), ((ERROR_KEY, _error_bytes(error)),))
@@ -51,7 +52,7 @@ def _trace(error: Exception) -> str:
 
 
 def _clipped(message: str) -> str:
-    line = redact(" ".join(message[:_MESSAGE_CHARS_MAX].split()), process_keys())
+    line = visible(redact(" ".join(message[:_MESSAGE_CHARS_MAX].split()), process_keys()))
     short = line if len(line) <= _DETAILS_CHARS_MAX else line[: _DETAILS_CHARS_MAX - 1] + "…"
     return short.encode("utf-8", "replace").decode()
 

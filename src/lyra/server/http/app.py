@@ -8,7 +8,6 @@ that its client reads, and none as a traceback.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +17,12 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
-from lyra.core.trace_context import continued
 from lyra.errors import ConfigError, Overloaded
-from lyra.server.http.endpoint import Call, Endpoint, PathTable, RawAnswer, Streamed
+from lyra.observe.otel.requests import request_span
+from lyra.server.http.api.nodes import NODE_ROUTE
+from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
+from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
@@ -54,7 +55,7 @@ class HttpApp:
     def __init__(self, parts: HttpParts, guard: HttpGuard) -> None:
         self.parts = parts
         self.guard = guard
-        self._table = PathTable(ENDPOINTS)
+        self._table = PathTable(parts.endpoints)
         self._answering = 0  # requests that are not answered in full
 
     @property
@@ -75,25 +76,35 @@ class HttpApp:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
-        headers = _headers_of(scope)
-        path = _own_path(scope)
+        headers, path, method = _headers_of(scope), _own_path(scope), scope["method"]
+        route = self._table.route(path)
         began_s = self.parts.kernel.clock.monotonic()
-        try:
-            with continued(headers.get("traceparent")):
-                answer = await self._handle(scope["method"], path, scope["query_string"], headers, receive)
-        except ClientLeft:
-            return
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
-            problem = problem_of(error, self.parts.kernel)
-            body = _encode(error_body(problem, vendor_of(path, headers)))
-            answer = RawAnswer(body, "application/json", problem.status, problem.headers)
-        self._count(scope["method"], path, answer, began_s)
+        attributes = {"http.request.method": method, "http.route": route, "url.path": route}
+        with request_span(f"{method} {route}".strip(), headers, attributes) as span:
+            answer = await self._answer_or_problem(method, path, scope["query_string"], headers, receive)
+            if answer is None:
+                return
+            status = answer.status if isinstance(answer, RawAnswer) else 200
+            span.end_with({"http.response.status_code": status}, error=str(status) if status >= 500 else "")
+        if self.parts.metrics is not None:
+            self.parts.metrics.http_request(route, method, status, self.parts.kernel.clock.monotonic() - began_s)
         if isinstance(answer, Streamed):
             await write_stream(receive, send, answer.pieces, [*_SECURITY, *_lines(answer.headers)])
         else:
             await _send(send, answer)
+
+    async def _answer_or_problem(
+        self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
+    ) -> RawAnswer | Streamed | None:
+        """The answer, also of an error; None where the client has left."""
+        try:
+            return await self._handle(method, path, query_string, headers, receive)
+        except ClientLeft:
+            return None
+        except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
+            problem = problem_of(error, self.parts.kernel)
+            body = _encode(error_body(problem, vendor_of(path, headers)))
+            return RawAnswer(body, "application/json", problem.status, problem.headers)
 
     async def _handle(
         self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
@@ -101,7 +112,7 @@ class HttpApp:
         guard = self.guard
         guard.check_place(headers)
         query = _query_of(query_string)
-        endpoint, values = self._find(method, path)
+        endpoint, values = self._find(method, path, query_string)
         if self.parts.is_draining and not _may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
         caller = Caller()
@@ -109,24 +120,21 @@ class HttpApp:
             caller = await guard.identify(headers, query)
             guard.admit(caller, headers, endpoint)
         self.parts.open()
-        call = Call(self.parts, endpoint, caller, values, headers)
-        call.take_query(query)
+        call = HttpCall(self.parts, endpoint, caller, values, headers)
+        if endpoint.query is not None:
+            call.take_query(query)
         call.take_body(await guard.read_body(receive, headers))
         return _answer_of(endpoint, await endpoint.handler(call))
 
-    def _count(self, method: str, path: str, answer: RawAnswer | Streamed, began_s: float) -> None:
-        """Tell the metrics of a request: its route as it is declared, never its path."""
-        if self.parts.metrics is None:
-            return
-        status = answer.status if isinstance(answer, RawAnswer) else 200
-        route = self._table.route(path)
-        self.parts.metrics.http_request(route, method, status, self.parts.kernel.clock.monotonic() - began_s)
-
-    def _find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+    def _find(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
         match = self._table.find(method, path)
-        if match is None:
-            raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
-        return match
+        if match is not None:
+            return match
+        mounted = mounted_nodes(self.parts.kernel)
+        if mounted is not None and mounted.has_path(path):
+            target = f"{path}?{query.decode('latin-1')}" if query else path
+            return NODE_ROUTE, {"method": method, "target": target}
+        raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
 
 
 def _may_finish(endpoint: Endpoint) -> bool:
@@ -200,10 +208,13 @@ def make_app(
     hosts: Collection[str] = LOOPBACK_HOSTS,
     message_bytes_max: int = SERVER_MESSAGE_BYTES_MAX,
     requests_per_minute: int | None = None,
+    webhook_key: bytes | None = None,
+    inside: Collection[str] = (),
 ) -> HttpApp:
     """The application for a kernel. `tokens` map each token to its user ("" for any); `authenticate` is a function of
     the headers that gives the user instead. With neither, the tokens are those of `lyra serve`. `hosts` are the names
-    under which it is reached; "*" takes any."""
+    under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else from a key in
+    the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach."""
     if tokens is None and authenticate is None:
         tokens, _ = Tokens.load(None)
     known = tokens if tokens is None or isinstance(tokens, Tokens) else Tokens(tokens)
@@ -215,4 +226,4 @@ def make_app(
         message_bytes_max=message_bytes_max,
         requests_per_minute=requests_per_minute,
     )
-    return HttpApp(HttpParts(kernel), guard)
+    return HttpApp(HttpParts(kernel, ENDPOINTS, webhook_key=webhook_key, inside=inside), guard)

@@ -23,7 +23,7 @@ from lyra.errors import ConfigError, InvalidTransition, LyraError, NoSuchSession
 from lyra.server.http.directory import AgentDirectory
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal, problem_of
-from lyra.server.http.sse import EventLog
+from lyra.server.http.sse import SseLog
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
@@ -45,7 +45,7 @@ class ChatStream:
     def __init__(self, session_id: str, owner: str, name: str) -> None:
         self.session_id = session_id
         self.owner = owner
-        self.log = EventLog(name, events_max=SERVER_STREAM_EVENTS_MAX, bytes_max=SERVER_STREAM_BYTES_MAX)
+        self.log = SseLog(name, events_max=SERVER_STREAM_EVENTS_MAX, bytes_max=SERVER_STREAM_BYTES_MAX)
         self.ended_s = 0.0
         self.answer: Stream[Any, Any] | None = None  # on its way, if it was asked for here
 
@@ -191,7 +191,7 @@ class Chats:
             current = process.current
             if current is not None:
                 await current
-            text = next((said.text for said in reversed(process.messages) if said.role == "assistant"), "")
+            text = next((row.text for row in reversed(process.messages) if row.role == "assistant"), "")
             stream.tell("text_delta", {"delta": text})
             stream.tell("result", {"status": "success", "text": text, "session_id": stream.session_id})
         except LyraError as error:

@@ -1,8 +1,8 @@
-"""An Endpoint: one thing that can be asked over HTTP, and a Call: one request that asks it.
+"""An Endpoint: one thing that can be asked over HTTP, and an HttpCall: one request that asks it.
 
 An endpoint declares its method and path, what its body, its query and its answer are (types), and the function that
 answers. The server, the OpenAPI document and the reference page are made from these declarations, so they cannot
-differ. A handler gets a Call, whose body and query are checked values, and gives a value of the declared type, a
+differ. A handler gets an HttpCall, whose body and query are checked values, and gives a value of the declared type, a
 `Streamed` for server-sent events, or a `RawAnswer`.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["Call", "Endpoint", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
+__all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
 
 _PATH_SEGMENTS_MAX: Final = 32
 
@@ -64,7 +64,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     summary: str
-    handler: Callable[[Call], Awaitable[Any]]
+    handler: Callable[[HttpCall], Awaitable[Any]]
     answer: Any = dict[str, Any]
     body: Any = None
     query: Any = RequestQuery
@@ -87,7 +87,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return [segment[1:-1] for segment in self.path.split("/") if segment.startswith("{")]
 
 
-class Call:
+class HttpCall:
     """One request, checked: who asks, for what."""
 
     __slots__ = ("body", "caller", "endpoint", "headers", "parts", "path", "query", "raw_body")

@@ -34,7 +34,10 @@ _FLUSH_S: Final = 0.2  # for the last answers to reach their clients, at least
 class HttpFace:
     """See the module."""
 
-    def __init__(self, kernel: Kernel, settings: ServeSettings, *, limits: ConnectionLimits | None = None) -> None:
+    def __init__(
+        self, kernel: Kernel, settings: ServeSettings, *, limits: ConnectionLimits | None = None, **options: Any
+    ) -> None:
+        """`options` are those of `lyra.server.app` that the settings do not have."""
         assert settings.http is not None
         self._kernel = kernel
         self._settings = settings
@@ -46,6 +49,7 @@ class HttpFace:
             hosts={*LOOPBACK_HOSTS, settings.http.host, *settings.hosts},
             message_bytes_max=settings.message_bytes_max,
             requests_per_minute=settings.requests_per_minute,
+            **options,
         )
         self._server: Any = None
         self._serving: asyncio.Task[None] | None = None

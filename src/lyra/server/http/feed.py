@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from lyra.core.limits import SERVER_FEED_BYTES_MAX, SERVER_FEED_EVENTS_MAX
-from lyra.server.http.sse import EventLog, LoggedEvent
+from lyra.server.http.sse import LoggedEvent, SseLog
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["EventFeed"]
+__all__ = ["KernelFeed"]
 
 _LINGER_S: Final = 60.0
 
 
-class EventFeed:
+class KernelFeed:
     """See the module."""
 
     __slots__ = ("_kernel", "_readers", "_stop", "_timer", "log")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.log = EventLog(kernel.entropy.text(8), events_max=SERVER_FEED_EVENTS_MAX, bytes_max=SERVER_FEED_BYTES_MAX)
+        self.log = SseLog(kernel.entropy.text(8), events_max=SERVER_FEED_EVENTS_MAX, bytes_max=SERVER_FEED_BYTES_MAX)
         self._readers = 0
         self._stop: Callable[[], None] | None = None
         self._timer: Timer | None = None

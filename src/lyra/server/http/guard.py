@@ -12,59 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from lyra.core.limits import SERVER_BODY_S, SERVER_CALLERS_KEPT
+from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
 from lyra.server.http.problems import HttpRefusal, too_many
 from lyra.server.identity import Caller, Tokens, bearer_token
+from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
-    from lyra.core.clock import Clock
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestWindow"]
+__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard"]
 
 # Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_MINUTE_S: Final = 60.0
 _DISCARD_S: Final = 1.0  # for the rest of a body that is refused: a client that still writes would not read the refusal
 _DISCARD_BYTES: Final = 16 * 1024 * 1024
-
-
-class RequestWindow:
-    """Requests of each caller in the last minute: those of this minute, and of the one before the part that counts."""
-
-    __slots__ = ("_clock", "_counts", "_limit")
-
-    def __init__(self, limit: int | None, clock: Clock) -> None:
-        self._limit = limit
-        self._clock = clock
-        self._counts: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # caller → (minute, before, now)
-
-    def admit(self, caller: str) -> float:
-        """Count a request; seconds to wait where it is one too many, else 0."""
-        if self._limit is None:
-            return 0.0
-        now_s = self._clock.monotonic()
-        minute, into_s = int(now_s // _MINUTE_S), now_s % _MINUTE_S
-        last, before, count = self._counts.pop(caller, (minute, 0, 0))
-        if minute != last:
-            before, count = (count if minute == last + 1 else 0), 0
-        weighed = before * (1 - into_s / _MINUTE_S) + count
-        if weighed + 1 > self._limit:
-            self._counts[caller] = (minute, before, count)
-            return _MINUTE_S - into_s if not before or count >= self._limit else max(1.0, _MINUTE_S / max(1, before))
-        self._counts[caller] = (minute, before, count + 1)
-        if len(self._counts) > SERVER_CALLERS_KEPT:
-            self._counts.popitem(last=False)
-        return 0.0
 
 
 class HttpGuard:

@@ -15,7 +15,6 @@ import msgspec
 from lyra._version import __version__
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.problems import vendor_of
-from lyra.server.http.routes import ENDPOINTS
 
 __all__ = ["openapi_bytes", "openapi_document"]
 
@@ -33,7 +32,7 @@ class ErrorDetail(msgspec.Struct):
     hint: str
 
 
-class ErrorAnswer(msgspec.Struct):
+class ErrorBody(msgspec.Struct):
     error: ErrorDetail
 
 
@@ -58,19 +57,19 @@ class AnthropicError(msgspec.Struct):
     error: AnthropicErrorDetail
 
 
-_ERRORS: Final[dict[str, Any]] = {"lyra": ErrorAnswer, "openai": OpenAiError, "anthropic": AnthropicError}
+_ERRORS: Final[dict[str, Any]] = {"lyra": ErrorBody, "openai": OpenAiError, "anthropic": AnthropicError}
 
 
 @cache
-def openapi_bytes() -> bytes:
-    return msgspec.json.encode(openapi_document())
+def openapi_bytes(endpoints: tuple[Endpoint, ...]) -> bytes:
+    return msgspec.json.encode(openapi_document(endpoints))
 
 
-def openapi_document() -> dict[str, Any]:
+def openapi_document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     """The document as plain data."""
     types = [
         kind
-        for endpoint in ENDPOINTS
+        for endpoint in endpoints
         for kind in (endpoint.answer, endpoint.body, endpoint.query)
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
     ]
@@ -78,9 +77,9 @@ def openapi_document() -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(unique, ref_template=_REFS)
     named = dict(zip(unique, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, named, components)
-    for kind in dict.fromkeys(endpoint.query for endpoint in ENDPOINTS):
+    for kind in dict.fromkeys(endpoint.query for endpoint in endpoints):
         components.pop(kind.__name__, None)  # its fields stand as parameters
     return {
         "openapi": "3.1.0",
@@ -98,7 +97,7 @@ def openapi_document() -> dict[str, Any]:
             },
         },
         "security": [{"bearer": []}, {"apiKey": []}],
-        "tags": [{"name": name} for name in dict.fromkeys(endpoint.group for endpoint in ENDPOINTS)],
+        "tags": [{"name": name} for name in dict.fromkeys(endpoint.group for endpoint in endpoints)],
     }
 
 

@@ -58,9 +58,10 @@ class OwnedProcesses:
         caller.require_owner(_user(pid), f"{self._word} {name}")
         return process
 
-    def pid_of(self, name: str) -> str:
-        """The pid of an id; "" where there is none."""
-        return self._pids.get(name, "")
+    def find(self, name: str) -> Process | None:
+        """The process of an id, of any user."""
+        pid = self._pids.get(name)
+        return None if pid is None else self._kernel.processes.get(pid)
 
     def claim(self, name: str, caller: Caller) -> str:
         """The pid for an id: the one that has it, if it is the caller's, or a new one."""

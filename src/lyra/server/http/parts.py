@@ -6,17 +6,21 @@ survive is in the kernel's store.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
-from lyra.server.http.feed import EventFeed
+from lyra.server.http.feed import KernelFeed
 from lyra.server.http.history import History
 from lyra.server.http.pipeline_runs import PipelineRuns
 from lyra.server.http.records import Records
+from lyra.server.http.webhooks.deliveries import Deliveries
+from lyra.server.http.webhooks.incoming import IncomingHooks
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["HttpParts"]
 
@@ -24,16 +28,39 @@ __all__ = ["HttpParts"]
 class HttpParts:
     """See the module."""
 
-    __slots__ = ("chats", "feed", "history", "is_draining", "is_open", "kernel", "metrics", "pipelines", "records")
+    __slots__ = (
+        "chats",
+        "deliveries",
+        "endpoints",
+        "feed",
+        "history",
+        "hooks",
+        "is_draining",
+        "is_open",
+        "kernel",
+        "metrics",
+        "pipelines",
+        "records",
+    )
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        endpoints: tuple[Endpoint, ...],
+        *,
+        webhook_key: bytes | None = None,
+        inside: Collection[str] = (),
+    ) -> None:
         self.kernel = kernel
+        self.endpoints = endpoints  # the whole table
         self.metrics: PrometheusMetrics | None = None
         self.chats = Chats(kernel)
-        self.feed = EventFeed(kernel)
+        self.feed = KernelFeed(kernel)
         self.history = History(kernel)
         self.pipelines = PipelineRuns(kernel)
         self.records = Records()
+        self.deliveries = Deliveries(kernel, key=webhook_key, inside=inside)
+        self.hooks = IncomingHooks(kernel, self.chats, self.deliveries)
         self.is_open = False
         self.is_draining = False
 
@@ -46,6 +73,8 @@ class HttpParts:
             self.metrics = attach_metrics(self.kernel)
             self.chats.restore()
             self.pipelines.runs.restore()
+            self.deliveries.open()
+            self.hooks.open()
 
     def drain(self) -> None:
         """The server stops: streams without an end are ended, others come to theirs."""

@@ -14,7 +14,7 @@ from lyra.core.limits import SERVER_STREAM_BYTES_MAX, SERVER_STREAM_EVENTS_MAX, 
 from lyra.errors import LyraError
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import problem_of
-from lyra.server.http.sse import EventLog
+from lyra.server.http.sse import SseLog
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -33,7 +33,7 @@ class PipelineRuns:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.runs = OwnedProcesses(kernel, "run", "run")
-        self._logs: dict[str, EventLog] = {}  # by id of the run, the oldest first
+        self._logs: dict[str, SseLog] = {}  # by id of the run, the oldest first
         self._running: dict[str, asyncio.Task[None]] = {}  # those that are followed, by id of the run
 
     async def start(self, caller: Caller, config: Any, envelope: Mapping[str, Any]) -> str:
@@ -50,15 +50,14 @@ class PipelineRuns:
     def is_busy(self) -> bool:
         """Whether a run is under way that waits for no person."""
         sessions = self._kernel.orchestrator.state.sessions
-        pids = [self.runs.pid_of(run_id) for run_id in self._running]
-        return any(pid in sessions and not sessions[pid].envelope.interrupt_pending for pid in pids)
+        processes = [self.runs.find(run_id) for run_id in self._running]
+        held = [sessions.get(process.pid) for process in processes if process is not None]
+        return any(session is not None and not session.envelope.interrupt_pending for session in held)
 
-    def _follow(
-        self, run_id: str, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None
-    ) -> EventLog:
+    def _follow(self, run_id: str, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None) -> SseLog:
         for name in [name for name, log in self._logs.items() if log.ended][:-SERVER_STREAMS_KEPT]:
             del self._logs[name]
-        log = self._logs[run_id] = EventLog(
+        log = self._logs[run_id] = SseLog(
             f"{run_id}:{self._kernel.entropy.text(8)}",
             events_max=SERVER_STREAM_EVENTS_MAX,
             bytes_max=SERVER_STREAM_BYTES_MAX,
@@ -69,7 +68,7 @@ class PipelineRuns:
         return log
 
     async def _tell_all(
-        self, log: EventLog, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None
+        self, log: SseLog, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None
     ) -> None:
         try:
             if first is not None:
@@ -97,7 +96,7 @@ class PipelineRuns:
         await self._kernel.orchestrator.terminate_session(process.pid, "user_cancelled", reason)
 
 
-def _tell(log: EventLog, event: PipelineEvent) -> None:
+def _tell(log: SseLog, event: PipelineEvent) -> None:
     data: dict[str, Any] = {"stage": event.stage, "data": event.data}
     if event.type == "pipeline_completed":
         data["outputs"] = event.envelope.outputs

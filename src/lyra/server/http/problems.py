@@ -20,7 +20,7 @@ from lyra.errors import CODES, InternalError, LyraError, RateLimited
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["HttpRefusal", "Problem", "error_body", "problem_of", "too_many", "vendor_of"]
+__all__ = ["HttpProblem", "HttpRefusal", "error_body", "problem_of", "too_many", "vendor_of"]
 
 _log: Final = logging.getLogger("lyra.server")
 _WHY_INTERNAL: Final = "something went wrong in the server"
@@ -38,7 +38,7 @@ class HttpRefusal(LyraError):
         self.headers = dict(headers or {})
 
 
-class Problem(NamedTuple):
+class HttpProblem(NamedTuple):
     status: int
     code: str
     message: str
@@ -59,20 +59,20 @@ _REFUSALS: Final = {
 }
 
 
-def problem_of(error: BaseException, kernel: Kernel | None = None) -> Problem:
+def problem_of(error: BaseException, kernel: Kernel | None = None) -> HttpProblem:
     """How an error is told to the client."""
     if isinstance(error, HttpRefusal):
         code = _REFUSALS.get(error.status, error.code)
-        return Problem(error.status, code, error.message, error.hint or "", error.headers)
+        return HttpProblem(error.status, code, error.message, error.hint or "", error.headers)
     if not isinstance(error, LyraError):
         _log_error(error)
-        return Problem(500, "internal", _WHY_INTERNAL, "the log of the server has more", {})
+        return HttpProblem(500, "internal", _WHY_INTERNAL, "the log of the server has more", {})
     status = CODES[error.code].http
     headers = _headers(error, status)
     if isinstance(error, InternalError):
         _log_error(error)
-        return Problem(status, error.code, _WHY_INTERNAL, error.hint or "", headers)
-    return Problem(status, error.code, _clean(error.message, kernel), _clean(error.hint or "", kernel), headers)
+        return HttpProblem(status, error.code, _WHY_INTERNAL, error.hint or "", headers)
+    return HttpProblem(status, error.code, _clean(error.message, kernel), _clean(error.hint or "", kernel), headers)
 
 
 def _log_error(error: BaseException) -> None:
@@ -131,7 +131,7 @@ _OPENAI_TYPES: Final = {
 }
 
 
-def error_body(problem: Problem, vendor: str) -> dict[str, Any]:
+def error_body(problem: HttpProblem, vendor: str) -> dict[str, Any]:
     """The body of a problem in the shape of a vendor."""
     message = f"{problem.message} ({problem.hint})" if problem.hint else problem.message
     if vendor == "anthropic":
@@ -143,5 +143,5 @@ def error_body(problem: Problem, vendor: str) -> dict[str, Any]:
     return {"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}}
 
 
-def error_bytes(problem: Problem, vendor: str) -> bytes:
+def error_bytes(problem: HttpProblem, vendor: str) -> bytes:
     return msgspec.json.encode(error_body(problem, vendor))

@@ -13,6 +13,7 @@ from lyra.server.http.api import (
     events,
     history,
     interrupts,
+    nodes,
     pipelines,
     processes,
     runs,
@@ -20,6 +21,7 @@ from lyra.server.http.api import (
     sessions,
     system,
     traces,
+    webhooks,
 )
 from lyra.server.http.compat import anthropic, openai
 from lyra.server.http.endpoint import Endpoint
@@ -36,7 +38,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *interrupts.ENDPOINTS,
     *traces.ENDPOINTS,
     *services.ENDPOINTS,
+    *nodes.ENDPOINTS,
     *events.ENDPOINTS,
+    *webhooks.ENDPOINTS,
     *history.ENDPOINTS,
     *openai.ENDPOINTS,
     *anthropic.ENDPOINTS,

@@ -1,6 +1,6 @@
 """Server-sent events: their bytes, and the writing of a stream until it or its client ends.
 
-`EventLog` keeps the last events of one stream, numbered. Any number of readers share it, each with a place of its own,
+`SseLog` keeps the last events of one stream, numbered. Any number of readers share it, each with a place of its own,
 so that a reader costs no memory and a slow one holds nothing up: what it missed is gone, and it is told so. A reader
 gets a comment when nothing has happened for a while: proxies keep the connection, and a dead one is noticed.
 """
@@ -18,7 +18,7 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_HEARTBEAT_S
 
-__all__ = ["SSE_HEADERS", "EventLog", "LoggedEvent", "sse_event", "write_stream"]
+__all__ = ["SSE_HEADERS", "LoggedEvent", "SseLog", "sse_event", "write_stream"]
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -56,7 +56,7 @@ class LoggedEvent:
         self.pid = pid
 
 
-class EventLog:
+class SseLog:
     """See the module. `name` stands before the number in the ids of its events."""
 
     __slots__ = ("_bytes", "_bytes_max", "_events", "_events_max", "_readers", "ended", "last", "name")

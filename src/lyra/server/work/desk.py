@@ -12,10 +12,10 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_NAMES_MAX, WORK_RETURN_S
-from lyra.errors import AgentFailed, ConfigError, LyraError, OutcomeUnknown
+from lyra.errors import AgentFailed, ConfigError, LyraError, OutcomeUnknown, Overloaded
 from lyra.kernel.base.waiting import resume
 from lyra.server.work.names import ServedNames
-from lyra.server.work.piece import PieceOfWork, Renewal, ServedName, WorkLease
+from lyra.server.work.piece import PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
 from lyra.server.work.queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "WorkDesk"]
 
 _log: Final = logging.getLogger("lyra.server")
+_IDLE_LOOK_S: Final = 0.1  # between two looks whether workers hold something, while the server stops
 
 
 class Claim(NamedTuple):
@@ -49,11 +50,12 @@ class WorkDesk:
         self._results: dict[str, asyncio.Future[Any]] = {}  # by id of the piece: the call that waits for it
         self._settling: dict[str, list[asyncio.Future[bool]]] = {}  # by id: workers whose result becomes durable
         self._questions: dict[str, str] = {}  # by id: the interrupt that asks what became of it
-        self._waiters: list[asyncio.Future[None]] = []  # claims, and results of work that is not known yet
+        # Claims with their worker, and results of work that is not known yet (without one).
+        self._waiters: list[tuple[asyncio.Future[None], ServingWorker | None]] = []
         self._timer: Timer | None = None
         self._return_s = return_s
         self._returned_at = kernel.clock.monotonic() + return_s  # until then workers of an earlier server may be back
-        self._is_draining = False
+        self._is_closed = False
 
     def _now(self) -> float:
         return self._kernel.clock.monotonic()
@@ -78,7 +80,7 @@ class WorkDesk:
     async def _result_of(self, piece: PieceOfWork) -> Any:
         result: asyncio.Future[Any] = self._kernel.loop.create_future()
         self._results[piece.id] = result
-        self._changed()
+        self._came_in(piece)
         try:
             return await result
         except asyncio.CancelledError:
@@ -121,15 +123,16 @@ class WorkDesk:
         deadline = self._now() + min(claim.wait_s, WORK_CLAIM_WAIT_S_MAX)
         worker.claims += 1
         try:
-            while not self._is_draining:
+            while not self._is_closed:
                 lease = self._queue.claim(claim.worker_id, claim.lease_s, self._now())
                 if lease is not None:
                     if await self._begun(lease):
                         return lease
-                elif not worker.names or not await self._wait_for_change(deadline):
+                elif not worker.names or not await self._wait_for_change(deadline, worker):
                     return None
         except asyncio.CancelledError:
             self._queue.connection_broken(claim.worker_id, self._now())
+            self._changed()  # another claim takes what this one was woken for
             raise
         finally:
             worker.claims -= 1
@@ -188,7 +191,10 @@ class WorkDesk:
             return True
         durable: asyncio.Future[bool] = self._kernel.loop.create_future()
         self._settling.setdefault(piece.id, []).append(durable)
-        return await durable
+        is_durable = await durable
+        if not is_durable and self._kernel.core.stopping:
+            raise Overloaded("the server is stopping", hint="deliver the result when it is back")
+        return is_durable
 
     async def _answer_question(self, piece: PieceOfWork, value: Any, error: Exception | None) -> bool:
         """A result that came after a person was asked answers the question, if it is still open."""
@@ -203,37 +209,57 @@ class WorkDesk:
     def _may_return(self, work_id: str) -> bool:
         """Whether work that is not known may be from before a restart, and come back with its process."""
         is_known = self._queue.is_known(work_id)
-        return not is_known and not self._is_draining and self._now() < self._returned_at
+        return not is_known and not self._is_closed and self._now() < self._returned_at
 
-    async def drain(self) -> None:
+    def close(self) -> None:
         """The server stops: claims that wait end without work."""
-        self._is_draining = True
+        self._is_closed = True
         self._changed()
-        if self._timer is not None:
-            self._timer.cancel()
+
+    async def wait_idle(self) -> None:
+        """Wait until no worker holds a piece of work."""
+        while self._queue.is_lent:
+            await self._wait_for_change(self._now() + _IDLE_LOOK_S)
 
     # ------------------------------------------------------------------ waiting and time
 
-    async def _wait_for_change(self, deadline: float) -> bool:
-        """Wait until something changed; False when the deadline has passed."""
+    async def _wait_for_change(self, deadline: float, worker: ServingWorker | None = None) -> bool:
+        """Wait until something changed for this claim, or for any caller without a worker; False when the deadline has
+        passed."""
         if self._now() >= deadline:
             return False
         change: asyncio.Future[None] = self._kernel.loop.create_future()
-        self._waiters.append(change)
+        waiter = (change, worker)
+        self._waiters.append(waiter)
         timer = self._kernel.clock.call_at(deadline, lambda: resume(change))
         try:
             await change
         finally:
             timer.cancel()
-            if change in self._waiters:
-                self._waiters.remove(change)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
         return True
 
+    def _came_in(self, piece: PieceOfWork) -> None:
+        """Wake the claim that has waited longest for such a piece, and the results that may be of it."""
+        is_for_claims = piece.state == "waiting"
+        kept: list[tuple[asyncio.Future[None], ServingWorker | None]] = []
+        for change, worker in self._waiters:
+            if worker is None:
+                resume(change)
+            elif is_for_claims and not change.done() and worker.may_take(piece):
+                resume(change)
+                is_for_claims = False
+            else:
+                kept.append((change, worker))
+        self._waiters = kept
+        self._arm()
+
     def _changed(self) -> None:
-        """Wake claims in the order in which they came, and see when the next lease ends."""
+        """Wake all that wait, in the order in which they came, and see when the next lease ends."""
         self._names.follow(self._queue.served())
         waiters, self._waiters = self._waiters, []
-        for change in waiters:
+        for change, _ in waiters:
             resume(change)
         self._arm()
 
@@ -242,10 +268,12 @@ class WorkDesk:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        if deadline is not None and not self._is_draining:
+        if deadline is not None and not self._kernel.core.stopping:
             self._timer = self._kernel.clock.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
+        if self._kernel.core.stopping:
+            return
         for end in self._queue.expire(self._now()):
             _log.warning("worker %s was lost with %s: %s", end.worker_id or "?", end.piece.id, _BECOMES[end.state])
             call = self._results.get(end.piece.id)

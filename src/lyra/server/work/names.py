@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import WORK_WAITING_PER_NAME_MAX
+from lyra.core.trace_context import outgoing
 from lyra.errors import LyraError, NameTaken
 from lyra.kernel.services.service import ServiceRequest
 from lyra.server.work.piece import PieceOfWork, ServedName, WorkPayload
@@ -67,7 +68,7 @@ class RemoteAgent:
             ServedName("agent", self.name),
             user_id=_user_of(work.envelope),
             may_repeat=work.may_repeat,
-            payload=WorkPayload(stage_run=work),
+            payload=WorkPayload(stage_run=work, traceparent=_traceparent()),
         )
 
 
@@ -128,11 +129,18 @@ class ServedNames:
                 self._kernel.entropy.id("request", 16),
                 served,
                 user_id=_user_of(request.envelope),
-                payload=WorkPayload(request=request),
+                payload=WorkPayload(request=request, traceparent=_traceparent()),
             )
             return await self._desk.perform(piece)
 
         return handle
+
+
+def _traceparent() -> str:
+    """The span that is open around the running code, as a caller tells it; "" where traces are not exported."""
+    headers: dict[str, str] = {}
+    outgoing(headers)
+    return headers.get("traceparent", "")
 
 
 def _user_of(envelope: Envelope | None) -> str:

@@ -84,6 +84,7 @@ class WorkPayload(NamedTuple):
 
     stage_run: StageRun | None = None
     request: Any = None  # a ServiceRequest
+    traceparent: str = ""  # of the span that is open around the call
 
     async def begin(self) -> None:
         """Journal that a worker gets it. Requests to services are not durable."""

@@ -77,6 +77,11 @@ class WorkQueue:
     def waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
 
+    @property
+    def is_lent(self) -> bool:
+        """Whether a worker holds a piece."""
+        return bool(self._lent)
+
     def offer(self, piece: PieceOfWork) -> None:
         """Put a piece of work in line; Overloaded where the line is full."""
         line = self._waiting.setdefault(piece.served, deque())

@@ -1,6 +1,7 @@
 """The rules of permission files, each tried on its own examples, so that a mistake in one hides none in another.
 
-Loading stops at the first rule whose examples fail (`settings`); this looks at all of them. Decides on no call.
+Loading stops at the first rule whose examples fail (`settings`); this looks at all of them. `other_mistakes` are those
+that are no rule's, such as a file that is not TOML or an unknown key. Decides on no call.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 from lyra.tools.permissions.rules import Effect, read_rules
-from lyra.tools.permissions.settings import Layer
+from lyra.tools.permissions.settings import Layer, permissions_of
 
-__all__ = ["TriedRule", "try_rules"]
+__all__ = ["TriedRule", "other_mistakes", "try_rules"]
 
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
 _LENGTH_MAX: Final = 200
@@ -40,6 +42,23 @@ def try_rules(layers: Iterable[Layer], *, workspace: str, home: str) -> Iterator
             is_list = isinstance(entries, Sequence) and not isinstance(entries, str)
             for entry in entries if is_list else [entries]:
                 yield _tried(entry if is_list else [entry], effect, layer.place(effect), workspace, home)
+
+
+def other_mistakes(layers: Iterable[Layer]) -> list[str]:
+    """A sentence for each mistake in the files of the layers that is not one of a rule."""
+    sentences = []
+    for layer in layers:
+        mistakes = list(layer.problems)
+        for key, value in layer.settings.items():
+            if key in _EFFECTS and key != "allow":
+                continue
+            checked = {key: value if key not in _EFFECTS else []}  # an allow has no place in a managed policy
+            try:
+                permissions_of([layer._replace(settings=checked)])
+            except ConfigError as mistake:
+                mistakes.append(mistake.message)
+        sentences += [visible(f"{layer.file or layer.name}: {mistake}") for mistake in mistakes]
+    return sentences
 
 
 def _tried(entry: Any, effect: Effect, source: str, workspace: str, home: str) -> TriedRule:

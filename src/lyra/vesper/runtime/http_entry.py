@@ -94,6 +94,10 @@ class HttpEntry:
         """Method, path and node of each route."""
         return sorted((route.method, route.path, node.node_id) for route, node in self._routes)
 
+    def has_path(self, path: str) -> bool:
+        """Whether a node is behind this path, with any method."""
+        return any(route.match(path) is not None for route, _ in self._routes)
+
     def handle(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> HttpReply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,8 +14,6 @@ from lyra.server.work.piece import WorkLease
 
 __all__ = ["agent_result", "failure", "service_response", "work_message"]
 
-_TRACE: Final = re.compile(r"[0-9a-f]{32}")
-_SPAN: Final = re.compile(r"[0-9a-f]{16}")
 _METRICS: Final = tuple(field.name for field in pb.AgentExecutionMetrics.DESCRIPTOR.fields)
 
 
@@ -40,8 +37,7 @@ def work_message(lease: WorkLease) -> pb.WorkItem:
     envelope: Envelope | None = run.envelope if run is not None else request.envelope
     if envelope is not None:
         message.envelope = json_bytes(envelope.to_data())
-        if _TRACE.fullmatch(envelope.trace_id) and _SPAN.fullmatch(envelope.span_id):
-            message.traceparent = f"00-{envelope.trace_id}-{envelope.span_id}-01"
+    message.traceparent = text(piece.payload.traceparent)
     return message
 
 

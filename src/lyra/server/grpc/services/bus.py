@@ -6,7 +6,7 @@ its stream are gone. A publisher never waits for a subscriber over gRPC. Message
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S
@@ -32,7 +32,7 @@ class BusCalls:
         self._kernel = kernel
         self._streams: set[BusStream] = set()
 
-    async def end_subscriptions(self) -> None:
+    async def drain(self) -> None:
         """End the subscriptions: the server stops."""
         for stream in list(self._streams):
             await stream.aclose()
@@ -65,7 +65,9 @@ class BusCalls:
             return pb.CommBusQueryResponse(success=False, error=text(text_of(error)))
         return pb.CommBusQueryResponse(success=True, result=json_bytes(result))
 
-    async def subscribe(self, request: pb.CommBusSubscribeRequest, _caller: Caller) -> AsyncIterator[pb.CommBusEvent]:
+    async def subscribe(
+        self, request: pb.CommBusSubscribeRequest, _caller: Caller
+    ) -> AsyncGenerator[pb.CommBusEvent, None]:
         if not 0 < len(request.event_types) <= _TYPES_MAX:
             raise ConfigError(f"event_types has 1 to {_TYPES_MAX} types", key="event_types")
         stream = self._kernel.bus.stream(list(request.event_types))

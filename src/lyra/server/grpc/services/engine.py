@@ -8,12 +8,13 @@ has no name to come back to: it is ended with its call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.envelope import Envelope
-from lyra.errors import ConfigError, LyraError
+from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
+from lyra.errors import ConfigError, LimitExceeded, LyraError
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.envelopes import (
     agent_result_message,
@@ -55,8 +56,12 @@ class EngineCalls:
     async def update_envelope(self, request: pb.UpdateEnvelopeRequest, caller: Caller) -> pb.Envelope:
         given = envelope_fields(request.envelope)
         envelope_id = required(request.envelope.envelope_id, "envelope_id")
-        held = self._kernel.envelopes.get(envelope_id, user_id=caller.user_id or None)
-        changes = changed_fields(given, envelope_fields(envelope_message(held)))
+        held = envelope_message(self._kernel.envelopes.get(envelope_id, user_id=caller.user_id or None))
+        if held.ByteSize() + request.ByteSize() > SERVER_MESSAGE_BYTES_MAX:
+            raise LimitExceeded(
+                f"envelope {envelope_id} would be larger than a message may be", envelope_id=envelope_id
+            )
+        changes = changed_fields(given, envelope_fields(held))
         envelope = self._kernel.update_envelope({**changes, "envelope_id": envelope_id})
         return await self._kept(envelope)
 
@@ -73,7 +78,9 @@ class EngineCalls:
         await self._kernel.durable()
         return envelope_message(envelope)
 
-    async def execute_pipeline(self, request: pb.ExecuteRequest, caller: Caller) -> AsyncIterator[pb.ExecutionEvent]:
+    async def execute_pipeline(
+        self, request: pb.ExecuteRequest, caller: Caller
+    ) -> AsyncGenerator[pb.ExecutionEvent, None]:
         config = json_mapping(request.pipeline_config, "pipeline_config")
         if config is None:
             raise ConfigError("pipeline_config is required", key="pipeline_config")
@@ -81,10 +88,11 @@ class EngineCalls:
         if pid and exists(self._kernel, pid):
             require_process(self._kernel, caller, pid)
         envelope = self._envelope(request.envelope, caller)
-        async for event in self._kernel.execute_pipeline(config, envelope, pid=pid or None):
-            message = event_message(event, self._kernel.core.now())
-            if message is not None:
-                yield message
+        async with aclosing(self._kernel.execute_pipeline(config, envelope, pid=pid or None)) as events:
+            async for event in events:
+                message = event_message(event, self._kernel.core.now())
+                if message is not None:
+                    yield message
 
     async def execute_agent(self, request: pb.ExecuteAgentRequest, caller: Caller) -> pb.AgentResult:
         name = required(request.agent_name, "agent_name")

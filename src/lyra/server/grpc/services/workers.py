@@ -29,9 +29,13 @@ class WorkerCalls:
     def __init__(self, kernel: Kernel) -> None:
         self._desk = WorkDesk(kernel)
 
-    async def end_claims(self) -> None:
-        """End the claims that wait: the server stops."""
-        await self._desk.drain()
+    def close(self) -> None:
+        """End the claims that wait. While the server drains they are served: runs in flight need their workers."""
+        self._desk.close()
+
+    async def wait_idle(self) -> None:
+        """Wait until what workers hold is delivered, or lost."""
+        await self._desk.wait_idle()
 
     async def claim_work(self, request: pb.ClaimWorkRequest, caller: Caller) -> pb.WorkItem:
         names = [ServedName("agent", _name(name)) for name in request.agents]

@@ -9,12 +9,12 @@ import msgspec
 from lyra.agents.session.replies import Reply
 from lyra.core.codec import to_plain
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
-from lyra.server.http.endpoint import Call, Endpoint, RequestBody, RequestQuery, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery, Streamed
 
 __all__ = ["ENDPOINTS"]
 
 
-class AgentView(msgspec.Struct, kw_only=True):
+class AgentSummary(msgspec.Struct, kw_only=True):
     """An agent; one of kind `function` runs stages of pipelines and cannot be talked to."""
 
     name: str
@@ -25,7 +25,7 @@ class AgentView(msgspec.Struct, kw_only=True):
 
 
 class AgentList(msgspec.Struct):
-    agents: list[AgentView]
+    agents: list[AgentSummary]
 
 
 class ChatBody(RequestBody):
@@ -48,9 +48,9 @@ class StreamQuery(RequestQuery):
     session_id: str = ""
 
 
-def _view(agent: KnownAgent) -> AgentView:
+def _view(agent: KnownAgent) -> AgentSummary:
     declaration = agent.declaration
-    return AgentView(
+    return AgentSummary(
         name=agent.name,
         kind="function" if declaration is None else "agent",
         description="" if declaration is None else declaration.description,
@@ -59,15 +59,15 @@ def _view(agent: KnownAgent) -> AgentView:
     )
 
 
-async def list_agents(call: Call) -> AgentList:
+async def list_agents(call: HttpCall) -> AgentList:
     return AgentList([_view(agent) for agent in call.parts.chats.directory.agents().values()])
 
 
-async def get_agent(call: Call) -> AgentView:
+async def get_agent(call: HttpCall) -> AgentSummary:
     return _view(call.parts.chats.directory.get(call.path["name"]))
 
 
-async def chat(call: Call) -> ChatAnswer:
+async def chat(call: HttpCall) -> ChatAnswer:
     refuse_if_draining(call.parts.is_draining)
     body: ChatBody = call.body
     session_id, process = await call.parts.chats.open(call.path["name"], call.caller, body.session_id)
@@ -84,7 +84,7 @@ async def chat(call: Call) -> ChatAnswer:
     return ChatAnswer(text=text, session_id=session_id, output=plain)
 
 
-async def chat_stream(call: Call) -> Streamed:
+async def chat_stream(call: HttpCall) -> Streamed:
     refuse_if_draining(call.parts.is_draining)
     body: ChatBody = call.body
     chats = call.parts.chats
@@ -93,7 +93,7 @@ async def chat_stream(call: Call) -> Streamed:
     return Streamed(stream.read(0))
 
 
-async def resume_stream(call: Call) -> Streamed:
+async def resume_stream(call: HttpCall) -> Streamed:
     call.parts.chats.directory.get(call.path["name"])
     stream, after = call.parts.chats.find(call.headers.get("last-event-id", ""), call.query.session_id, call.caller)
     return Streamed(stream.read(after))
@@ -119,7 +119,7 @@ ENDPOINTS: Final = (
         path="/api/agents/{name}",
         summary="One agent",
         handler=get_agent,
-        answer=AgentView,
+        answer=AgentSummary,
         statuses=(404,),
     ),
     Endpoint(

@@ -6,7 +6,7 @@ from typing import Final
 
 from lyra.core.checking.check import one_of
 from lyra.core.event import KINDS
-from lyra.server.http.endpoint import Call, Endpoint, RequestQuery, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery, Streamed
 
 __all__ = ["ENDPOINTS"]
 
@@ -18,7 +18,7 @@ class EventQuery(RequestQuery):
     pid: str = ""
 
 
-async def follow(call: Call) -> Streamed:
+async def follow(call: HttpCall) -> Streamed:
     query: EventQuery = call.query
     kinds = frozenset(one_of(kind.strip(), KINDS, "an event's kind") for kind in query.kinds.split(",") if kind.strip())
     pid = call.require_process(query.pid) if query.pid else ""

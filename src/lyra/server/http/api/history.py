@@ -9,7 +9,7 @@ import msgspec
 from lyra.core.checking.check import one_of
 from lyra.core.codec import to_plain
 from lyra.core.event import KINDS, Event
-from lyra.server.http.endpoint import Call, Endpoint, RequestQuery
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.owners import owner_if_known
 
 __all__ = ["ENDPOINTS"]
@@ -44,7 +44,7 @@ class HistoryAnswer(msgspec.Struct):
     more: bool
 
 
-async def read(call: Call) -> HistoryAnswer:
+async def read(call: HttpCall) -> HistoryAnswer:
     query: HistoryQuery = call.query
     kind = one_of(query.kind, KINDS, "an event's kind") if query.kind else None
     pid = call.require_process(query.pid) if query.pid else None
@@ -53,7 +53,7 @@ async def read(call: Call) -> HistoryAnswer:
     return HistoryAnswer(shown, page.last_seq, page.more)
 
 
-def _is_owned(call: Call, event: Event) -> bool:
+def _is_owned(call: HttpCall, event: Event) -> bool:
     if call.caller.is_operator:
         return True
     return bool(event.pid) and call.caller.owns(owner_if_known(call.kernel, event.pid))

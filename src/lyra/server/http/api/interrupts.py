@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.kernel.interrupts.interrupt import Interrupt, InterruptStatus
-from lyra.server.http.endpoint import Call, Endpoint, RequestBody, RequestQuery
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.owners import owner_if_known
 
 __all__ = ["ENDPOINTS"]
@@ -63,11 +63,11 @@ class ReasonBody(RequestBody):
     reason: str = "cancelled"
 
 
-def _owner(call: Call, interrupt: Interrupt) -> str:
+def _owner(call: HttpCall, interrupt: Interrupt) -> str:
     return interrupt.user_id or owner_if_known(call.kernel, interrupt.pid)
 
 
-def _view(call: Call, interrupt: Interrupt) -> InterruptView:
+def _view(call: HttpCall, interrupt: Interrupt) -> InterruptView:
     names = [name for name in InterruptView.__struct_fields__ if name not in ("user_id", "response")]
     given = interrupt.response
     return InterruptView(
@@ -77,30 +77,30 @@ def _view(call: Call, interrupt: Interrupt) -> InterruptView:
     )
 
 
-def _required(call: Call) -> Interrupt:
+def _required(call: HttpCall) -> Interrupt:
     interrupt = call.kernel.interrupts.get_interrupt(call.path["interrupt_id"])
     call.caller.require_owner(_owner(call, interrupt), f"interrupt {interrupt.id}")
     return interrupt
 
 
-async def list_interrupts(call: Call) -> InterruptList:
+async def list_interrupts(call: HttpCall) -> InterruptList:
     query: InterruptQuery = call.query
     asked = call.kernel.interrupts.list_interrupts(query.pid or None, status=query.status)
     return InterruptList([_view(call, row) for row in asked if call.caller.owns(_owner(call, row))])
 
 
-async def get_interrupt(call: Call) -> InterruptView:
+async def get_interrupt(call: HttpCall) -> InterruptView:
     return _view(call, _required(call))
 
 
-async def answer(call: Call) -> InterruptView:
+async def answer(call: HttpCall) -> InterruptView:
     interrupt, body = _required(call), call.body
     response = {"text": body.text, "approved": body.approved, "decision": body.decision, "data": body.data}
     await call.kernel.resolve_interrupt(interrupt.id, response)
     return _view(call, call.kernel.interrupts.get_interrupt(interrupt.id))
 
 
-async def cancel(call: Call) -> InterruptView:
+async def cancel(call: HttpCall) -> InterruptView:
     interrupt = _required(call)
     return _view(call, await call.kernel.interrupts.cancel_interrupt(interrupt.id, call.body.reason))
 

@@ -12,7 +12,7 @@ from lyra.core.codec import to_plain
 from lyra.errors import InvalidTransition
 from lyra.kernel.process.process import Process
 from lyra.server.http.directory import refuse_if_draining
-from lyra.server.http.endpoint import Call, Endpoint, RequestBody, RequestQuery, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery, Streamed
 from lyra.server.owners import owner_of
 
 __all__ = ["ENDPOINTS", "WaitQuery", "wait_for_end"]
@@ -71,7 +71,7 @@ class EndBody(RequestBody):
     reason: str = "cancelled by its user"
 
 
-def _view(call: Call, run_id: str, process: Process) -> PipelineRunView:
+def _view(call: HttpCall, run_id: str, process: Process) -> PipelineRunView:
     state = call.kernel.get_orchestration_state(process.pid)
     reason = state.terminal_reason
     status = "waiting" if state.interrupt_pending else "running"
@@ -92,28 +92,28 @@ def _view(call: Call, run_id: str, process: Process) -> PipelineRunView:
     )
 
 
-async def start(call: Call) -> RunStarted:
+async def start(call: HttpCall) -> RunStarted:
     refuse_if_draining(call.parts.is_draining)
     body: StartBody = call.body
     envelope = {"raw_input": body.input, "metadata": body.metadata}
     return RunStarted(await call.parts.pipelines.start(call.caller, body.pipeline, envelope))
 
 
-async def list_runs(call: Call) -> PipelineRunList:
+async def list_runs(call: HttpCall) -> PipelineRunList:
     return PipelineRunList([_view(call, name, process) for name, process in call.parts.pipelines.runs.of(call.caller)])
 
 
-async def get_run(call: Call) -> PipelineRunView:
+async def get_run(call: HttpCall) -> PipelineRunView:
     run_id = call.path["run_id"]
     return _view(call, run_id, call.parts.pipelines.runs.get(run_id, call.caller))
 
 
-async def follow(call: Call) -> Streamed:
+async def follow(call: HttpCall) -> Streamed:
     event_id = call.headers.get("last-event-id", "")
     return Streamed(call.parts.pipelines.read(call.path["run_id"], call.caller, event_id))
 
 
-async def wait_for_end(call: Call, process: Process) -> None:
+async def wait_for_end(call: HttpCall, process: Process) -> None:
     """Wait for a process as long as the query says; InvalidTransition if it goes on."""
     wait_s: float = call.query.wait_s
     if process.alive and wait_s:
@@ -124,7 +124,7 @@ async def wait_for_end(call: Call, process: Process) -> None:
         raise InvalidTransition("the run has not ended", hint="ask with wait_s, or follow its events")
 
 
-async def get_result(call: Call) -> PipelineResult:
+async def get_result(call: HttpCall) -> PipelineResult:
     run_id = call.path["run_id"]
     process = call.parts.pipelines.runs.get(run_id, call.caller)
     await wait_for_end(call, process)
@@ -139,7 +139,7 @@ async def get_result(call: Call) -> PipelineResult:
     )
 
 
-async def end(call: Call) -> PipelineRunView:
+async def end(call: HttpCall) -> PipelineRunView:
     run_id = call.path["run_id"]
     process = call.parts.pipelines.runs.get(run_id, call.caller)
     await call.parts.pipelines.stop(process, "cancelled by its user")

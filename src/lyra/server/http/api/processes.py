@@ -9,7 +9,7 @@ import msgspec
 from lyra.core.limits import SERVER_PAGE_ITEMS, SERVER_PAGE_ITEMS_MAX
 from lyra.errors import ConfigError
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
-from lyra.server.http.endpoint import Call, Endpoint, RequestBody, RequestQuery
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.owners import owner_if_known
 
 __all__ = ["ENDPOINTS", "PageQuery", "ProcessView", "process_view"]
@@ -80,7 +80,7 @@ class Accepted(msgspec.Struct):
     accepted: bool = True
 
 
-def process_view(call: Call, block: ProcessControlBlock) -> ProcessView:
+def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
     kernel = call.kernel
     process = kernel.processes.get(block.pid)
     return ProcessView(
@@ -105,7 +105,7 @@ def process_view(call: Call, block: ProcessControlBlock) -> ProcessView:
     )
 
 
-def _pids(call: Call, state: str | None) -> list[tuple[float, str]]:
+def _pids(call: HttpCall, state: str | None) -> list[tuple[float, str]]:
     """When it was made and the pid of every process that the caller may see, the oldest first."""
     kernel, caller = call.kernel, call.caller
     rows = [
@@ -123,7 +123,7 @@ def _pids(call: Call, state: str | None) -> list[tuple[float, str]]:
     return rows
 
 
-async def list_processes(call: Call) -> ProcessPage:
+async def list_processes(call: HttpCall) -> ProcessPage:
     query: ProcessQuery = call.query
     rows = _pids(call, query.state)
     start = _place_after(rows, query.after)
@@ -157,18 +157,18 @@ def _place_after(rows: list[tuple[float, str]], after: str) -> int:
     return low
 
 
-async def get_process(call: Call) -> ProcessView:
+async def get_process(call: HttpCall) -> ProcessView:
     return process_view(call, call.kernel.get_process(call.require_process(call.path["pid"])))
 
 
-async def get_tree(call: Call) -> ProcessTree:
+async def get_tree(call: HttpCall) -> ProcessTree:
     return _tree(call, call.require_process(call.path["pid"]), 0)
 
 
 _DEPTH_MAX: Final = 64
 
 
-def _tree(call: Call, pid: str, depth: int) -> ProcessTree:
+def _tree(call: HttpCall, pid: str, depth: int) -> ProcessTree:
     block = call.kernel.get_process(pid)
     process = call.kernel.processes.get(pid)
     children = block.child_pids if depth < _DEPTH_MAX else ()
@@ -181,14 +181,14 @@ def _tree(call: Call, pid: str, depth: int) -> ProcessTree:
     )
 
 
-async def terminate(call: Call) -> ProcessView:
+async def terminate(call: HttpCall) -> ProcessView:
     pid = call.require_process(call.path["pid"])
     body: TerminateBody = call.body or TerminateBody()
     await call.kernel.terminate(pid, body.reason, force=body.force)
     return process_view(call, call.kernel.get_process(pid))
 
 
-async def send_message(call: Call) -> Accepted:
+async def send_message(call: HttpCall) -> Accepted:
     await call.kernel.send(call.require_process(call.path["pid"]), call.body.message)
     return Accepted()
 

@@ -15,7 +15,7 @@ from lyra.agents.session.agent_process import AgentProcess
 from lyra.errors import InvalidTransition
 from lyra.server.http.api.pipelines import RunStarted, WaitQuery
 from lyra.server.http.directory import refuse_if_draining
-from lyra.server.http.endpoint import Call, Endpoint, RequestBody, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, Streamed
 
 __all__ = ["ENDPOINTS"]
 
@@ -45,7 +45,7 @@ def _view(run_id: str, process: AgentProcess[Any]) -> RunView:
     )
 
 
-async def start(call: Call) -> RunStarted:
+async def start(call: HttpCall) -> RunStarted:
     refuse_if_draining(call.parts.is_draining)
     body: TaskBody = call.body
     chats = call.parts.chats
@@ -54,12 +54,12 @@ async def start(call: Call) -> RunStarted:
     return RunStarted(run_id)
 
 
-async def get_run(call: Call) -> RunView:
+async def get_run(call: HttpCall) -> RunView:
     run_id = call.path["run_id"]
     return _view(run_id, call.parts.chats.handle(run_id, call.caller))
 
 
-async def get_result(call: Call) -> RunView:
+async def get_result(call: HttpCall) -> RunView:
     run_id = call.path["run_id"]
     process = call.parts.chats.handle(run_id, call.caller)
     current = process.current
@@ -72,7 +72,7 @@ async def get_result(call: Call) -> RunView:
     return _view(run_id, process)
 
 
-async def follow(call: Call) -> Streamed:
+async def follow(call: HttpCall) -> Streamed:
     stream, after = call.parts.chats.find(call.headers.get("last-event-id", ""), call.path["run_id"], call.caller)
     return Streamed(stream.read(after))
 

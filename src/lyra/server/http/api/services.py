@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.kernel.services.service import ServiceInfo
-from lyra.server.http.endpoint import Call, Endpoint, RequestBody
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody
 
 __all__ = ["ENDPOINTS"]
 
@@ -45,15 +45,15 @@ def _view(info: ServiceInfo) -> ServiceView:
     return ServiceView(**{name: getattr(info, name) for name in ServiceView.__struct_fields__})
 
 
-async def list_services(call: Call) -> ServiceList:
+async def list_services(call: HttpCall) -> ServiceList:
     return ServiceList([_view(info) for info in call.kernel.services.list_services()])
 
 
-async def get_service(call: Call) -> ServiceView:
+async def get_service(call: HttpCall) -> ServiceView:
     return _view(call.kernel.services.get_service(call.path["name"]))
 
 
-async def dispatch(call: Call) -> DispatchAnswer:
+async def dispatch(call: HttpCall) -> DispatchAnswer:
     body: DispatchBody = call.body
     request: dict[str, Any] = {"metadata": {**body.metadata, "user_id": call.caller.user_id}}
     if body.pid:

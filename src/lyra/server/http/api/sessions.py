@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.server.http.endpoint import Call, Endpoint
+from lyra.server.http.endpoint import Endpoint, HttpCall
 from lyra.server.owners import owner_of
 
 __all__ = ["ENDPOINTS"]
@@ -47,7 +47,7 @@ class CancelAnswer(msgspec.Struct):
     cancelled: int
 
 
-def _view(call: Call, session_id: str, pid: str) -> dict[str, Any]:
+def _view(call: HttpCall, session_id: str, pid: str) -> dict[str, Any]:
     process = call.kernel.processes[pid]
     run = process.stands_for or process
     agent = None if call.kernel.missing_program(process) is not None else call.kernel.agent(pid)
@@ -64,12 +64,12 @@ def _view(call: Call, session_id: str, pid: str) -> dict[str, Any]:
     }
 
 
-async def list_sessions(call: Call) -> SessionList:
+async def list_sessions(call: HttpCall) -> SessionList:
     owned = call.parts.chats.sessions.of(call.caller)
     return SessionList([SessionView(**_view(call, name, process.pid)) for name, process in owned])
 
 
-async def get_session(call: Call) -> SessionDetail:
+async def get_session(call: HttpCall) -> SessionDetail:
     session_id = call.path["session_id"]
     process: AgentProcess[Any] = call.parts.chats.handle(session_id, call.caller)
     messages = [
@@ -79,14 +79,14 @@ async def get_session(call: Call) -> SessionDetail:
     return SessionDetail(**_view(call, session_id, process.pid), messages=messages)
 
 
-async def end_session(call: Call) -> SessionView:
+async def end_session(call: HttpCall) -> SessionView:
     session_id = call.path["session_id"]
     process = call.parts.chats.sessions.get(session_id, call.caller)
     await call.kernel.kill(process.pid, "shutdown")
     return SessionView(**_view(call, session_id, process.pid))
 
 
-async def cancel_answer(call: Call) -> CancelAnswer:
+async def cancel_answer(call: HttpCall) -> CancelAnswer:
     return CancelAnswer(call.parts.chats.cancel(call.path["session_id"], call.caller))
 
 

@@ -9,7 +9,8 @@ import msgspec
 from lyra._version import __version__
 from lyra.errors import Denied
 from lyra.observe.metrics import attach_metrics
-from lyra.server.http.endpoint import Call, Endpoint, RawAnswer
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.http.openapi import openapi_bytes
 from lyra.server.http.problems import HttpRefusal
 
 __all__ = ["ENDPOINTS"]
@@ -32,12 +33,12 @@ class StatusView(msgspec.Struct, kw_only=True):
     resources: dict[str, Any]
 
 
-async def alive(call: Call) -> Alive:
+async def alive(call: HttpCall) -> Alive:
     del call
     return Alive()
 
 
-async def ready(call: Call) -> Alive:
+async def ready(call: HttpCall) -> Alive:
     kernel = call.kernel
     if kernel.failure is not None or not kernel.open or kernel.stopping:
         raise HttpRefusal(503, "the kernel is not open")
@@ -46,23 +47,20 @@ async def ready(call: Call) -> Alive:
     return Alive("ready")
 
 
-async def status(call: Call) -> StatusView:
+async def status(call: HttpCall) -> StatusView:
     data = call.kernel.get_system_status().to_data()
     data.pop("rate_limit_usage")
     return StatusView(version=__version__, **data)
 
 
-async def metrics(call: Call) -> RawAnswer:
+async def metrics(call: HttpCall) -> RawAnswer:
     if call.caller.is_bound:  # they tell of the agents of all users
         raise Denied("metrics are for the operator", hint="use a token that is bound to no user")
     return RawAnswer(*attach_metrics(call.kernel).render())
 
 
-async def openapi(call: Call) -> RawAnswer:
-    del call
-    from lyra.server.http.openapi import openapi_bytes
-
-    return RawAnswer(openapi_bytes())
+async def openapi(call: HttpCall) -> RawAnswer:
+    return RawAnswer(openapi_bytes(call.parts.endpoints))
 
 
 ENDPOINTS: Final = (

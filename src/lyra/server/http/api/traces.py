@@ -1,4 +1,4 @@
-"""Traces and costs: what the agents of the caller did since the server began, and what it came to."""
+"""Traces and costs: what the agents of the caller did since the server began, and what all they did came to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from lyra.core.limits import SERVER_PAGE_ITEMS
 from lyra.observe.spans import Span, SpanNode, span_tree
 from lyra.server.http.api.processes import Limit
-from lyra.server.http.endpoint import Call, Endpoint, RequestQuery
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.records import CostSum
 
@@ -87,11 +87,11 @@ class CostReport(msgspec.Struct, kw_only=True):
     total_usd: float
 
 
-def _own_spans(call: Call) -> list[Span]:
+def _own_spans(call: HttpCall) -> list[Span]:
     return [span for owner, span in call.parts.records.spans() if call.caller.owns(owner)]
 
 
-async def list_traces(call: Call) -> TraceList:
+async def list_traces(call: HttpCall) -> TraceList:
     by_trace: dict[str, list[Span]] = {}
     for span in _own_spans(call):
         by_trace.setdefault(span.trace_id, []).append(span)
@@ -113,7 +113,7 @@ def _line(trace_id: str, spans: list[Span]) -> TraceView:
     )
 
 
-async def get_trace(call: Call) -> TraceDetail:
+async def get_trace(call: HttpCall) -> TraceDetail:
     trace_id = call.path["trace_id"]
     spans = [span for span in _own_spans(call) if span.trace_id == trace_id]
     if not spans:
@@ -145,7 +145,8 @@ _KEYS: Final[dict[Grouping, Callable[[CostSum], str]]] = {
 }
 
 
-async def get_costs(call: Call) -> CostReport:
+async def get_costs(call: HttpCall) -> CostReport:
+    await call.parts.records.load_past()
     key_of = _KEYS[call.query.by]
     micro_usd: dict[str, int] = {}
     groups: dict[str, CostGroup] = {}

@@ -12,15 +12,15 @@ from lyra.errors import ConfigError
 from lyra.server.http.compat.conversation import (
     AnswerUsage,
     Content,
-    Conversation,
     Spoken,
+    VendorConversation,
     answer,
     answer_pieces,
     image_part,
     refuse,
 )
 from lyra.server.http.directory import refuse_if_draining
-from lyra.server.http.endpoint import Call, Endpoint, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, Streamed
 from lyra.server.http.problems import error_body, problem_of
 from lyra.server.http.sse import sse_event
 
@@ -65,7 +65,7 @@ class MessageAnswer(msgspec.Struct):
     stop_sequence: str | None = None
 
 
-def _conversation(body: MessagesBody) -> Conversation:
+def _conversation(body: MessagesBody) -> VendorConversation:
     if body.tools:
         raise refuse("tools", "the agent has its own; leave `tools` out")
     system = [body.system] if isinstance(body.system, str) else [str(part.get("text", "")) for part in body.system]
@@ -75,7 +75,7 @@ def _conversation(body: MessagesBody) -> Conversation:
             system.append(_text(message.content))
         else:
             spoken.append(Spoken(message.role, _content(message.content)))
-    return Conversation(spoken, "\n\n".join(filter(None, system)))
+    return VendorConversation(spoken, "\n\n".join(filter(None, system)))
 
 
 def _text(content: str | list[dict[str, Any]]) -> str:
@@ -97,7 +97,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     raise ConfigError("a part of a message is text, or an image as base64", key="messages")
 
 
-async def messages(call: Call) -> MessageAnswer | Streamed:
+async def messages(call: HttpCall) -> MessageAnswer | Streamed:
     refuse_if_draining(call.parts.is_draining)
     body: MessagesBody = call.body
     conversation, usage = _conversation(body), AnswerUsage()
@@ -117,7 +117,7 @@ def _event(word: str, **data: Any) -> bytes:
 
 
 async def _events(
-    call: Call, empty: MessageAnswer, first: str, pieces: AsyncGenerator[str, None], usage: AnswerUsage
+    call: HttpCall, empty: MessageAnswer, first: str, pieces: AsyncGenerator[str, None], usage: AnswerUsage
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(pieces):
         yield _event("message_start", message=empty)

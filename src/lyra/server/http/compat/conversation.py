@@ -19,9 +19,9 @@ from lyra.server.owners import owned_pid
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
-    from lyra.server.http.endpoint import Call
+    from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["AnswerUsage", "Conversation", "Spoken", "answer", "answer_pieces", "image_part", "refuse"]
+__all__ = ["AnswerUsage", "Spoken", "VendorConversation", "answer", "answer_pieces", "image_part", "refuse"]
 
 _SYSTEM: Final = "<instructions>\n{system}\n</instructions>\n\n"
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -49,7 +49,7 @@ class AnswerUsage:
         self.input_tokens, self.output_tokens = process.metrics.totals[:2]
 
 
-class Conversation:
+class VendorConversation:
     """The messages of a request. `history` is what was said before `last`, which is the user's."""
 
     __slots__ = ("history", "last")
@@ -90,7 +90,7 @@ def refuse(what: str, hint: str) -> ConfigError:
 
 
 @asynccontextmanager
-async def _process(call: Call, model: str, conversation: Conversation) -> Any:
+async def _process(call: HttpCall, model: str, conversation: VendorConversation) -> Any:
     """A process for one answer, which knows what was said before."""
     kernel = call.kernel
     agent = call.parts.chats.directory.declaration(model)
@@ -103,7 +103,7 @@ async def _process(call: Call, model: str, conversation: Conversation) -> Any:
         await process.stop()
 
 
-async def answer(call: Call, model: str, conversation: Conversation, usage: AnswerUsage) -> str:
+async def answer(call: HttpCall, model: str, conversation: VendorConversation, usage: AnswerUsage) -> str:
     """The whole answer."""
     async with _process(call, model, conversation) as process:
         text = await process.send(conversation.last)
@@ -114,7 +114,7 @@ async def answer(call: Call, model: str, conversation: Conversation, usage: Answ
 
 
 async def answer_pieces(
-    call: Call, model: str, conversation: Conversation, usage: AnswerUsage
+    call: HttpCall, model: str, conversation: VendorConversation, usage: AnswerUsage
 ) -> AsyncGenerator[str, None]:
     """The answer piece by piece. Closing it gives the answer up."""
     async with _process(call, model, conversation) as process:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from lyra.server.http.directory import KnownAgent
-from lyra.server.http.endpoint import Call, Endpoint, RequestQuery
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.problems import vendor_of
 
 __all__ = ["MODEL_ENDPOINTS"]
@@ -20,7 +20,7 @@ class ModelQuery(RequestQuery):
     before_id: str = ""
 
 
-def _model(call: Call, agent: KnownAgent) -> dict[str, Any]:
+def _model(call: HttpCall, agent: KnownAgent) -> dict[str, Any]:
     began = call.kernel.clock.now() - call.kernel.get_system_status().uptime_seconds
     model_id = f"agent/{agent.name}"
     if vendor_of("/v1/models", call.headers) == "anthropic":
@@ -29,7 +29,7 @@ def _model(call: Call, agent: KnownAgent) -> dict[str, Any]:
     return {"id": model_id, "object": "model", "created": int(began), "owned_by": "lyra"}
 
 
-async def list_models(call: Call) -> dict[str, Any]:
+async def list_models(call: HttpCall) -> dict[str, Any]:
     agents = call.parts.chats.directory.agents().values()
     models = [_model(call, agent) for agent in agents if agent.declaration is not None]
     if vendor_of("/v1/models", call.headers) == "anthropic":
@@ -38,7 +38,7 @@ async def list_models(call: Call) -> dict[str, Any]:
     return {"object": "list", "data": models}
 
 
-async def get_model(call: Call) -> dict[str, Any]:
+async def get_model(call: HttpCall) -> dict[str, Any]:
     return _model(call, call.parts.chats.directory.get(call.path["model"]))
 
 

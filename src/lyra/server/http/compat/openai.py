@@ -12,8 +12,8 @@ from lyra.errors import ConfigError
 from lyra.server.http.compat.conversation import (
     AnswerUsage,
     Content,
-    Conversation,
     Spoken,
+    VendorConversation,
     answer,
     answer_pieces,
     image_part,
@@ -21,7 +21,7 @@ from lyra.server.http.compat.conversation import (
 )
 from lyra.server.http.compat.models import MODEL_ENDPOINTS
 from lyra.server.http.directory import refuse_if_draining
-from lyra.server.http.endpoint import Call, Endpoint, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, Streamed
 from lyra.server.http.problems import error_body, problem_of
 from lyra.server.http.sse import sse_event
 
@@ -70,7 +70,7 @@ class CompletionUsage(msgspec.Struct):
     total_tokens: int
 
 
-class Completion(msgspec.Struct):
+class ChatCompletion(msgspec.Struct):
     id: str
     object: str
     created: int
@@ -79,7 +79,7 @@ class Completion(msgspec.Struct):
     usage: CompletionUsage
 
 
-def _conversation(body: CompletionBody) -> Conversation:
+def _conversation(body: CompletionBody) -> VendorConversation:
     if body.tools or body.functions:
         raise refuse("tools", "the agent has its own; leave `tools` out")
     if body.n not in (None, 1):
@@ -95,7 +95,7 @@ def _conversation(body: CompletionBody) -> Conversation:
             spoken.append(Spoken(message.role, _content(message.content)))
         else:
             raise refuse("tool results", "the agent calls its own tools")
-    return Conversation(spoken, "\n\n".join(system))
+    return VendorConversation(spoken, "\n\n".join(system))
 
 
 def _text(content: str | list[dict[str, Any]] | None) -> str:
@@ -125,7 +125,7 @@ def _usage(usage: AnswerUsage) -> CompletionUsage:
     return CompletionUsage(usage.input_tokens, usage.output_tokens, total)
 
 
-async def completions(call: Call) -> Completion | Streamed:
+async def completions(call: HttpCall) -> ChatCompletion | Streamed:
     refuse_if_draining(call.parts.is_draining)
     body: CompletionBody = call.body
     conversation, usage = _conversation(body), AnswerUsage()
@@ -138,11 +138,11 @@ async def completions(call: Call) -> Completion | Streamed:
         return Streamed(_chunks(call, head, first, pieces, usage if wants_usage else None))
     text = await answer(call, body.model, conversation, usage)
     choice = CompletionChoice(0, CompletionAnswer("assistant", text), "stop")
-    return Completion(answer_id, "chat.completion", created, body.model, [choice], _usage(usage))
+    return ChatCompletion(answer_id, "chat.completion", created, body.model, [choice], _usage(usage))
 
 
 async def _chunks(
-    call: Call, head: dict[str, Any], first: str, pieces: AsyncGenerator[str, None], usage: AnswerUsage | None
+    call: HttpCall, head: dict[str, Any], first: str, pieces: AsyncGenerator[str, None], usage: AnswerUsage | None
 ) -> AsyncGenerator[bytes, None]:
     more = {} if usage is None else {"usage": None}
 
@@ -173,7 +173,7 @@ ENDPOINTS: Final = (
         summary="Ask an agent as a client of OpenAI asks a model",
         handler=completions,
         body=CompletionBody,
-        answer=Completion,
+        answer=ChatCompletion,
         may_stream=True,
         is_work=True,
         statuses=(402, 404, 409, 502),

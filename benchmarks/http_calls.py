@@ -1,0 +1,196 @@
+"""Requests over HTTP beside a bare echo application of uvicorn, both in one server process on loopback.
+
+The figure is CPU time of the server for one request, and wall time of a request with sixteen connections at once. The
+echo application gives back the bytes that it got: no token, no route, no kernel. The streams are readers of
+`/api/events`: what one event costs for all of them, and the memory that they need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from benchmarks.measure import Figure, Row, Size, Timing, at_most, interleave, ratio_at_most
+
+_AT_ONCE: Final = 16
+_TOKEN: Final = "benchmark-token-0123456789"
+_PROCESSES: Final = 10_000
+_STREAMS: Final = 1_000
+
+
+async def _echo(scope: Any, receive: Any, send: Any) -> None:
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+    del scope
+
+
+async def _serve(processes: int) -> None:
+    """Both servers, until the standard input ends; prints their ports."""
+    import socket
+
+    import uvicorn
+
+    from lyra import Agent
+    from lyra.core.address import Address
+    from lyra.kernel import Kernel
+    from lyra.server.http.face import HttpFace
+    from lyra.server.identity import Tokens
+    from lyra.server.settings import ServeSettings
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    bare = uvicorn.Server(uvicorn.Config(_echo, lifespan="off", log_level="error", access_log=False, ws="none"))
+    async with Kernel(programs=[Agent("echo", model="sim/echo")]) as kernel:
+        for number in range(processes):
+            kernel.submit(f"p{number}", user_id="bench")
+        settings = ServeSettings(Tokens({_TOKEN: ""}), http=Address("127.0.0.1", 0), connections_max=10_000)
+        face = HttpFace(kernel, settings)
+        address = await face.start()
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(bare.serve(sockets=[listener]))
+            print(listener.getsockname()[1], address.port, flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+            bare.should_exit = True
+            await serving
+        await face.stop(1.0)
+
+
+class _HttpServers:
+    """The process with both servers."""
+
+    def __init__(self, processes: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.http_calls", str(processes)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.bare, self.lyra = (int(port) for port in self._process.stdout.readline().split())
+
+    def cpu_s(self) -> float:
+        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mib(self) -> float:
+        with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def __enter__(self) -> _HttpServers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate("")
+
+
+def _request(method: str, path: str, body: bytes = b"") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {_TOKEN}\r\n"
+    return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> int:
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 20"), head
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+    await reader.readexactly(length)
+    return length
+
+
+async def _requests(servers: _HttpServers, port: int, request: bytes, count: int) -> Timing:
+    async def some(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(number):
+            writer.write(request)
+            await _read_answer(reader)
+        writer.close()
+
+    await some(20)
+    began, cpu = time.perf_counter(), servers.cpu_s()
+    await asyncio.gather(*(some(count // _AT_ONCE) for _ in range(_AT_ONCE)))
+    return Timing(servers.cpu_s() - cpu, time.perf_counter() - began, count // _AT_ONCE * _AT_ONCE)
+
+
+async def _list(servers: _HttpServers, processes: int) -> tuple[float, float]:
+    """Milliseconds of one request for all processes: CPU of the server, and until its answer is read."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", servers.lyra, limit=2**26)
+    began, cpu = time.perf_counter(), servers.cpu_s()
+    writer.write(_request("GET", f"/api/processes?limit={processes}"))
+    await _read_answer(reader)
+    taken = (servers.cpu_s() - cpu) * 1000, (time.perf_counter() - began) * 1000
+    writer.close()
+    return taken
+
+
+async def _streams(servers: _HttpServers, count: int) -> tuple[float, float]:
+    """What many readers of events cost the server: MiB of memory, and milliseconds of CPU for one event to all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * count + 100)), hard))
+    before = servers.memory_mib()
+
+    async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", servers.lyra)
+        writer.write(_request("GET", "/api/events?kinds=process.terminated"))
+        await reader.readuntil(b": open\n\n")
+        return reader, writer
+
+    streams = [await opened() for _ in range(count)]
+    cpu, events = servers.cpu_s(), 10
+    asker, sender = await asyncio.open_connection("127.0.0.1", servers.lyra)
+    for number in range(events):
+        sender.write(_request("DELETE", f"/api/processes/p{number}"))
+        await _read_answer(asker)
+        await asyncio.gather(*(reader.readuntil(b"event: process.terminated") for reader, _ in streams))
+    taken = (servers.cpu_s() - cpu) * 1000 / events, servers.memory_mib() - before
+    for _, writer in [*streams, (asker, sender)]:
+        writer.close()
+    return taken
+
+
+def run(size: Size) -> list[Row]:
+    count, processes = size.of(4_000, 64), size.of(_PROCESSES, 100)
+    readers = size.of(_STREAMS, 20)
+    with _HttpServers(processes) as servers:
+
+        def requests(port: int, method: str, path: str, body: bytes = b"") -> Callable[[], Timing]:
+            return lambda: asyncio.run(_requests(servers, port, _request(method, path, body), count))
+
+        chat = b'{"message": "hello"}'
+        best = interleave(
+            {
+                "echo": requests(servers.bare, "POST", "/echo", chat),
+                "health": requests(servers.lyra, "GET", "/healthz"),
+                "get": requests(servers.lyra, "GET", "/api/processes/p99"),
+                "chat": requests(servers.lyra, "POST", "/api/agents/echo/chat", chat),
+            },
+            min(size.repeats, 3),
+        )
+        listed = [asyncio.run(_list(servers, processes)) for _ in range(size.repeats)]
+        event_ms, memory_mib = asyncio.run(_streams(servers, readers))
+    cpu, wall = zip(*listed, strict=True)
+
+    def row(what: str, name: str, limit: float | None = None) -> Row:
+        rate = (best["echo"].wall or 0.0) / (best[name].wall or 1.0)
+        goals = () if limit is None else (ratio_at_most(limit),)
+        return Row(what, best[name], "an echo", best["echo"], goals, note=f"{rate:.2f}× of the echo's rate")
+
+    return [
+        row("GET /healthz", "health"),
+        row("GET /api/processes/{pid}", "get", 4.0),
+        row("A chat in a session of its own, with the simulated model", "chat"),
+        Row(f"A list of {processes} processes", Figure(min(cpu), "ms", min(wall)), goals=(at_most(200, "ms"),)),
+        Row(f"One event to {readers} readers", Figure(event_ms, "ms")),
+        Row(f"Memory of {readers} readers", Figure(memory_mib, "MiB"), goals=(at_most(100, "MiB"),)),
+    ]
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1])))

@@ -1,0 +1,206 @@
+"""Nodes: their mode and evidence, an execution, a promotion; and the routes of `http_handler` nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.codec import to_plain
+from lyra.errors import Denied
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestBody
+from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
+from lyra.server.http.problems import HttpRefusal
+
+__all__ = ["ENDPOINTS", "NODE_ROUTE"]
+
+
+class NodeView(msgspec.Struct, kw_only=True):
+    """A node and what is known about it; `confidence` is the share of agreement that is at least likely."""
+
+    node_id: str
+    kind: str
+    intent: str
+    routes: list[str]
+    mode: str
+    forced: bool
+    confidence: float
+    compared: int
+    divergences: int
+    blocked: bool
+    executions: dict[str, int]
+    errors: int
+
+
+class NodeList(msgspec.Struct):
+    nodes: list[NodeView]
+
+
+class NodeDetail(NodeView, kw_only=True):
+    """With its changes of mode and its divergences, the newest last; sensitive values are not kept."""
+
+    history: list[dict[str, Any]]
+    found: list[dict[str, Any]]
+
+
+class ExecuteBody(RequestBody):
+    inputs: dict[str, Any]
+
+
+class ExecuteAnswer(msgspec.Struct, kw_only=True):
+    status: str
+    outputs: dict[str, Any] | None
+    error: dict[str, Any] | None
+    trace_id: str
+
+
+class ModeBody(RequestBody):
+    """`force` sets a mode against the evidence."""
+
+    mode: str
+    force: bool = False
+
+
+def _mounted(call: HttpCall) -> MountedNodes:
+    mounted = mounted_nodes(call.kernel)
+    if mounted is None:
+        raise HttpRefusal(404, "this server has no nodes", hint="lyra.server.mount_nodes(kernel, runtime, nodes)")
+    return mounted
+
+
+def _fields(mounted: MountedNodes, node_id: str) -> dict[str, Any]:
+    node = mounted.get(node_id)
+    evidence = mounted.runtime.evidence(node)
+    names = ("mode", "forced", "confidence", "compared", "divergences", "blocked", "executions", "errors")
+    return {
+        "node_id": node_id,
+        "kind": node.kind,
+        "intent": str(node.intent),
+        "routes": mounted.routes(node_id),
+        **{name: getattr(evidence, name) for name in names},
+    }
+
+
+def _detail(mounted: MountedNodes, node_id: str) -> NodeDetail:
+    evidence = mounted.runtime.evidence(mounted.get(node_id))
+    plain = msgspec.to_builtins({"history": evidence.history, "found": evidence.found}, enc_hook=to_plain)
+    return NodeDetail(**_fields(mounted, node_id), **plain)
+
+
+def _all(mounted: MountedNodes) -> list[NodeView]:
+    return [NodeView(**_fields(mounted, node_id)) for node_id in sorted(mounted.nodes)]
+
+
+async def list_nodes(call: HttpCall) -> NodeList:
+    mounted = mounted_nodes(call.kernel)
+    return NodeList([] if mounted is None else await asyncio.to_thread(_all, mounted))
+
+
+async def get_node(call: HttpCall) -> NodeDetail:
+    return await asyncio.to_thread(_detail, _mounted(call), call.path["node_id"])
+
+
+async def execute(call: HttpCall) -> ExecuteAnswer:
+    mounted = _mounted(call)
+    node = mounted.get(call.path["node_id"])
+    outcome = await asyncio.to_thread(mounted.runtime.execute, node, call.body.inputs)
+    failure = outcome.error
+    if failure is None:
+        outputs = msgspec.to_builtins(outcome.outputs, enc_hook=to_plain)
+        return ExecuteAnswer(status="success", outputs=outputs, error=None, trace_id=outcome.trace_id)
+    error = {**failure.fields, "code": failure.code, "message": failure.message, "phase": failure.phase}
+    plain = msgspec.to_builtins(error, enc_hook=to_plain)
+    return ExecuteAnswer(status="error", outputs=None, error=plain, trace_id=outcome.trace_id)
+
+
+def _require_operator(call: HttpCall) -> None:
+    if not call.caller.is_operator:
+        raise Denied("the mode of a node is for the operator", hint="use a token that is bound to no user")
+
+
+async def promote(call: HttpCall) -> NodeDetail:
+    _require_operator(call)
+    mounted, node_id = _mounted(call), call.path["node_id"]
+    await asyncio.to_thread(mounted.runtime.promote, mounted.get(node_id))
+    return await asyncio.to_thread(_detail, mounted, node_id)
+
+
+async def set_mode(call: HttpCall) -> NodeDetail:
+    _require_operator(call)
+    mounted, node_id = _mounted(call), call.path["node_id"]
+    node = mounted.get(node_id)
+    await asyncio.to_thread(mounted.runtime.set_mode, node, call.body.mode, force=call.body.force)
+    return await asyncio.to_thread(_detail, mounted, node_id)
+
+
+async def handle_route(call: HttpCall) -> RawAnswer:
+    """Execute the node behind a path of its own."""
+    entry = _mounted(call).entry
+    method, target = call.path["method"], call.path["target"]
+    reply = await asyncio.to_thread(entry.handle, method, target, call.headers, call.raw_body)
+    headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
+    return RawAnswer(reply.body, reply.headers["content-type"], reply.status, headers)
+
+
+# Not in the table: the paths are those that the nodes declare.
+NODE_ROUTE: Final = Endpoint(
+    name="nodes.route",
+    method="*",
+    path="*",
+    summary="A path of an http_handler node",
+    handler=handle_route,
+    query=None,
+    is_work=True,
+)
+_PATH: Final = "/api/nodes/{node_id}"
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="nodes.list",
+        method="GET",
+        path="/api/nodes",
+        summary="The Vesper nodes of this server, with mode and confidence",
+        handler=list_nodes,
+        answer=NodeList,
+    ),
+    Endpoint(
+        name="nodes.get",
+        method="GET",
+        path=_PATH,
+        summary="One node with its history and divergences",
+        handler=get_node,
+        answer=NodeDetail,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="nodes.execute",
+        method="POST",
+        path=f"{_PATH}/execute",
+        summary="Execute a node",
+        handler=execute,
+        body=ExecuteBody,
+        answer=ExecuteAnswer,
+        is_work=True,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="nodes.promote",
+        method="POST",
+        path=f"{_PATH}/promote",
+        summary="Move a node one mode up, if its evidence allows it; for the operator",
+        handler=promote,
+        answer=NodeDetail,
+        statuses=(404, 409),
+    ),
+    Endpoint(
+        name="nodes.mode",
+        method="POST",
+        path=f"{_PATH}/mode",
+        summary="Set the mode of a node; for the operator",
+        handler=set_mode,
+        body=ModeBody,
+        answer=NodeDetail,
+        statuses=(404, 409),
+    ),
+)

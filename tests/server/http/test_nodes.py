@@ -1,0 +1,72 @@
+"""Vesper nodes behind the server: their routes, their evidence, and that only the operator changes a mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra import Kernel, vesper
+from lyra.errors import ConfigError
+from lyra.server import mount_nodes
+from lyra.vesper.runtime.runtime import Runtime
+from tests.server.http.support import Served, echo, in_loop, serving
+
+PRICE = """\
+node_id: price_v1
+type: http_handler
+intent: give a price
+metadata: {route: "GET /goods/{name}/price"}
+inputs:
+  name: string
+  count: {type: integer, constraints: [{max: 10}]}
+outputs:
+  success: {text: string}
+flow:
+  - {step: write, operation: string_template, template: "{count} {name}", output: text}
+"""
+
+
+def test_a_handler_is_reached_at_its_own_path_with_a_token() -> None:
+    """Inputs come from the path and the query; errors are the node's; other methods are said."""
+
+    async def main() -> None:
+        with Runtime() as runtime:
+            kernel = Kernel(programs=[echo()])
+            mount_nodes(kernel, runtime, [vesper.load(PRICE)])
+            with pytest.raises(ConfigError, match="mounted already"):
+                mount_nodes(kernel, runtime, [])
+            async with serving(kernel=kernel) as parts:
+                await routes(parts)
+                await evidence(parts)
+
+    async def routes(parts: Served) -> None:
+        answer = await parts.ada.get("/goods/bread/price", params={"count": 6})
+        assert (answer.status_code, answer.json()["outputs"]) == (200, {"text": "6 bread"})
+        assert (await parts.stranger.get("/goods/bread/price", params={"count": 6})).status_code == 401
+        assert (await parts.ada.get("/goods/bread/price", params={"count": 11})).status_code == 400
+        assert (await parts.ada.post("/goods/bread/price")).status_code == 405
+        assert (await parts.ada.get("/goods/bread")).status_code == 404
+
+    async def evidence(parts: Served) -> None:
+        (row,) = (await parts.ada.get("/api/nodes")).json()["nodes"]
+        assert (row["node_id"], row["mode"]) == ("price_v1", "python_only")
+        assert row["routes"] == ["GET /goods/{name}/price"]
+        done = await parts.ada.post("/api/nodes/price_v1/execute", json={"inputs": {"name": "tea", "count": 3}})
+        assert done.json()["outputs"] == {"text": "3 tea"}
+        wrong = await parts.ada.post("/api/nodes/price_v1/execute", json={"inputs": {}})
+        assert wrong.json()["status"] == "error"
+        mode = {"mode": "shadow_direct", "force": True}
+        assert (await parts.ada.post("/api/nodes/price_v1/mode", json=mode)).status_code == 403
+        changed = await parts.operator.post("/api/nodes/price_v1/mode", json=mode)
+        assert changed.json()["mode"] == "shadow_direct"
+        assert (await parts.operator.get("/api/nodes/none")).status_code == 404
+
+    in_loop(main())
+
+
+def test_without_nodes_there_are_none() -> None:
+    async def main() -> None:
+        async with serving() as parts:
+            assert (await parts.ada.get("/api/nodes")).json() == {"nodes": []}
+            assert (await parts.ada.get("/api/nodes/x")).status_code == 404
+
+    in_loop(main())
