@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.open_files import allow_open_files
 from lyra.cli.render import note
 from lyra.cli.setup_file import setup_of
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_OTHER_FILES: Final = 256  # besides the connections of two faces: the store, models, tools
 _FILE: Final = click.Path(exists=True, dir_okay=False)
 
 
@@ -65,6 +67,10 @@ def serve(
     settings = ServeSettings.from_config(invocation.config, {"token_file": token_file, **tls})
     for warning in settings.tokens.warnings:
         note(f"warning: {warning}")
+    if not allow_open_files(2 * settings.connections_max + _OTHER_FILES):
+        note(
+            f"warning: this process may not open enough files for [server] connections_max = {settings.connections_max}"
+        )
     asyncio.run(_serve(invocation, settings, setup_of(load, "kernel") if load else None))
 
 
