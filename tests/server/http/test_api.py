@@ -237,7 +237,8 @@ async def test_the_status_counts_processes_and_readiness_ends_with_the_server(pa
     assert (await parts.stranger.get("/readyz")).status_code == 503
     assert (await parts.stranger.get("/healthz")).status_code == 200
     refused = await parts.ada.post(CHAT, json={"message": "x"})
-    assert refused.status_code == 409
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"]
 
 
 @served()

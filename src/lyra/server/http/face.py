@@ -1,7 +1,8 @@
 """HttpFace: the HTTP application on a socket, served by uvicorn in the loop of the kernel.
 
-`start` listens and gives the address; `stop` takes nothing new, ends the streams that have no end, and waits for the
-requests and answers in flight. TLS and the certificates of clients are as the settings say.
+`start` listens and gives the address. From `drain` on it refuses what is new and says that it is not ready; `stop`
+waits for the requests and answers in flight, ends the streams that have no end, and closes. TLS and the certificates of
+clients are as the settings say.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.address import Address
-from lyra.core.limits import SERVER_IDLE_S
+from lyra.core.limits import SERVER_KEEP_ALIVE_S
 from lyra.errors import ConfigError
 from lyra.server.http.app import HttpApp, make_app
 from lyra.server.http.connection import ConnectionLimits, guarded_protocol
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["HttpFace"]
 
 _TICK_S: Final = 1.0
+_LOOK_S: Final = 0.02  # between two looks whether a draining server is idle
+_FLUSH_S: Final = 0.2  # for the last answers to reach their clients, at least
 
 
 class HttpFace:
@@ -64,7 +67,7 @@ class HttpFace:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=SERVER_IDLE_S,
+            timeout_keep_alive=SERVER_KEEP_ALIVE_S,
             **self._tls_options(),
         )
         try:
@@ -99,14 +102,22 @@ class HttpFace:
         self._server = self._serving = None
         self.app.parts.drain()
         until_s = self._kernel.clock.monotonic() + drain_s
-        server.stop(drain_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self.wait_idle()
+        server.stop(max(_FLUSH_S, until_s - self._kernel.clock.monotonic()))
         await asyncio.wait((serving,))
         for connection in list(server.server_state.connections):
             connection.transport.abort()
-        running = self.app.parts.chats.running
-        left_s = until_s - self._kernel.clock.monotonic()
-        if running and left_s > 0:
-            await asyncio.wait(tuple(running), timeout=left_s)
+
+    async def drain(self) -> None:
+        """Refuse what is new and end the streams that have no end; a second call changes nothing."""
+        self.app.parts.drain()
+
+    async def wait_idle(self) -> None:
+        """Wait until no request is being answered, and no answer or pipeline is on its way."""
+        while self.app.is_busy:  # noqa: ASYNC110 - what it waits for has no event in common
+            await asyncio.sleep(_LOOK_S)
 
 
 def _uvicorn() -> Any:

@@ -54,7 +54,7 @@ async def start(call: HttpCall) -> RunStarted:
     body: TaskBody = call.body
     chats = call.parts.chats
     run_id, process = await chats.open(body.agent, call.caller, "")
-    chats.begin(run_id, call.caller, process, body.message)
+    await chats.begin(run_id, call.caller, process, body.message)
     return RunStarted(run_id)
 
 
