@@ -61,6 +61,10 @@ class Caller(NamedTuple):
             raise Denied("the token is bound to another user")
         return self._replace(user_id=_checked_id(user_id, "user_id"))
 
+    def in_session(self, session_id: str) -> str:
+        """The session that a request's body names, else the caller's own."""
+        return _checked_id(session_id, "session_id") or self.session_id
+
 
 class Tokens:
     """The tokens that a server knows."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.open_files import allow_open_files
 from lyra.cli.render import note
 from lyra.cli.setup_file import setup_of
 
@@ -27,6 +28,7 @@ __all__ = ["serve"]
 
 _log: Final = logging.getLogger("lyra.server")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_OTHER_FILES: Final = 256  # besides the connections of two faces: the store, models, tools
 _FILE: Final = click.Path(exists=True, dir_okay=False)
 
 
@@ -67,6 +69,9 @@ def serve(
     settings = ServeSettings.from_config(invocation.config, {"token_file": token_file, **tls})
     for warning in settings.tokens.warnings:
         _tell(invocation, warning, logging.WARNING)
+    if not allow_open_files(2 * settings.connections_max + _OTHER_FILES):
+        text = f"this process may not open enough files for [server] connections_max = {settings.connections_max}"
+        _tell(invocation, text, logging.WARNING)
     asyncio.run(_serve(invocation, settings, setup_of(load, "kernel") if load else None))
 
 

@@ -8,8 +8,9 @@ that its client reads, and none as a traceback.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -17,16 +18,16 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, Overloaded
 from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
-from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, PathMatch, PathTable, RawAnswer, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
-from lyra.server.http.sse import Receive, Send, write_stream
+from lyra.server.http.sse import Receive, Send, client_left, write_stream
 from lyra.server.identity import Caller, Tokens
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _SECURITY: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _NO_STORE: Final = (b"cache-control", b"no-store")
+# What is taken while the server drains besides reading: it ends or finishes something.
+_FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -54,22 +57,33 @@ class HttpApp:
         self.parts = parts
         self.guard = guard
         self._table = PathTable(parts.endpoints)
+        self._answering = 0  # requests that are not answered in full
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered, or work that was begun here is under way and waits for no person."""
+        return self._answering > 0 or bool(self.parts.chats.running) or self.parts.pipelines.is_busy
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            self._answering += 1
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._answering -= 1
         else:  # a web socket: there is none here
             await send({"type": "websocket.close", "code": 1008})
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         headers, path, method = _headers_of(scope), _own_path(scope), scope["method"]
-        route = self._table.route(path)
+        match = self._table.match(path)
+        route = "" if match is None else match.route
         began_s = self.parts.kernel.clock.monotonic()
         attributes = {"http.request.method": method, "http.route": route, "url.path": route}
         with request_span(f"{method} {route}".strip(), headers, attributes) as span:
-            answer = await self._answer_or_problem(method, path, scope["query_string"], headers, receive)
+            answer = await self._answer_or_problem(match, scope, path, headers, receive)
             if answer is None:
                 return
             status = answer.status if isinstance(answer, RawAnswer) else 200
@@ -82,11 +96,11 @@ class HttpApp:
             await _send(send, answer)
 
     async def _answer_or_problem(
-        self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
+        self, match: PathMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed | None:
         """The answer, also of an error; None where the client has left."""
         try:
-            return await self._handle(method, path, query_string, headers, receive)
+            return await self._handle(match, scope, path, headers, receive)
         except ClientLeft:
             return None
         except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
@@ -95,12 +109,17 @@ class HttpApp:
             return RawAnswer(body, "application/json", problem.status, problem.headers)
 
     async def _handle(
-        self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
+        self, match: PathMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed:
         guard = self.guard
         guard.check_place(headers)
-        query = _query_of(query_string)
-        endpoint, values = self._find(method, path, query_string)
+        query = _query_of(scope["query_string"])
+        if match is not None:
+            endpoint, values = match.endpoint(scope["method"]), match.values
+        else:
+            endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
+        if self.parts.is_draining and not _may_finish(endpoint):
+            raise Overloaded("the server is stopping", hint="ask again when it is back")
         caller = Caller()
         if not endpoint.is_open:
             caller = await guard.identify(headers, query)
@@ -109,13 +128,13 @@ class HttpApp:
         call = HttpCall(self.parts, endpoint, caller, values, headers)
         if endpoint.query is not None:
             call.take_query(query)
-        call.take_body(await guard.read_body(receive, headers))
+        call.take_body(b"" if _has_no_body(scope, headers) else await guard.read_body(receive, headers))
+        if endpoint.ends_with_client:
+            return _answer_of(endpoint, await _while_connected(receive, endpoint.handler(call)))
         return _answer_of(endpoint, await endpoint.handler(call))
 
-    def _find(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
-        match = self._table.find(method, path)
-        if match is not None:
-            return match
+    def _mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint of a path that is not in the table: one of a node."""
         mounted = mounted_nodes(self.parts.kernel)
         if mounted is not None and mounted.has_path(path):
             target = f"{path}?{query.decode('latin-1')}" if query else path
@@ -123,10 +142,42 @@ class HttpApp:
         raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
 
 
+def _has_no_body(scope: Any, headers: Mapping[str, str]) -> bool:
+    length = headers.get("content-length", "0" if scope["method"] == "GET" else "")
+    return length == "0" and "transfer-encoding" not in headers
+
+
+def _may_finish(endpoint: Endpoint) -> bool:
+    return endpoint.method in ("GET", "DELETE") or endpoint.name in _FINISHING
+
+
 def _answer_of(endpoint: Endpoint, value: Any) -> RawAnswer | Streamed:
     if isinstance(value, (RawAnswer, Streamed)):
         return value
     return RawAnswer(_encode(value), endpoint.media, endpoint.status)
+
+
+async def _while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
+    """What the work gives; it is cancelled when the client leaves, which is ClientLeft."""
+    outcome: list[Any] = []
+    errors: list[Exception] = []
+
+    async def run() -> None:
+        try:
+            outcome.append(await work)
+        except Exception as error:  # noqa: BLE001 (raised below, where the caller waits)
+            errors.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = (group.create_task(run()), group.create_task(client_left(receive)))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+    if errors:
+        raise errors[0]
+    if not outcome:
+        raise ClientLeft
+    return outcome[0]
 
 
 async def _send(send: Send, answer: RawAnswer) -> None:
@@ -164,6 +215,8 @@ def _own_path(scope: Any) -> str:
 
 
 def _query_of(text: bytes) -> list[tuple[str, str]]:
+    if not text:
+        return []
     if _BAD_ESCAPE.search(text):
         raise ConfigError("the query has a % that escapes nothing")
     try:

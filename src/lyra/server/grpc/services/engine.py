@@ -49,7 +49,7 @@ class EngineCalls:
             fields,
             user_id=caller.require_user(),
             request_id=request.request_id,
-            session_id=request.session_id or caller.session_id,
+            session_id=caller.in_session(request.session_id),
         )
         return await self._kept(envelope)
 

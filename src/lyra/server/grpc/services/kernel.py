@@ -44,7 +44,7 @@ class KernelCalls:
             pid,
             request_id=request.request_id,
             user_id=user_id,
-            session_id=request.session_id or caller.session_id,
+            session_id=caller.in_session(request.session_id),
             priority=PRIORITY.word(request.priority) or "normal",
             quota=quota_fields(request.quota),
         )

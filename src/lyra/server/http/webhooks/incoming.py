@@ -111,7 +111,7 @@ class IncomingHooks:
         caller = Caller("" if owned is None else owned.user_id)
         session_id, process = await self._chats.open(agent, caller, f"hook-{hook_id}")
         self._kernel.taint.mark(process.pid, _SOURCE)
-        self._chats.begin(session_id, caller, process, body.decode("utf-8", "replace") or "(empty)")
+        await self._chats.begin(session_id, caller, process, body.decode("utf-8", "replace") or "(empty)")
         return session_id
 
 
