@@ -230,7 +230,7 @@ async def test_a_service_is_shown_and_given_work(parts: Served) -> None:
 @served()
 async def test_the_status_counts_processes_and_readiness_ends_with_the_server(parts: Served) -> None:
     parts.kernel.submit("a")
-    status = (await parts.ada.get("/api/system")).json()
+    status = (await parts.operator.get("/api/system")).json()
     assert (status["total_processes"], status["process_counts"]["new"]) == (1, 1)
     assert (await parts.stranger.get("/readyz")).json() == {"status": "ready"}
     parts.face.app.parts.is_draining = True

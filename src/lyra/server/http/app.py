@@ -18,7 +18,8 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
-from lyra.errors import ConfigError, Overloaded
+from lyra.core.secrets.redact import redact
+from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.endpoint import Endpoint, HttpCall, PathMatch, PathTable, RawAnswer, Streamed
@@ -44,6 +45,8 @@ _SECURITY: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+# `testserver` is what the test clients of Starlette and FastAPI call; no public name has a single label.
+_APP_HOSTS: Final = LOOPBACK_HOSTS | {"testserver"}
 _NO_STORE: Final = (b"cache-control", b"no-store")
 # What is taken while the server drains besides reading: it ends or finishes something.
 _FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
@@ -66,7 +69,7 @@ class HttpApp:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await self._live(receive, send)
         elif scope["type"] == "http":
             self._answering += 1
             try:
@@ -75,6 +78,24 @@ class HttpApp:
                 self._answering -= 1
         else:  # a web socket: there is none here
             await send({"type": "websocket.close", "code": 1008})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Alone behind an ASGI server: the kernel opens and closes with it, unless the application has opened it."""
+        kernel, is_opened_here = self.parts.kernel, False
+        while True:
+            phase = (await receive())["type"]
+            try:
+                if phase == "lifespan.startup" and not kernel.open:
+                    await kernel.start()
+                    is_opened_here = True
+                elif phase == "lifespan.shutdown" and is_opened_here:
+                    await kernel.shutdown("server stopped")
+            except LyraError as error:
+                await send({"type": f"{phase}.failed", "message": redact(error.message)})
+                return
+            await send({"type": f"{phase}.complete"})
+            if phase == "lifespan.shutdown":
+                return
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         headers, path, method = _headers_of(scope), _own_path(scope), scope["method"]
@@ -227,20 +248,12 @@ def _query_of(text: bytes) -> list[tuple[str, str]]:
         raise ConfigError("the query cannot be read") from None
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
-
-
 def make_app(
     kernel: Kernel,
     *,
     tokens: Tokens | Mapping[str, str] | None = None,
     authenticate: Authenticator | None = None,
-    hosts: Collection[str] = LOOPBACK_HOSTS,
+    hosts: Collection[str] = _APP_HOSTS,
     message_bytes_max: int = SERVER_MESSAGE_BYTES_MAX,
     requests_per_minute: int | None = None,
     webhook_key: bytes | None = None,

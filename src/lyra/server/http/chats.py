@@ -24,6 +24,7 @@ from lyra.server.http.directory import AgentDirectory
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal, problem_of
 from lyra.server.http.sse import SseLog
+from lyra.server.owners import spawn_for
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
@@ -86,7 +87,7 @@ class Chats:
             raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
         session_id = session_id or self._kernel.entropy.text(16)
         pid = self.sessions.claim(session_id, caller)
-        process = self._kernel.spawn(agent, pid=pid)
+        process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)
         if not process.alive:
             raise InvalidTransition(f"session {session_id} has ended", hint="leave session_id out to begin another")
         return session_id, await process

@@ -34,7 +34,7 @@ Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller |
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _DISCARD_S: Final = 1.0  # for the rest of a body that is refused: a client that still writes would not read the refusal
-_DISCARD_BYTES: Final = 16 * 1024 * 1024
+_DISCARD_BYTES: Final = 256 * 1024 * 1024
 
 
 class HttpGuard:
