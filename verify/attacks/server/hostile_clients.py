@@ -356,7 +356,7 @@ async def _unread(ground: Ground) -> None:
         await asyncio.gather(*reading, return_exceptions=True)
         for stream in streams:
             with contextlib.suppress(LyraError):
-                await stream.aclose()  # type: ignore[attr-defined]
+                await stream.aclose()
     for connection in _open:
         connection.close()
     _open.clear()
