@@ -75,7 +75,8 @@ def test_a_served_kernel_is_observed(tmp_path: Path) -> None:
                 request_serializer=pb.GetProcessCountsRequest.SerializeToString,
                 response_deserializer=pb.ProcessCountsResponse.FromString,
             )
-            call(pb.GetProcessCountsRequest(), metadata=[("authorization", f"Bearer {TOKEN}")], timeout=60)
+            identity = [("authorization", f"Bearer {TOKEN}"), ("traceparent", f"00-{TRACE}-{PARENT}-01")]
+            call(pb.GetProcessCountsRequest(), metadata=identity, timeout=60)
         metrics = asked(f"{ready['http']}/metrics")
         server.send_signal(signal.SIGTERM)
         _, log = server.communicate(timeout=60)
@@ -83,6 +84,9 @@ def test_a_served_kernel_is_observed(tmp_path: Path) -> None:
     assert json.loads(chat)["text"] == "hello"
     turn = collector.span("invoke_agent echo")
     assert turn.trace_id.hex() == TRACE
+    counted = collector.span("KernelService/GetProcessCounts")
+    assert (counted.trace_id.hex(), counted.parent_span_id.hex()) == (TRACE, PARENT)
+    assert attributes(counted)["rpc.response.status_code"] == "OK"
     assert attributes(collector.span("chat echo"))["gen_ai.operation.name"] == "chat"
     samples = {
         (sample.name, *sorted(sample.labels.items()))

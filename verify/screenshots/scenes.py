@@ -156,7 +156,7 @@ def _plan(stage: Stage) -> None:
         stage.take("plan", "In plan mode an edit is denied, and the agent gives a plan", terminal)
         terminal.send("\x04").wait_for_end()
     with stage.sage("-c", *_MODEL) as terminal:
-        terminal.wait_for("leave plan mode").wait_for("^ sage  shop  main .*context")
+        terminal.wait_for("leave plan mode").wait_for("^ sage  plan  shop  main .*context")
         stage.take("continue", "sage -c shows the last exchange of the newest session and goes on with it", terminal)
 
 

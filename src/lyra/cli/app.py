@@ -109,6 +109,7 @@ class Invocation:
         self.debug = False
         self.flags: list[str] = []
         self.trusts_folder = False  # --trust-folder
+        self.is_lenient = False  # mistakes in a project's file without trust are passed over
         self.node_options: dict[str, Any] = {}  # of nodes that a Vega program imports: --database, --provider
         self._config: Config | None = None
         self._trust: FolderTrust | None = None
@@ -138,7 +139,7 @@ class Invocation:
         if self._config is None:
             from lyra.config import Config
 
-            self._config = Config.load(flags=self.flags, trust=self.trust)
+            self._config = Config.load(flags=self.flags, trust=self.trust, lenient=self.is_lenient)
             log = self._config.log
             if (log.level, log.format, log.file) != ("warn", "text", None):  # else Python's own way: warnings, bare
                 from lyra.observe.logs import configure_logs

@@ -28,8 +28,11 @@ __all__ = ["MergedTables", "merged_tables"]
 Entry = dict[str, Any]
 
 
-def merged_tables(layers: list[SettingsLayer], env: Mapping[str, str]) -> tuple[MergedTables, list[ConfigError]]:
-    """The tables, and the mistakes of a project's file without trust: its entries with one are left out."""
+def merged_tables(
+    layers: list[SettingsLayer], env: Mapping[str, str], *, lenient: bool
+) -> tuple[MergedTables, list[ConfigError]]:
+    """The tables, and where it is lenient the mistakes of a project's file without trust: its entries with one are left
+    out."""
     refused: list[ConfigError] = []
     while True:
         try:
@@ -37,7 +40,7 @@ def merged_tables(layers: list[SettingsLayer], env: Mapping[str, str]) -> tuple[
         except ConfigError as mistake:
             project = next(layer for layer in layers if layer.kind == "project")
             entry = _entry_of(mistake, project)
-            if project.trusted or entry is None:
+            if not lenient or project.trusted or entry is None:
                 raise
             for cell in [cell for cell in project.cells if cell[:2] == entry]:
                 del project.cells[cell]

@@ -194,8 +194,10 @@ class Config:
         flags: Flags = (),
         user_file: str | os.PathLike[str] | None = None,
         trust: FolderTrust | bool | None = None,
+        lenient: bool = False,
     ) -> Self:
-        """Read every source; the first mistake is raised, with up to five more in its field `also`.
+        """Read every source; the first mistake is raised, with up to five more in its field `also`. Where it is
+        `lenient`, one in a project's file without trust is passed over: a stranger's file must not stop the program.
 
         Until its folder is trusted, a project's file can only tighten. `trust` says whether it is: True and False
         decide it for this call; without it the answer that the user gave to `lyra` counts, and a warning of the logger
@@ -203,10 +205,10 @@ class Config:
         """
         where = folder(cwd)
         trusted = trust_for(where, trust, env=env)
-        loading = Loading(where, os.environ if env is None else env, trusted)
+        loading = Loading(where, os.environ if env is None else env, trusted, lenient=lenient)
         layers = loading.layers(flags, user_file)
         merged = Merged(layers)
-        tables, refused = merged_tables(layers, loading.env)
+        tables, refused = merged_tables(layers, loading.env, lenient=lenient)
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
         config.passed_over = merged.passed_over + tables.passed_over

@@ -2,8 +2,8 @@
 values.
 
 `Loading` goes through all of them before it complains: the first mistake is raised, with up to five more in its field
-`also`. A mistake in a project's file that is not trusted is never raised: the setting is passed over (`refused`), since
-a file of a stranger must not stop the program. Which layer wins is `merge`.
+`also`. Where it is lenient, a mistake in a project's file that is not trusted is passed over instead (`refused`). Which
+layer wins is `merge`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,11 @@ class SettingsLayer(NamedTuple):
 class Loading:
     """One load: the mistakes found so far, and the layers in rising precedence."""
 
-    def __init__(self, cwd: str, env: Mapping[str, str], trust: FolderTrust | None = None) -> None:
+    def __init__(
+        self, cwd: str, env: Mapping[str, str], trust: FolderTrust | None = None, *, lenient: bool = False
+    ) -> None:
         self.cwd = cwd
+        self.lenient = lenient
         self.env = env
         self.trust = trust
         self.project_trusted = False  # whether the content of the project's file is, as it was read
@@ -83,7 +86,7 @@ class Loading:
     def project_layer(self, base: str, path: str | None) -> SettingsLayer:
         count = len(self.mistakes)
         layer = self.layer("project", base, self.file_items("project", path))
-        if path is not None and not self.project_trusted and not self.trusts_folder_of(path):
+        if self.lenient and path is not None and not self.project_trusted and not self.trusts_folder_of(path):
             self.refused, self.mistakes = self.mistakes[count:], self.mistakes[:count]
         return layer._replace(trusted=self.project_trusted)
 

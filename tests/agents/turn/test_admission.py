@@ -844,7 +844,7 @@ def test_a_path_outside_the_tools_folder_is_not_asked_about(tmp_path):
 
 
 def test_what_cannot_be_judged_is_denied(shell, tmp_path, monkeypatch):
-    """A tool that cannot say what it needs, and a file of rules that cannot be read."""
+    """A tool that cannot say what it needs, and a file of the user's rules that cannot be read."""
 
     def needs_of(arguments: dict[str, Any]) -> list[Any]:
         raise KeyError(arguments["text"])
@@ -855,7 +855,11 @@ def test_what_cannot_be_judged_is_denied(shell, tmp_path, monkeypatch):
     broken = tool(act, name="act", guarded=True, needs_of=needs_of)
     model = [calls("act", text="x"), "{result}"]
     assert "cannot be judged: KeyError" in asked(Agent("worker", model=says(*model), tools=[broken]))
-    (tmp_path / "lyra.toml").write_text('[permissions]\ndeny = ["Bash)"]\n')
+    own = tmp_path / "home" / ".config" / "lyra" / "permissions.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('deny = ["Bash)"]\n')
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
     assert "is not a rule" in asked(agent_of(shell, bash("make"), "{result}"))
     assert shell.ran == []

@@ -48,6 +48,17 @@ async def test_a_key_in_a_title_a_checkpoint_or_memory_is_not_kept(project: Proj
     assert kept(project.home) == []
 
 
+async def test_a_key_in_what_a_session_remembers_is_not_kept(project: Project) -> None:
+    """Every fact is masked when it is written, whichever part of Sage writes it."""
+    async with project.open() as session:
+        await say(session, "hello")
+        session.keep(own={"note": f"with {KEY}"})
+        session_id = session.id
+    assert kept(project.data) == []
+    async with project.open(resume=session_id) as session:
+        assert session.facts.settings["own"] == {"note": "with ***"}
+
+
 async def test_a_key_in_the_diff_of_a_question_is_masked(project: Project) -> None:
     project.write("a.txt", f"key = {KEY}\nx = 1\n")
     replies = (

@@ -79,6 +79,16 @@ def test_a_dumb_terminal_interrupts_with_ctrl_c(sage: SageTerminal) -> None:
     assert screen.wait_for_end() == 0
 
 
+def test_the_first_screen_of_a_dumb_terminal_names_keys_that_work_there(sage: SageTerminal) -> None:
+    """A terminal of whole lines has no esc and no shift-tab."""
+    (sage.home / ".local/share/lyra/sage-history").unlink()
+    screen = sage.script({"text": "x"}).start(TERM="dumb")
+    screen.wait_for("ctrl-c interrupts").wait_for("^›")
+    text = screen.raw.decode()
+    assert "/permissions mode changes that" in text
+    assert not any(key in text for key in ("esc interrupts", "shift-tab"))
+
+
 def test_a_locale_without_utf8_gets_ascii(sage: SageTerminal) -> None:
     """Every byte that is written is ASCII, marks and the model's text alike."""
     sage.write("export.py", SOURCE)

@@ -75,6 +75,7 @@ async def serving(
                 yield Served(served_kernel, face, address, operator, ada, bob, stranger)
         finally:
             await face.stop(stop_s)
+            await served_kernel.close(drain_s=0.3)
 
 
 def client(address: Address, token: str = "", **headers: str) -> httpx.AsyncClient:

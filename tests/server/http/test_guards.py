@@ -199,7 +199,7 @@ async def connected(parts: Served) -> tuple[asyncio.StreamReader, asyncio.Stream
     return await asyncio.open_connection(parts.address.host, parts.address.port)
 
 
-QUICK = ConnectionLimits(5, head_s=0.3, unread_s=0.5)
+QUICK = ConnectionLimits(5, head_s=0.15, unread_s=0.5)
 
 
 @served(limits=QUICK)

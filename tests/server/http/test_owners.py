@@ -11,7 +11,7 @@ from lyra import Kernel
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.owners import OwnedPid, owned_pid, owner_of
 from tests.server.http.support import Served, echo, in_loop, served
-from tests.server.http.test_api import TWO, stuck
+from tests.server.http.test_pipelines import TWO, stuck
 
 # What stands in the path of an endpoint that concerns one user's things.
 OWNED = ("pid", "session_id", "run_id", "interrupt_id", "trace_id", "webhook_id")

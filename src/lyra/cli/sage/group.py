@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from lyra.cli.app import CommandGroup, Lazy
+from lyra.cli.app import CommandGroup, Invocation, Lazy
 
 __all__ = ["COMMANDS", "SageGroup", "sage"]
 
@@ -72,6 +72,7 @@ class SageGroup(CommandGroup):
             from lyra.cli.sage.home import fill_in_home
 
             fill_in_home()
+        ctx.ensure_object(Invocation).is_lenient = True
         if not ctx.resilient_parsing and not (args and args[0] in ("-h", "--help", "--version")):
             args = self._with_start(ctx, args)
         return super().parse_args(ctx, args)

@@ -107,7 +107,7 @@ class SageAcpAgent:
         try:
             also = (*self._options.also, *(additional_directories or ()))
             options = msgspec.structs.replace(self._options, folder=cwd, also=also, attended=True, wrap=files.wrap)
-            config = Config.load(cwd, flags=self._settings, trust=options.trust)
+            config = Config.load(cwd, flags=self._settings, trust=options.trust, lenient=True)
             if not (options.model or config.agent.model) or start.resume is not None:
                 options = msgspec.structs.replace(options, model=self._model_for(config, start.resume))
             servers = servers_for(config, cwd, mcp_servers, setup_of(options).permissions.denied)

@@ -48,7 +48,7 @@ class SessionCore:
     ) -> None:
         self.options = options
         self.start = start or SessionStart()
-        self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
+        self.config = config if config is not None else Config.load(options.folder, trust=options.trust, lenient=True)
         self.folder = os.path.realpath(options.folder)
         self.root = Path(self.start.root) if self.start.root else sessions_folder()
         self.doubts: list[str] = []  # in words: what the last run was in the middle of

@@ -162,7 +162,9 @@ class SageAgentSDK:
     def _config_in(self, folder: str) -> Config:
         if self._config is not None:
             return self._config
-        return Config.load(folder, flags=self._flags, user_file=self._config_file, trust=self._options.trust)
+        return Config.load(
+            folder, flags=self._flags, user_file=self._config_file, trust=self._options.trust, lenient=True
+        )
 
     def validate_config(self) -> None:
         """Raise ConfigError where the configuration, the model or a setting of this object cannot be used."""

@@ -76,16 +76,17 @@ def _set_up_lines(model: str, missing: tuple[str, ...]) -> list[Line]:
     return [*rows, [("", "")]]
 
 
-def welcome_lines(session: ShownSession, width: int) -> list[Line]:
-    """The first screen of a user who has never used Sage."""
+def welcome_lines(session: ShownSession, width: int, *, plain: bool = False) -> list[Line]:
+    """The first screen of a user who has never used Sage; `plain`: in a terminal that sends whole lines."""
+    interrupts, changes = ("ctrl-c", "/permissions mode") if plain else ("esc", "shift-tab")
     provider, _, name = session.model.partition("/")
     rows: list[Line] = [
         [("strong", f"{' ' * MARGIN}Sage works with you on the code of this folder.")],
         [],
         _fact("model", f"{exact(name)} of {exact(provider)}"),
         _fact("folder", _folder_words(session.folder)),
-        _fact("asks", "before it changes a file, runs a command or fetches a page; shift-tab changes that"),
-        _fact("keys", "esc interrupts, @ names a file, ! runs a command of yours, ctrl-d leaves"),
+        _fact("asks", f"before it changes a file, runs a command or fetches a page; {changes} changes that"),
+        _fact("keys", f"{interrupts} interrupts, @ names a file, ! runs a command of yours, ctrl-d leaves"),
         [],
         [("strong", f"{' ' * MARGIN}Three things to try")],
         *([("", f"{' ' * (MARGIN + 2)}{thing}")] for thing in _THINGS),

@@ -21,7 +21,7 @@ def show(conversation: Conversation, *, is_first: bool = False) -> None:
     session, sheet = conversation.session, conversation.sheet
     width, facts = sheet.width, conversation.paper.facts
     if is_first and not session.messages:
-        sheet.print("welcome", welcome_lines(session, width))
+        sheet.print("welcome", welcome_lines(session, width, plain=facts.plain))
     asked, answered = _last_exchange(session.messages)
     if asked:
         sheet.print("user", prompt_lines(asked, width, facts))

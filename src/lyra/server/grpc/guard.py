@@ -18,8 +18,8 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from lyra.core.clock import Clock
-from lyra.core.trace_context import continued
 from lyra.errors import ConfigError, Overloaded
+from lyra.observe.otel.requests import grpc_span
 from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, Tokens, bearer_token
 
@@ -29,6 +29,11 @@ Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
 StreamCall = Callable[[Any, Caller], AsyncGenerator[Message, None]]
 Observe = Callable[[str, str, float], Any]  # method, status code, seconds
+
+# Codes that the convention for spans of servers counts as errors; others are the client's.
+SERVER_FAULTS: Final = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
 
 # Calls that finish what was begun, and those that only read: they are taken while the server drains.
 FINISHING: Final = frozenset(
@@ -147,7 +152,7 @@ class CallGuard:
 class _Flight:
     """One call from its start to its end."""
 
-    __slots__ = ("_began", "_context", "_guard", "_method", "_trace", "code")
+    __slots__ = ("_began", "_context", "_guard", "_method", "_span", "_trace", "code")
 
     def __init__(self, guard: CallGuard, method: str, context: Any) -> None:
         self._guard = guard
@@ -157,8 +162,9 @@ class _Flight:
 
     def __enter__(self) -> _Flight:
         self._began = self._guard.begin(self._method)
-        self._trace = continued(_texts(self._context.invocation_metadata()).get("traceparent"))
-        self._trace.__enter__()
+        traceparent = _texts(self._context.invocation_metadata()).get("traceparent", "")
+        self._trace = grpc_span(self._method, traceparent)
+        self._span = self._trace.__enter__()
         return self
 
     async def abort(self, error: Exception) -> None:
@@ -169,6 +175,8 @@ class _Flight:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             self.code = grpc.StatusCode.CANCELLED.name
+        failure = self.code if self.code in SERVER_FAULTS else ""
+        self._span.end_with({"rpc.response.status_code": self.code}, error=failure)
         try:
             self._trace.__exit__(kind, error, trace)
         finally:

@@ -8,8 +8,9 @@ that its client reads, and none as a traceback.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -26,7 +27,7 @@ from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
-from lyra.server.http.sse import Receive, Send, write_stream
+from lyra.server.http.sse import Receive, Send, client_left, write_stream
 from lyra.server.identity import Caller, Tokens
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class HttpApp:
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(b"" if _has_no_body(scope, headers) else await guard.read_body(receive, headers))
+        if endpoint.ends_with_client:
+            return _answer_of(endpoint, await _while_connected(receive, endpoint.handler(call)))
         return _answer_of(endpoint, await endpoint.handler(call))
 
     def _mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
@@ -152,6 +155,29 @@ def _answer_of(endpoint: Endpoint, value: Any) -> RawAnswer | Streamed:
     if isinstance(value, (RawAnswer, Streamed)):
         return value
     return RawAnswer(_encode(value), endpoint.media, endpoint.status)
+
+
+async def _while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
+    """What the work gives; it is cancelled when the client leaves, which is ClientLeft."""
+    outcome: list[Any] = []
+    errors: list[Exception] = []
+
+    async def run() -> None:
+        try:
+            outcome.append(await work)
+        except Exception as error:  # noqa: BLE001 (raised below, where the caller waits)
+            errors.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = (group.create_task(run()), group.create_task(client_left(receive)))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+    if errors:
+        raise errors[0]
+    if not outcome:
+        raise ClientLeft
+    return outcome[0]
 
 
 async def _send(send: Send, answer: RawAnswer) -> None:

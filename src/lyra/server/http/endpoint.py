@@ -73,6 +73,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     may_stream: bool = False  # does so where the body has `stream: true`
     media: str = "application/json"  # of the answer
     is_open: bool = False  # needs no token
+    ends_with_client: bool = False  # is given up when the client leaves before the answer
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
     about: str = ""  # more than the summary, for the reference

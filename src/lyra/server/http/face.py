@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpFace"]
 
+_TICK_S: Final = 1.0
 _LOOK_S: Final = 0.02  # between two looks whether a draining server is idle
 _FLUSH_S: Final = 0.2  # for the last answers to reach their clients, at least
 
@@ -104,8 +105,7 @@ class HttpFace:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await self.wait_idle()
-        server.config.timeout_graceful_shutdown = max(_FLUSH_S, until_s - self._kernel.clock.monotonic())
-        server.should_exit = True
+        server.stop(max(_FLUSH_S, until_s - self._kernel.clock.monotonic()))
         await asyncio.wait((serving,))
         for connection in list(server.server_state.connections):
             connection.transport.abort()
@@ -131,13 +131,29 @@ def _uvicorn() -> Any:
 
 
 def _server_class() -> Any:
-    """uvicorn's server without its own handling of signals: `lyra serve`, or the application, has its own."""
+    """uvicorn's server without its own handling of signals: `lyra serve`, or the application, has its own. It wakes
+    once a second, for the date in its answers, and stops when it is told to, not at the next tick."""
     import uvicorn
 
     class QuietServer(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            self.stopped = asyncio.Event()
+
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
+
+        async def main_loop(self) -> None:
+            while not await self.on_tick(0):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_S):
+                        await self.stopped.wait()
+
+        def stop(self, drain_s: float) -> None:
+            self.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]  # it takes any number
+            self.should_exit = True
+            self.stopped.set()
 
     return QuietServer
 
