@@ -21,7 +21,7 @@ from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
 from lyra.errors import ConfigError, Overloaded
 from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
-from lyra.server.http.endpoint import Endpoint, HttpCall, PathMatch, PathTable, RawAnswer, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, RouteMatch, PathTable, RawAnswer, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.parts import HttpParts
@@ -96,7 +96,7 @@ class HttpApp:
             await _send(send, answer)
 
     async def _answer_or_problem(
-        self, match: PathMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
+        self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed | None:
         """The answer, also of an error; None where the client has left."""
         try:
@@ -109,7 +109,7 @@ class HttpApp:
             return RawAnswer(body, "application/json", problem.status, problem.headers)
 
     async def _handle(
-        self, match: PathMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
+        self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed:
         guard = self.guard
         guard.check_place(headers)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["Endpoint", "HttpCall", "PathMatch", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
+__all__ = ["Endpoint", "HttpCall", "RouteMatch", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
 
 _PATH_SEGMENTS_MAX: Final = 32
 
@@ -158,7 +158,7 @@ def _fields_hint(wanted: Any) -> str | None:
     return f"it takes {', '.join(fields)}" if fields else None
 
 
-class PathMatch(NamedTuple):
+class RouteMatch(NamedTuple):
     """A declared path that a path fits: its endpoints by method, and the values in its places."""
 
     route: str
@@ -193,13 +193,13 @@ class PathTable:
         for rows in self._by_length.values():  # the most literal first
             rows.sort(key=lambda row: [segment.startswith("{") for segment in row[0]])
 
-    def match(self, raw_path: str) -> PathMatch | None:
+    def match(self, raw_path: str) -> RouteMatch | None:
         """The declared path that a path fits; None where there is none."""
         given = raw_path.strip("/").split("/", _PATH_SEGMENTS_MAX)
         for segments, route, methods in self._by_length.get(len(given), ()):
             values = _match(segments, given)
             if values is not None:
-                return PathMatch(route, methods, values)
+                return RouteMatch(route, methods, values)
         return None
 
 
