@@ -206,9 +206,10 @@ class PathTable:
 def _match(segments: tuple[str, ...], given: list[str]) -> dict[str, str] | None:
     values: dict[str, str] = {}
     for segment, text in zip(segments, given, strict=True):
-        if segment == text:
-            continue
-        if segment[:1] != "{" or not text:
+        if segment[:1] == "{":
+            if not text:
+                return None
+            values[segment[1:-1]] = unquote(text) if "%" in text else text
+        elif segment != text:
             return None
-        values[segment[1:-1]] = unquote(text) if "%" in text else text
     return values
