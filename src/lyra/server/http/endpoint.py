@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["Endpoint", "HttpCall", "RouteMatch", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
+__all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "RouteMatch", "Streamed"]
 
 _PATH_SEGMENTS_MAX: Final = 32
 
