@@ -219,7 +219,7 @@ async def _over_grpc(address: str, authority: bytes, surfaces: Surfaces) -> None
                 for rpc in service.methods:
                     if rpc.name in ("Subscribe", "ClaimWork"):
                         continue
-                    request = filled.get(rpc.name) or GetMessageClass(rpc.input_type)()
+                    request: Any = filled.get(rpc.name) or GetMessageClass(rpc.input_type)()
                     name = f"/{service.full_name}/{rpc.name}"
                     make = channel.unary_stream if rpc.server_streaming else channel.unary_unary
                     call = make(name)(request.SerializeToString(), metadata=metadata, timeout=30)

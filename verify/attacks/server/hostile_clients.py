@@ -12,17 +12,15 @@ import contextlib
 import json
 import socket
 import tempfile
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
-
 import lyra
 from lyra.errors import ConfigError, Denied, LimitExceeded, LyraError, NoSuchProcess, Unauthenticated
 from verify.attacks.scripted_agent import Attempts
+from verify.attacks.server.ground import ANSWER_S, Ground, Neighbour
 from verify.attacks.server.shapes import BODIES, NAMES, REFUSED, SMUGGLED, request
 from verify.served import OPERATOR, USER_TOKEN, ServedProcess
 
@@ -30,7 +28,6 @@ __all__ = ["NEIGHBOUR_S_MAX", "run"]
 
 NEIGHBOUR_S_MAX: Final = 5.0  # for one answer to an honest client, on a machine that does other things, too
 _GROWTH_MB_MAX: Final = 200.0
-_ANSWER_S: Final = 30.0
 _AGENTS: Final = """
 from lyra import Agent
 
@@ -42,72 +39,6 @@ def setup(kernel):
 
     kernel.register_agent("noted", noted)
 """
-
-
-class Ground:
-    """The server under attack, and what was tried."""
-
-    def __init__(self, served: ServedProcess) -> None:
-        self.served = served
-        self.attempts = 0
-        self.effects: list[str] = []
-        self.host, _, port = served.http.rpartition(":")
-        self.port = int(port)
-
-    def expect(self, condition: Any, effect: str) -> None:
-        self.attempts += 1
-        if not condition:
-            self.effects.append(effect)
-
-    async def connect(self, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(self.host, self.port, **options)
-
-    async def exchange(self, data: bytes) -> bytes:
-        """Send bytes, give what comes back until the end; a connection that stays open is closed after a while."""
-        reader, writer = await self.connect()
-        received = bytearray()
-        try:
-            writer.write(data)
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                await writer.drain()
-                writer.write_eof()
-                async with asyncio.timeout(_ANSWER_S):
-                    while piece := await reader.read(65536):
-                        received += piece
-        finally:
-            writer.close()
-        return bytes(received)
-
-
-class Neighbour:
-    """An honest client that asks all the time."""
-
-    def __init__(self, served: ServedProcess) -> None:
-        self._served = served
-        self.slowest_s = 0.0
-        self.asked = 0
-        self.failures: list[str] = []
-
-    def begin(self) -> None:
-        """Forget what was: another attack begins."""
-        self.slowest_s, self.asked, self.failures = 0.0, 0, []
-
-    async def live(self) -> None:
-        headers = {"authorization": f"Bearer {USER_TOKEN}"}
-        async with (
-            httpx.AsyncClient(base_url=f"http://{self._served.http}", headers=headers, timeout=60) as http,
-            lyra.connect(self._served.grpc, token=USER_TOKEN) as kernel,
-        ):
-            while True:
-                began = time.monotonic()
-                try:
-                    (await http.get("/api/processes?limit=1")).raise_for_status()
-                    await kernel.get_process_counts()
-                except (httpx.HTTPError, LyraError) as error:
-                    self.failures.append(f"an honest client got {type(error).__name__}: {error}")
-                self.asked += 1
-                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-                await asyncio.sleep(0.05)
 
 
 def run(*, idle: int = 2_000, endless_mb: int = 64) -> Attempts:
@@ -284,7 +215,7 @@ async def _endless(ground: Ground, megabytes: int) -> None:
                 writer.write(before + megabyte + after)
                 await writer.drain()
         with contextlib.suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(ANSWER_S):
                 answer = await reader.read(4096)
         writer.close()
         ground.expect(not answer or _statuses(answer)[:1] == [413], f"{what}: {answer[:60]!r}")
@@ -356,7 +287,7 @@ async def _unread(ground: Ground) -> None:
         await asyncio.gather(*reading, return_exceptions=True)
         for stream in streams:
             with contextlib.suppress(LyraError):
-                await stream.aclose()  # type: ignore[attr-defined]
+                await stream.aclose()
     for connection in _open:
         connection.close()
     _open.clear()

@@ -18,10 +18,10 @@ def _keys() -> str:
 
 
 def _speak(request: Any) -> Any:
-    from lyra.models.script import Reply
+    from lyra.models.script import Reply, ScriptedCall
 
     if request.messages[-1].role == "user":
-        return Reply(tool_calls=[{"name": "environment", "arguments": {}}])
+        return Reply(tool_calls=(ScriptedCall(name="environment", arguments={}),))
     return f"I saw: {_keys()}"
 
 
@@ -41,10 +41,10 @@ def setup(kernel: Any) -> None:
         raise ToolError(f"refused: {_keys()}")
 
     def ask_broken(request: Any) -> Any:
-        from lyra.models.script import Reply
+        from lyra.models.script import Reply, ScriptedCall
 
         if request.messages[-1].role == "user":
-            return Reply(tool_calls=[{"name": "broken", "arguments": {}}])
+            return Reply(tool_calls=(ScriptedCall(name="broken", arguments={}),))
         return "it failed"
 
     async def raising(_envelope: Any) -> dict[str, Any]:

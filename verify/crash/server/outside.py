@@ -91,14 +91,14 @@ async def deliver(envelope: Any) -> dict[str, str]:
 
 def _speak(request: Any) -> Any:
     """The model of the agent `clerk`: it calls its tool for the unit that the user names, and repeats the receipt."""
-    from lyra.models.script import Reply
+    from lyra.models.script import Reply, ScriptedCall
 
     last = request.messages[-1]
     if last.role == "user":
         unit = _UNIT.search(last.text)
         if unit is None:
             return "which unit?"
-        return Reply(tool_calls=[{"name": "transfer", "arguments": {"unit": unit[1]}}])
+        return Reply(tool_calls=(ScriptedCall(name="transfer", arguments={"unit": unit[1]}),))
     return f"done: {_receipt(request)}"
 
 

@@ -4,6 +4,7 @@ with its result, one that was not is performed."""
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 from verify.crash.server.callers import Scene, ServerLost
@@ -35,10 +36,7 @@ class Person(Scene):
             if self.world.log.was_performed(key):
                 answer = {"decision": "skip", "data": data}
             interrupt_id = str(asked.id)
-            await self.world.asked(
-                "resolve_interrupt",
-                lambda interrupt_id=interrupt_id, answer=answer: kernel.resolve_interrupt(interrupt_id, answer),
-            )
+            await self.world.asked("resolve_interrupt", partial(kernel.resolve_interrupt, interrupt_id, answer))
             Person.answered += 1
 
     async def _act_of(self, kernel: Any, pid: str) -> tuple[str, Any]:

@@ -22,7 +22,7 @@ from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
-from lyra.server.http.endpoint import Endpoint, HttpCall, PathMatch, PathTable, RawAnswer, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.parts import HttpParts
@@ -117,7 +117,7 @@ class HttpApp:
             await _send(send, answer)
 
     async def _answer_or_problem(
-        self, match: PathMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
+        self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed | None:
         """The answer, also of an error; None where the client has left."""
         try:
@@ -130,7 +130,7 @@ class HttpApp:
             return RawAnswer(body, "application/json", problem.status, problem.headers)
 
     async def _handle(
-        self, match: PathMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
+        self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed:
         guard = self.guard
         guard.check_place(headers)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["Endpoint", "HttpCall", "PathMatch", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
+__all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "RouteMatch", "Streamed"]
 
 _PATH_SEGMENTS_MAX: Final = 32
 
@@ -158,7 +158,7 @@ def _fields_hint(wanted: Any) -> str | None:
     return f"it takes {', '.join(fields)}" if fields else None
 
 
-class PathMatch(NamedTuple):
+class RouteMatch(NamedTuple):
     """A declared path that a path fits: its endpoints by method, and the values in its places."""
 
     route: str
@@ -193,22 +193,23 @@ class PathTable:
         for rows in self._by_length.values():  # the most literal first
             rows.sort(key=lambda row: [segment.startswith("{") for segment in row[0]])
 
-    def match(self, raw_path: str) -> PathMatch | None:
+    def match(self, raw_path: str) -> RouteMatch | None:
         """The declared path that a path fits; None where there is none."""
         given = raw_path.strip("/").split("/", _PATH_SEGMENTS_MAX)
         for segments, route, methods in self._by_length.get(len(given), ()):
             values = _match(segments, given)
             if values is not None:
-                return PathMatch(route, methods, values)
+                return RouteMatch(route, methods, values)
         return None
 
 
 def _match(segments: tuple[str, ...], given: list[str]) -> dict[str, str] | None:
     values: dict[str, str] = {}
     for segment, text in zip(segments, given, strict=True):
-        if segment == text:
-            continue
-        if segment[:1] != "{" or not text:
+        if segment[:1] == "{":
+            if not text:
+                return None
+            values[segment[1:-1]] = unquote(text) if "%" in text else text
+        elif segment != text:
             return None
-        values[segment[1:-1]] = unquote(text) if "%" in text else text
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from verify.crash.server.callers import Scene, ServerLost
@@ -39,7 +40,7 @@ class Envelopes(Scene):
         for number in range(1, _CHANGES + 1):
             kept.tried = number
             change = {"envelope_id": kept.id, "iteration": number}
-            await self.until_done(lambda change=change: self.ask("update_envelope", change))
+            await self.until_done(partial(self.ask, "update_envelope", change))
             kept.acknowledged = number
 
     async def compare(self) -> None:

@@ -5,6 +5,7 @@ A report whose answer was lost is repeated, and one that was answered is sometim
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from lyra.errors import LyraError
@@ -43,10 +44,10 @@ class Sessions(Scene):
             self.expect(stage not in reported, f"{pid}: {stage} was reported and is asked for again")
             output = {"text": f"{pid}-{stage}"}
             report = {"agent_name": stage, "run_id": instruction.run_id, "output": output, "success": True}
-            await self.until_done(lambda report=report: self.ask("report_agent_result", pid, report))
+            await self.until_done(partial(self.ask, "report_agent_result", pid, report))
             reported[stage] = output
             if self.rng.uniform(0.0, 1.0) < 0.3:
-                await self.until_done(lambda report=report: self.ask("report_agent_result", pid, report))
+                await self.until_done(partial(self.ask, "report_agent_result", pid, report))
         self.expect(list(reported) == list(_STAGES), f"{pid} ended after {list(reported)}")
         await self.until_done(lambda: self._compare(pid, reported, is_over=True))
 
