@@ -116,3 +116,12 @@ def test_a_level_that_does_not_exist_is_bad_usage(tmp_path: Path) -> None:
     code, _, err = ended(tmp_path, "main", "run", "program.vega", "--log-level", "loud")
     assert code == 2
     assert "trace" in err
+
+
+def test_the_file_of_the_configuration_is_written(tmp_path: Path) -> None:
+    """`log.file` as a setting of one run, with its level and its form."""
+    code, _, err = ended(
+        tmp_path, "main", "--set", "log.file=own.log", "--set", "log.level=info", "run", "program.vega"
+    )
+    assert (code, err) == (0, "")
+    assert " INFO  lyra.events: agent.answered " in (tmp_path / "own.log").read_text()

@@ -445,3 +445,20 @@ def test_a_call_of_grpc_is_continued_too():
         assert span.place.trace_id == TRACE
     with grpc_span("KernelService/GetProcess", "") as span:
         assert span.place is None
+
+
+def test_a_server_says_how_its_request_ended():
+    """`RequestSpan.end_with` puts the status, and why the server failed, on the span."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from lyra.observe import RequestSpan
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with provider.get_tracer("test").start_as_current_span("GET /") as inner:
+        RequestSpan(inner).end_with({"http.response.status_code": 500}, error="store_failed")
+    (span,) = exporter.get_finished_spans()
+    assert dict(span.attributes) == {"http.response.status_code": 500, "error.type": "store_failed"}
+    assert span.status.description == "store_failed"
