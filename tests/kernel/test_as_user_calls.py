@@ -128,9 +128,11 @@ async def _services(kernel: Kernel, ann: UserKernel) -> None:
     kernel.register_handler("mail", lambda request: {"to": request.metadata["to"], "pid": request.pid})
     request = ServiceRequest(pid="entry", metadata={"to": "bob"})
     assert (await ann.dispatch("mail", request)).metadata == {"to": "bob", "pid": "entry"}
-    kernel.register_service({"name": "gpu", "service_type": "inference", "metadata": {"models": ["m"]}})
-    kernel.register_handler("gpu", lambda request: {"heard": request.metadata["input"]})
-    assert (await ann.dispatch_inference("m", "text", pid="entry")).metadata == {"heard": "text"}
+    for name, model in (("first", "n"), ("second", "m")):
+        kernel.register_service({"name": name, "service_type": "inference", "metadata": {"models": [model]}})
+        kernel.register_handler(name, lambda request: {"heard": request.metadata["input"]})
+    heard = await ann.dispatch_inference("m", "text", pid="entry")
+    assert (heard.service, heard.metadata) == ("second", {"heard": "text"})
     assert kernel.resources.get_usage("entry").inference_requests == 1
 
 
