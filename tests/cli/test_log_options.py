@@ -12,6 +12,24 @@ from tests import warm
 PROGRAM = 'agent Bot { model "sim/echo" }\nlet bot = spawn Bot;\nprint(bot <- "hello");\n'
 PIPELINE = 'name = "p"\n[[agents]]\nname = "first"\n'
 AGENTS = "async def first(envelope):\n    return {}\n"
+NODE = """\
+node_id: add_v1
+type: function
+intent: add one
+
+inputs:
+  a: {type: integer}
+
+outputs:
+  success:
+    total: {type: integer}
+
+flow:
+  - step: find_total
+    operation: arithmetic
+    expression: "a + 1"
+    output: total
+"""
 COMMANDS = {
     "vega run": ("vega", ("run", "program.vega"), "agent.answered"),
     "lyra run": ("main", ("run", "program.vega"), "agent.answered"),
@@ -52,6 +70,31 @@ def test_options_stand_before_the_command_too(tmp_path: Path) -> None:
     assert " DEBUG lyra.events: model.called " in err
 
 
+# Each group of commands with the options before its command, and what is then logged.
+OPTIONS = ["--log-level", "info", "--log-format", "json"]
+GROUPS = {
+    "lyra": (["--log-level", "info", "--log-format", "json", "run", "program.vega"], "agent.answered"),
+    "vega": (["vega", *OPTIONS, "run", "program.vega"], "agent.answered"),
+    "sage": (["sage", *OPTIONS, "start", "-p", "hi", "--model", "sim/echo"], "agent.answered"),
+    "vesper": (
+        ["vesper", "--log-level", "trace", "--log-format", "json", "run", "add.vsp", "-i", "a=1"],
+        "vesper.traced",
+    ),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_group_of_commands_takes_them(tmp_path: Path, group: str) -> None:
+    """`lyra vega --log-level …` and its like: the level and the form of what is logged."""
+    (tmp_path / "add.vsp").write_text(NODE)
+    words, kind = GROUPS[group]
+    code, _, err = ended(tmp_path, "main", *words)
+    rows = [json.loads(line) for line in err.splitlines() if line.startswith('{"time"')]
+    assert code == 0, err
+    assert kind in {row["message"] for row in rows}, err
+    assert ("trace" in {row["level"] for row in rows}) == ("trace" in words)
+
+
 @pytest.mark.parametrize("source", ["file", "variable"])
 def test_the_table_says_the_same(tmp_path: Path, source: str) -> None:
     """`[log]` in the user's lyra.toml, or its variables: level, format and file."""
@@ -73,3 +116,12 @@ def test_a_level_that_does_not_exist_is_bad_usage(tmp_path: Path) -> None:
     code, _, err = ended(tmp_path, "main", "run", "program.vega", "--log-level", "loud")
     assert code == 2
     assert "trace" in err
+
+
+def test_the_file_of_the_configuration_is_written(tmp_path: Path) -> None:
+    """`log.file` as a setting of one run, with its level and its form."""
+    code, _, err = ended(
+        tmp_path, "main", "--set", "log.file=own.log", "--set", "log.level=info", "run", "program.vega"
+    )
+    assert (code, err) == (0, "")
+    assert " INFO  lyra.events: agent.answered " in (tmp_path / "own.log").read_text()

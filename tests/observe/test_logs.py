@@ -155,3 +155,19 @@ def test_a_link_in_place_of_the_file_is_refused(tmp_path):
     (tmp_path / "log").symlink_to(tmp_path / "target")
     with pytest.raises(ConfigError):
         configure_logs("info", "json", tmp_path / "log")
+
+
+def test_secrets_of_the_caller_are_masked(tmp_path):
+    """`attach_log(kernel, secrets)`: texts without the form of a key, in messages and in fields of Events."""
+    path = tmp_path / "log.jsonl"
+    configure_logs("info", "json", path)
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            attach_log(kernel, lambda: ("open-sesame",))
+            logging.getLogger("lyra.program").info("the word is open-sesame")
+
+    run(main())
+    (row,) = [row for row in lines(path) if row["logger"] == "lyra.program"]
+    assert row["message"].startswith("the word is ")
+    assert "open-sesame" not in row["message"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from enum import Enum
 from types import CodeType, FunctionType
 from typing import Any, Final
 
@@ -324,7 +325,7 @@ def _tap_commands(taps: _Taps) -> None:
         for option in options:
             for spelling in typed.intersection((*option.opts, *option.secondary_opts)):
                 if not taps.uses(f"flag:{_path(ctx)} {spelling}"):
-                    ctx.params[str(option.name)] = first[str(option.name)].get_default(ctx)
+                    ctx.params[str(option.name)] = _untyped(first[str(option.name)], ctx)
         return rest
 
     def tapped_invoke(self: click.Command, ctx: click.Context) -> Any:
@@ -332,6 +333,14 @@ def _tap_commands(taps: _Taps) -> None:
 
     click.Command.parse_args = tapped_parse  # type: ignore[method-assign]
     click.Command.invoke = tapped_invoke  # type: ignore[method-assign]
+
+
+def _untyped(option: click.Option, ctx: click.Context) -> Any:
+    """What a command gets for an option that is not typed."""
+    default = option.get_default(ctx)
+    if isinstance(default, Enum) and default.name == "UNSET":  # how click writes that there is none
+        default = None
+    return option.type_cast_value(ctx, default)
 
 
 def _path(ctx: click.Context) -> str:

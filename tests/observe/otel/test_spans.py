@@ -445,3 +445,34 @@ def test_a_call_of_grpc_is_continued_too():
         assert span.place.trace_id == TRACE
     with grpc_span("KernelService/GetProcess", "") as span:
         assert span.place is None
+
+
+@pytest.fixture
+def request_exporter(monkeypatch):
+    """What the provider of the application exports."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    return exporter
+
+
+def test_a_request_is_a_span_of_the_applications_provider(request_exporter):
+    """With its name, its attributes, the client's trace and how it ended; a call over gRPC likewise."""
+    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+    with request_span("GET /x", headers, {"http.request.method": "GET"}) as span:
+        span.end_with({"http.response.status_code": 500}, error="store_failed")
+    with grpc_span("KernelService/GetProcess", headers["traceparent"]):
+        pass
+    over_http, over_grpc = request_exporter.get_finished_spans()
+    assert (over_http.name, over_http.status.description) == ("GET /x", "store_failed")
+    assert dict(over_http.attributes) == {
+        "http.request.method": "GET",
+        "http.response.status_code": 500,
+        "error.type": "store_failed",
+    }
+    assert over_grpc.name == over_grpc.attributes["rpc.method"] == "KernelService/GetProcess"
+    assert {f"{span.context.trace_id:032x}" for span in (over_http, over_grpc)} == {TRACE}

@@ -102,6 +102,15 @@ async def test_processes() -> None:
 
 
 @on_loop
+async def test_what_is_made_belongs_to_the_session_of_the_connection() -> None:
+    """`session_id` of `lyra.connect` is that of processes and envelopes that name none."""
+    async with connected(session_id="s1") as (kernel, remote):
+        await remote.submit("job")
+        assert kernel.get_process("job").session_id == "s1"
+        assert (await remote.create_envelope(raw_input="hello")).session_id == "s1"
+
+
+@on_loop
 async def test_the_next_runnable_process_is_the_operators() -> None:
     """Without a user the operator takes the next process of all; an empty queue gives None."""
     async with connected(user_id=None) as (kernel, remote):

@@ -89,11 +89,13 @@ class Processes:
 
     def _created(self, event: Event, data: Mapping[str, Any]) -> None:
         limits = (data.get("budget") or {}).get("limits") or {}
+        parent = self.records.get(data.get("parent") or "")
         self.records[event.pid] = ProcessRecord(
             event.pid,
             program=data.get("program", ""),
             name=data.get("name") or "",
             parent=data.get("parent") or "",
+            user_id=parent.user_id if parent is not None else "",
             created_at=event.time,
             budget_micro_usd=limits.get("usd"),
         )
@@ -103,6 +105,11 @@ class Processes:
         record.user_id, record.parent = data.get("user_id") or "", data.get("parent_pid") or record.parent
         if not record.program:
             record.state = "new"
+
+    def _owned(self, event: Event, data: Mapping[str, Any]) -> None:
+        record = self.records.get(event.pid)
+        if record is not None:
+            record.user_id = data.get("user_id") or ""
 
     def _moved(self, event: Event, data: Mapping[str, Any]) -> None:
         record = self.records.get(event.pid)
@@ -176,6 +183,7 @@ _HANDLERS: Final[dict[str, Callable[[Processes, Event, Mapping[str, Any]], None]
     "process.created": Processes._created,
     "process.terminated": Processes._terminated,
     "pcb.submitted": Processes._submitted,
+    "pcb.owned": Processes._owned,
     "pcb.moved": Processes._moved,
     "pcb.noted": Processes._noted,
     "pcb.used": Processes._used,
