@@ -31,7 +31,7 @@ async def _serve(processes: int, store: str) -> None:
     from lyra.core.address import Address
     from lyra.kernel import Kernel
     from lyra.server.grpc.face import GrpcFace
-    from lyra.server.identity import Tokens
+    from lyra.server.identity import TokenTable
     from lyra.server.settings import ServeSettings
 
     async def echo(data: bytes, _context: Any) -> bytes:
@@ -45,7 +45,7 @@ async def _serve(processes: int, store: str) -> None:
     async with Kernel(store) as kernel:
         for number in range(processes):
             kernel.submit(f"p{number}", user_id="bench")
-        face = GrpcFace(kernel, ServeSettings(Tokens({_TOKEN: ""}), grpc=Address("127.0.0.1", 0)))
+        face = GrpcFace(kernel, ServeSettings(TokenTable({_TOKEN: ""}), grpc=Address("127.0.0.1", 0)))
         address = await face.start()
         print(bare_port, address.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -50,7 +50,7 @@ async def _serve(processes: int, store: str) -> None:
     from lyra.core.address import Address
     from lyra.kernel import Kernel
     from lyra.server.http.face import HttpFace
-    from lyra.server.identity import Tokens
+    from lyra.server.identity import TokenTable
     from lyra.server.settings import ServeSettings
 
     # With its protocol named: asyncio switches Nagle's algorithm off for such sockets alone.
@@ -68,7 +68,7 @@ async def _serve(processes: int, store: str) -> None:
             kernel.submit(f"p{number}", user_id="bench")
         kernel.register_service({"name": "note", "service_type": "worker", "max_concurrent": 1000})
         kernel.register_handler("note", note)
-        settings = ServeSettings(Tokens({_TOKEN: ""}), http=Address("127.0.0.1", 0), connections_max=10_000)
+        settings = ServeSettings(TokenTable({_TOKEN: ""}), http=Address("127.0.0.1", 0), connections_max=10_000)
         face = HttpFace(kernel, settings)
         address = await face.start()
         async with asyncio.TaskGroup() as group:

@@ -37,13 +37,13 @@ from lyra.kernel.workers.rate_limits import RateLimitResult
 from lyra.server.client.calls import CALLS
 from lyra.server.client.remote import RemoteKernel
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings
 
 OPERATOR = "operator-token-0123456789"
 ALICE = "alice-token-0123456789abc"
-TOKENS = Tokens({OPERATOR: "", ALICE: "alice"})
+TOKENS = TokenTable({OPERATOR: "", ALICE: "alice"})
 PIPELINE = {"name": "p", "agents": [{"name": "shout"}]}
 
 

@@ -29,7 +29,7 @@ from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
-from lyra.server.identity import Caller, Tokens
+from lyra.server.identity import Caller, TokenTable
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -251,7 +251,7 @@ def _query_of(text: bytes) -> list[tuple[str, str]]:
 def make_app(
     kernel: Kernel,
     *,
-    tokens: Tokens | Mapping[str, str] | None = None,
+    tokens: TokenTable | Mapping[str, str] | None = None,
     authenticate: Authenticator | None = None,
     hosts: Collection[str] = _APP_HOSTS,
     message_bytes_max: int = SERVER_MESSAGE_BYTES_MAX,
@@ -264,8 +264,8 @@ def make_app(
     under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else from a key in
     the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach."""
     if tokens is None and authenticate is None:
-        tokens, _ = Tokens.load(None)
-    known = tokens if tokens is None or isinstance(tokens, Tokens) else Tokens(tokens)
+        tokens, _ = TokenTable.load(None)
+    known = tokens if tokens is None or isinstance(tokens, TokenTable) else TokenTable(tokens)
     guard = HttpGuard(
         kernel,
         tokens=known,

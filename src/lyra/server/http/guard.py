@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
 from lyra.server.http.problems import HttpRefusal, too_many
-from lyra.server.identity import Caller, Tokens, bearer_token
+from lyra.server.identity import Caller, TokenTable, bearer_token
 from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class HttpGuard:
         self,
         kernel: Kernel,
         *,
-        tokens: Tokens | None,
+        tokens: TokenTable | None,
         authenticate: Authenticator | None,
         hosts: Collection[str],
         message_bytes_max: int,
