@@ -33,9 +33,10 @@ def keys_in_environment() -> tuple[str, ...]:
     return tuple(filter(is_key, values))
 
 
-def known_to(config: Config) -> tuple[str, ...]:
-    """The same, and the keys in a configuration."""
-    written = (secret for name, given in config.providers.items() for secret in secrets_of(name, given))
+def known_to(config: Config | None) -> tuple[str, ...]:
+    """The same, and the keys in a configuration; a kernel that was made without one has none."""
+    providers = {} if config is None else config.providers
+    written = (secret for name, given in providers.items() for secret in secrets_of(name, given))
     return (*keys_in_environment(), *filter(is_key, written))
 
 
