@@ -533,7 +533,7 @@ def _refusal(service: Mapping[str, Any], live: _Live) -> Overloaded:
 
 def _copied(request: ServiceRequest) -> ServiceRequest:
     envelope = request.envelope.clone() if request.envelope is not None else None
-    return ServiceRequest(pid=request.pid, envelope=envelope, metadata=deepcopy(request.metadata))
+    return msgspec.structs.replace(request, envelope=envelope, metadata=deepcopy(request.metadata))
 
 
 def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:

@@ -113,11 +113,13 @@ class ServiceInfo(FrozenSettings, frozen=True):
 
 
 class ServiceRequest(msgspec.Struct, kw_only=True):
-    """The argument of a handler: the process, the work itself, and any other data."""
+    """The argument of a handler: the process, the work itself, and any other data. `user_id` is the user who asks, where
+    the envelope does not say."""
 
     pid: str = ""
     envelope: Envelope | None = None
     metadata: dict[str, Any] = {}
+    user_id: str = ""
 
     @classmethod
     def of(cls, value: Any, envelope_of: EnvelopeOf) -> ServiceRequest:
@@ -125,7 +127,7 @@ class ServiceRequest(msgspec.Struct, kw_only=True):
         if isinstance(value, ServiceRequest):
             given: Any = value.envelope
             if given is not None and not isinstance(given, Envelope):
-                return ServiceRequest(pid=value.pid, envelope=envelope_of(given), metadata=value.metadata)
+                return msgspec.structs.replace(value, envelope=envelope_of(given))
             return value
         if value is None:
             return cls()

@@ -128,7 +128,7 @@ class ServedNames:
             piece = PieceOfWork(
                 self._kernel.entropy.id("request", 16),
                 served,
-                user_id=_user_of(request.envelope),
+                user_id=_user_of(request.envelope) or request.user_id,
                 payload=WorkPayload(request=request, traceparent=_traceparent()),
             )
             return await self._desk.perform(piece)

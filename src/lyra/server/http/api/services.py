@@ -55,11 +55,12 @@ async def get_service(call: HttpCall) -> ServiceView:
 
 async def dispatch(call: HttpCall) -> DispatchAnswer:
     body: DispatchBody = call.body
-    request: dict[str, Any] = {"metadata": {**body.metadata, "user_id": call.caller.user_id}}
+    user_id = call.caller.user_id
+    request: dict[str, Any] = {"metadata": {**body.metadata, "user_id": user_id}, "user_id": user_id}
     if body.pid:
         request["pid"] = call.require_process(body.pid)
     if body.envelope is not None:
-        request["envelope"] = {**body.envelope, "user_id": call.caller.user_id}
+        request["envelope"] = {**body.envelope, "user_id": user_id}
     response = await call.kernel.dispatch(call.path["name"], request)
     envelope = response.envelope
     error = response.error
