@@ -113,8 +113,8 @@ class ServiceInfo(FrozenSettings, frozen=True):
 
 
 class ServiceRequest(msgspec.Struct, kw_only=True):
-    """The argument of a handler: the process, the work itself, and any other data. `user_id` is the user who asks, where
-    the envelope does not say."""
+    """The argument of a handler: the process, the work itself, and any other data. `user_id` is the user who asks,
+    where the envelope does not say."""
 
     pid: str = ""
     envelope: Envelope | None = None
