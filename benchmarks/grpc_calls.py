@@ -1,7 +1,8 @@
 """Calls over gRPC beside a bare echo server of the same library, each server in a process of its own on loopback.
 
 The figure is CPU time of the server for one call, and wall time of a call with sixteen under way at a time. The echo
-server gives back the bytes that it got: no token, no message, no kernel. The list of processes is one call for all.
+server gives back the bytes that it got: no token, no message, no kernel. With SQLite an answer to a change waits until
+the change is durable. The list of processes is one call for all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -29,7 +31,7 @@ async def _serve(processes: int, store: str) -> None:
     from lyra.core.address import Address
     from lyra.kernel import Kernel
     from lyra.server.grpc.face import GrpcFace
-    from lyra.server.identity import Tokens
+    from lyra.server.identity import TokenTable
     from lyra.server.settings import ServeSettings
 
     async def echo(data: bytes, _context: Any) -> bytes:
@@ -43,7 +45,7 @@ async def _serve(processes: int, store: str) -> None:
     async with Kernel(store) as kernel:
         for number in range(processes):
             kernel.submit(f"p{number}", user_id="bench")
-        face = GrpcFace(kernel, ServeSettings(Tokens({_TOKEN: ""}), grpc=Address("127.0.0.1", 0)))
+        face = GrpcFace(kernel, ServeSettings(TokenTable({_TOKEN: ""}), grpc=Address("127.0.0.1", 0)))
         address = await face.start()
         print(bare_port, address.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -88,6 +90,26 @@ async def _calls(servers: _Servers, address: str, method: str, data: bytes, coun
         return Timing(servers.cpu_s() - cpu, time.perf_counter() - began, count // _AT_ONCE * _AT_ONCE)
 
 
+def _durable(size: Size, count: int) -> dict[str, Figure]:
+    """Changes with SQLite as the store, and the echo of the same run."""
+    from lyra.server.generated import engine_pb2 as pb
+
+    service = "/lyra.engine.v1.KernelService"
+    record = pb.RecordUsageRequest(pid="p2", llm_calls=1).SerializeToString()
+    get = pb.GetProcessRequest(pid="p1").SerializeToString()
+    with tempfile.TemporaryDirectory() as folder, _Servers(100, f"{folder}/server.db") as servers:
+        contenders = {
+            "echo": (servers.bare, "/bench.Echo/Echo", record),
+            "get": (servers.lyra, f"{service}/GetProcess", get),
+            "record": (servers.lyra, f"{service}/RecordUsage", record),
+        }
+
+        def contender(address: str, method: str, data: bytes) -> Callable[[], Timing]:
+            return lambda: asyncio.run(_calls(servers, address, method, data, count))
+
+        return interleave({name: contender(*given) for name, given in contenders.items()}, min(size.repeats, 5))
+
+
 def run(size: Size) -> list[Row]:
     from lyra.server.generated import engine_pb2 as pb
 
@@ -116,8 +138,9 @@ def run(size: Size) -> list[Row]:
         listed = [asyncio.run(_list(servers)) for _ in range(size.repeats)]
 
     cpu, wall = zip(*listed, strict=True)
+    stored = _durable(size, count)
 
-    def row(what: str, name: str) -> Row:
+    def row(what: str, name: str, best: dict[str, Figure] = best) -> Row:
         rate = (best["echo"].wall or 0.0) / (best[name].wall or 1.0)
         note = f"{rate:.2f}× of the echo's rate"
         return Row(what, best[name], "an echo", best["echo"], (ratio_at_most(2.0),), note=note)
@@ -126,6 +149,8 @@ def run(size: Size) -> list[Row]:
         row("GetProcess over gRPC", "get"),
         row("RecordUsage over gRPC", "record"),
         row("GetRequestStatus over gRPC", "status"),
+        row("GetProcess over gRPC, in SQLite", "get", stored),
+        row("RecordUsage over gRPC, in SQLite", "record", stored),
         Row(f"ListProcesses of {processes} over gRPC", Figure(min(cpu), "ms", min(wall)), goals=(at_most(200, "ms"),)),
     ]
 

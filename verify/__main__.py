@@ -96,6 +96,7 @@ def _security(options: argparse.Namespace) -> int:
     )
     from verify.attacks.injection import attacks, benign, run
     from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
+    from verify.attacks.server import exposed_secrets, hostile_clients
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
     swapped = swaps.run(options.n, options.seed)
@@ -141,6 +142,8 @@ def _security(options: argparse.Namespace) -> int:
         ("to leave the project through Sage", paths),
         ("to have Sage keep or show a key", exposed_keys),
         ("to act on the screens of Sage", screens),
+        ("to have the server show a secret", exposed_secrets),
+        ("of hostile clients on the server", hostile_clients),
     ):
         tried = suite.run()
         _show(tried.effects, again)
@@ -254,6 +257,29 @@ def _vega_crash(options: argparse.Namespace) -> int:
         f"scenes: {', '.join(vega_crash.SCENES)}"
     )
     return _verdict(f"vega-crash: {result.kills} kills from seed {options.seed}", len(result.failures))
+
+
+def _server_crash(options: argparse.Namespace) -> int:
+    from verify.crash import server
+    from verify.servers import postgres_missing
+
+    missing = postgres_missing()
+    if missing:
+        print(missing)
+        return 1
+    failures: list[str] = []
+    kills = 0
+    for store in server.STORES:
+        count = max(1, options.n // len(server.STORES))
+        result = server.run(count, options.seed, store=store, clients=options.clients, progress=_progress)
+        failures += [f"{store}: {failure}" for failure in result.failures]
+        kills += result.kills
+        print(
+            f"server-crash: {store}: {result.kills} kills, {result.acknowledged} answers, {result.units} units, "
+            f"{result.acts} acts, {result.doubts} in doubt, slowest start {result.start_s_max:.1f} s of CPU"
+        )
+    _show(failures, f"python -m verify server-crash --seed {options.seed} --n {options.n}")
+    return _verdict(f"server-crash: {kills} kills from seed {options.seed}", len(failures))
 
 
 def _fuzz(options: argparse.Namespace) -> int:
@@ -444,6 +470,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
         _vega_faults, 1_000, "seeds", "run Vega programs on a model that crashes, refuses and hangs"
     ),
     "vega-crash": _LongTest(_vega_crash, 1_000, "kills", "kill `vega run` with SIGKILL and go on with `vega resume`"),
+    "server-crash": _LongTest(
+        _server_crash, 200, "kills", "kill `lyra serve` with SIGKILL under load, on SQLite and PostgreSQL"
+    ),
     "vega-edits": _LongTest(_vega_edits, 100, "programs", "the same, with random edits of the program in between"),
 }
 
@@ -479,6 +508,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
         if name == "security":
             command.add_argument("--attacks", type=int, help="injection attacks (default: each goal by each way in)")
+        if name == "server-crash":
+            command.add_argument("--clients", type=int, default=1, help="clients of each kind (1)")
         if name == "soak":
             command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
         if name in ("sim", "vega-parallel"):

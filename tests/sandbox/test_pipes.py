@@ -9,6 +9,7 @@ import time
 import pytest
 
 from lyra.sandbox import Limits, Profile
+from lyra.sandbox.running_commands import _running
 
 ECHO = ["sh", "-c", 'echo "on stderr" >&2; while read line; do echo "got $line"; done; echo bye']
 
@@ -134,3 +135,20 @@ def test_one_that_tidies_up_is_given_the_time_it_is_allowed(sandbox, tmp_path):
 
     argv = ["sh", "-c", "echo ready; cat; sleep 2; exit 5"]
     assert running(Profile(str(tmp_path)), sandbox, argv, work).exit_code == 5
+
+
+def test_a_caller_that_is_cancelled_while_it_closes_leaves_no_command(sandbox, tmp_path):
+    """Also where the event loop ends right after: what protects the workspace while a command runs is over."""
+
+    async def main():
+        pipes = await sandbox.pipes(["sh", "-c", "echo on; sleep 600"], Profile(str(tmp_path)))
+        assert await pipes.reader.readline() == b"on\n"
+        closing = asyncio.ensure_future(pipes.close(grace_s=600))
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not pipes.running
+
+    asyncio.run(main())
+    assert not _running

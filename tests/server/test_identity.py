@@ -1,4 +1,4 @@
-"""Tokens say who calls, and nothing of a user is another user's."""
+"""TokenTable say who calls, and nothing of a user is another user's."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from lyra.errors import ConfigError, Denied, Unauthenticated
-from lyra.server.identity import Caller, Tokens, bearer_token, kept_token
+from lyra.server.identity import Caller, TokenTable, bearer_token, kept_token
 
 OPERATOR = "operator-token-0123456789"
 ALICE = "alices-token-0123456789"
 
 
 @pytest.fixture
-def tokens() -> Tokens:
-    return Tokens({OPERATOR: "", ALICE: "alice"})
+def tokens() -> TokenTable:
+    return TokenTable({OPERATOR: "", ALICE: "alice"})
 
 
-def test_a_bound_token_acts_for_its_user_alone(tokens: Tokens) -> None:
+def test_a_bound_token_acts_for_its_user_alone(tokens: TokenTable) -> None:
     assert tokens.caller(ALICE) == Caller("alice", "", True)
     assert tokens.caller(ALICE, user_id="alice", session_id="s").session_id == "s"
     with pytest.raises(Denied):
@@ -28,14 +28,14 @@ def test_a_bound_token_acts_for_its_user_alone(tokens: Tokens) -> None:
         tokens.caller(ALICE).acting_for("bob")
 
 
-def test_an_unbound_token_acts_for_the_user_that_is_named(tokens: Tokens) -> None:
+def test_an_unbound_token_acts_for_the_user_that_is_named(tokens: TokenTable) -> None:
     assert tokens.caller(OPERATOR).is_operator
     assert tokens.caller(OPERATOR, user_id="bob") == Caller("bob", "", False)
     assert tokens.caller(OPERATOR).acting_for("carol").user_id == "carol"
 
 
 @pytest.mark.parametrize("token", ["", "operator-token-012345678", "é", OPERATOR + " "])
-def test_an_unknown_token_is_refused(tokens: Tokens, token: str) -> None:
+def test_an_unknown_token_is_refused(tokens: TokenTable, token: str) -> None:
     with pytest.raises(Unauthenticated) as refused:
         tokens.caller(token)
     assert OPERATOR not in str(refused.value) + repr(refused.value.fields)
@@ -52,7 +52,7 @@ def test_what_belongs_to_another_user_is_refused() -> None:
         Caller().require_user()
 
 
-def test_a_user_id_is_short_printable_text(tokens: Tokens) -> None:
+def test_a_user_id_is_short_printable_text(tokens: TokenTable) -> None:
     for user in ("x" * 257, "a\nb", "\x1b[31m"):
         with pytest.raises(ConfigError):
             tokens.caller(OPERATOR, user_id=user)
@@ -62,7 +62,7 @@ def test_a_token_file_has_a_line_each_with_comments(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"# operators\n{OPERATOR}\n\n{ALICE} alice # she\n")
     file.chmod(0o600)
-    tokens = Tokens.read(file)
+    tokens = TokenTable.read(file)
     assert not tokens.warnings
     assert tokens.caller(OPERATOR).is_operator
     assert tokens.caller(ALICE).user_id == "alice"
@@ -75,7 +75,7 @@ def test_a_mistake_in_a_token_file_has_its_line_and_shows_no_token(tmp_path: Pat
     file = tmp_path / "tokens"
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
-        Tokens.read(file)
+        TokenTable.read(file)
     assert (refused.value.place or "").endswith(expected)
 
 
@@ -83,24 +83,24 @@ def test_a_file_that_others_can_read_and_a_short_token_are_warned_of(tmp_path: P
     file = tmp_path / "tokens"
     file.write_text("short\n")
     file.chmod(0o644)
-    assert len(Tokens.read(file).warnings) == 2
+    assert len(TokenTable.read(file).warnings) == 2
 
 
 def test_tokens_come_from_the_file_the_variable_or_the_users_own_file(tmp_path: Path) -> None:
     env = {"XDG_DATA_HOME": str(tmp_path)}
     assert kept_token(env) == ""
-    tokens, source = Tokens.load(None, env)
+    tokens, source = TokenTable.load(None, env)
     assert os.stat(source).st_mode & 0o777 == 0o600
     assert tokens.caller(kept_token(env)).is_operator
-    assert Tokens.load(None, env)[0].caller(kept_token(env))  # the same one again
+    assert TokenTable.load(None, env)[0].caller(kept_token(env))  # the same one again
     with_variable = {**env, "LYRA_TOKEN": OPERATOR}
-    assert Tokens.load(None, with_variable)[0].caller(OPERATOR).is_operator
+    assert TokenTable.load(None, with_variable)[0].caller(OPERATOR).is_operator
     assert kept_token(with_variable) == OPERATOR
     file = tmp_path / "f"
     file.write_text(ALICE)
-    assert Tokens.load(str(file), with_variable)[0].caller(ALICE)
+    assert TokenTable.load(str(file), with_variable)[0].caller(ALICE)
     with pytest.raises(Unauthenticated):
-        Tokens.load(str(file), with_variable)[0].caller(OPERATOR)
+        TokenTable.load(str(file), with_variable)[0].caller(OPERATOR)
 
 
 def test_a_bearer_header_is_read_in_any_case() -> None:

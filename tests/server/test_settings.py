@@ -9,10 +9,10 @@ import pytest
 from lyra.config import Config
 from lyra.core.address import Address
 from lyra.errors import ConfigError
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings, TlsFiles
 
-TOKENS = Tokens({"0123456789abcdef": ""})
+TOKENS = TokenTable({"0123456789abcdef": ""})
 EVERYWHERE = Address("0.0.0.0", 0)
 
 

@@ -25,7 +25,7 @@ from lyra.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.face import GrpcFace
 from lyra.server.grpc.handlers import SERVICES
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings
 from verify.fuzz.grpc_messages import PIPELINE, Known, message_bytes
 
@@ -155,7 +155,7 @@ async def _world() -> AsyncIterator[tuple[Kernel, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         async with Kernel(Path(folder) / "fuzz.db") as kernel:
             _register(kernel)
-            settings = ServeSettings(Tokens(_TOKENS), grpc=Address("127.0.0.1", 0))
+            settings = ServeSettings(TokenTable(_TOKENS), grpc=Address("127.0.0.1", 0))
             face = GrpcFace(kernel, settings)
             try:
                 address = await face.start()

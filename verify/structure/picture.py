@@ -24,6 +24,7 @@ PATH: Final = Path(__file__).parents[2] / "docs" / "images" / "architecture.svg"
 SUBJECTS: Final = {
     "cli": "the commands lyra, sage, vega and vesper",
     "testing": "for tests of users: clock, loop, mock server",
+    "server": "the kernel for other programs: gRPC, HTTP",
     "sage": "the code agent",
     "vega": "the language",
     "vesper": "verified nodes",

@@ -165,7 +165,7 @@ VEGA_REGEX_PROGRAM_MAX: Final = 5_000  # instructions of one pattern, its repeti
 VEGA_REGEX_STEPS_MAX: Final = 5_000_000  # steps of one match: some seconds, in which nothing else runs
 
 # ---------------------------------------------------------------- the server
-SERVER_CONNECTIONS_MAX: Final = 1_000  # connections of one face at once
+SERVER_CONNECTIONS_MAX: Final = 4_000  # connections of one face at once
 SERVER_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # one request
 SERVER_DRAIN_S: Final = 10.0  # for requests in flight when the server stops
 SERVER_TOKENS_MAX: Final = 10_000  # lines of a token file
@@ -175,7 +175,7 @@ SERVER_HEAD_BYTES_MAX: Final = 64 * 1024  # the line and the headers of one HTTP
 SERVER_HEAD_S: Final = 15.0  # for the headers of a request, from the first byte or the connection on
 SERVER_BODY_S: Final = 30.0  # for the body of a request
 SERVER_UNREAD_S: Final = 30.0  # a client that reads nothing of an answer for this long is dropped
-SERVER_IDLE_S: Final = 75.0  # a connection between two requests
+SERVER_KEEP_ALIVE_S: Final = 75  # an HTTP connection between two requests
 SERVER_HEARTBEAT_S: Final = 15.0  # between two signs of life in a stream
 SERVER_PAGE_ITEMS: Final = 100  # of a list, unless the request says
 SERVER_PAGE_ITEMS_MAX: Final = 10_000

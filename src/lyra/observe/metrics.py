@@ -105,17 +105,19 @@ class PrometheusMetrics:
     # ------------------------------------------------------------------ counting
 
     def add(self, name: str, labels: Labels = (), value: float = 1.0) -> None:
-        counts, key = self._counts[name], self._bounded(name, labels)
+        counts = self._counts[name]
+        key = labels if labels in counts else self._bounded(name, labels)
         counts[key] = counts.get(key, 0.0) + value
 
     def set(self, name: str, labels: Labels = (), value: float = 0.0) -> None:
         self._counts[name][self._bounded(name, labels)] = value
 
     def observe(self, name: str, labels: Labels, seconds: float) -> None:
-        buckets, key = METRICS[name].buckets, self._bounded(name, labels)
-        spread = self._spreads[name].get(key)
+        buckets, spreads = METRICS[name].buckets, self._spreads[name]
+        key = labels if labels in spreads else self._bounded(name, labels)
+        spread = spreads.get(key)
         if spread is None:  # the count of each bucket, of what is above the last, and the sum
-            spread = self._spreads[name][key] = [0.0] * (len(buckets) + 2)
+            spread = spreads[key] = [0.0] * (len(buckets) + 2)
         spread[bisect_left(buckets, seconds)] += 1
         spread[-1] += max(seconds, 0.0)
 

@@ -47,7 +47,8 @@ class Pipes(Job):
         self._transports = (reading, writing)
 
     async def close(self, grace_s: float = 1.0) -> Result:
-        """Close its stdin, wait up to `grace_s` for it to end, then kill it."""
+        """Close its stdin, wait up to `grace_s` for it to end, then kill it. A caller that is cancelled meanwhile is
+        held until the command is gone: its protection of the workspace ends with it."""
         self._transports[1].close()
         try:
             async with asyncio.timeout(grace_s):
@@ -55,9 +56,8 @@ class Pipes(Job):
         except TimeoutError:
             pass
         finally:
-            self.kill()
-        result = await self.wait()
-        self._transports[0].close()
+            result = await self.end()
+            self._transports[0].close()
         return result
 
     def _capture(self, limits: Limits, spill: str | None, copy: str | None) -> Capture:

@@ -2,7 +2,7 @@
 
 A request carries a token. A token that is bound to a user acts for that user alone; any other token is the operator's
 and acts for the user that the request names. A process, session or question belongs to one user; `Caller.require_owner`
-is the one check of that. Tokens are kept as hashes, so that neither an error nor a dump shows one.
+is the one check of that. TokenTable are kept as hashes, so that neither an error nor a dump shows one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lyra.core.ids import Entropy
 from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
 from lyra.errors import ConfigError, Denied, Unauthenticated
 
-__all__ = ["DEFAULT_TOKEN_FILE", "TOKEN_VARIABLE", "Caller", "Tokens", "bearer_token", "kept_token"]
+__all__ = ["DEFAULT_TOKEN_FILE", "TOKEN_VARIABLE", "Caller", "TokenTable", "bearer_token", "kept_token"]
 
 TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
 DEFAULT_TOKEN_FILE: Final = "server-token"  # noqa: S105 (a name, in the user's data folder)
@@ -61,8 +61,12 @@ class Caller(NamedTuple):
             raise Denied("the token is bound to another user")
         return self._replace(user_id=_checked_id(user_id, "user_id"))
 
+    def in_session(self, session_id: str) -> str:
+        """The session that a request's body names, else the caller's own."""
+        return _checked_id(session_id, "session_id") or self.session_id
 
-class Tokens:
+
+class TokenTable:
     """The tokens that a server knows."""
 
     __slots__ = ("_users", "warnings")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.envelope import ANONYMOUS
 from lyra.errors import NoSuchProcess
@@ -18,7 +18,7 @@ from lyra.errors import NoSuchProcess
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["OwnedPid", "owned_pid", "owner_if_known", "owner_of"]
+__all__ = ["OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
 
 _READABLE_BYTES_MAX: Final = 72  # a longer user is in the pid as a hash
 _OWNED: Final = re.compile(r"(?P<kind>[a-z]+)-(?P<user>[0-9A-Za-z_]*)\.(?P<rest>.+)\Z", re.DOTALL)
@@ -73,6 +73,14 @@ def _encoded(user_id: str) -> str:
     if len(data) > _READABLE_BYTES_MAX:
         return f"h{hashlib.sha256(data).hexdigest()}"
     return "b" + base64.b32hexencode(data).decode().rstrip("=").lower()
+
+
+def spawn_for(kernel: Kernel, user_id: str, program: Any, *args: Any, pid: str) -> Any:
+    """Start a process for a user, or give the one of that pid; the kernel, too, lists and counts it as the user's."""
+    handle = kernel.spawn(program, *args, pid=pid)
+    if user_id and handle.alive:
+        kernel.lifecycle.set_owner(pid, user_id)
+    return handle
 
 
 def owner_of(kernel: Kernel, pid: str) -> str:

@@ -25,6 +25,10 @@ class RequestWindow:
         self._clock = clock
         self._counts: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # caller → (minute, before, now)
 
+    @property
+    def is_unlimited(self) -> bool:
+        return self._limit is None
+
     def admit(self, caller: str) -> float:
         """Count a request; seconds to wait where it is one too many, else 0."""
         if self._limit is None:

@@ -1,7 +1,8 @@
 """One kernel behind its faces: `Server` opens the kernel, then gRPC and HTTP, and stops them in the other order.
 
-Stopping drains: the faces take nothing new, both at once; requests and pipelines in flight have `drain_s` to finish,
-then the kernel closes. What has not finished by then is in the store and goes on when it is opened again.
+Stopping drains: readiness says no and both faces refuse what is new; requests and pipelines in flight have `drain_s` to
+finish, while workers can still deliver what they need; then the faces close, and the kernel after them. What has not
+finished by then is in the store and goes on when it is opened again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lyra.agents.session.provider_keys import known_to
 from lyra.core.address import Address
+from lyra.core.secrets.process_keys import add_key_source
 from lyra.observe import attach_metrics, export_as_configured
 from lyra.server.settings import ServeSettings
 
@@ -23,9 +26,14 @@ _CLOSE_S: Final = 1.0  # for the kernel itself, where the faces took all of the 
 
 
 class Face(Protocol):
-    """A way to reach the kernel: it listens from `start` on, and `stop` returns when its requests are answered."""
+    """A way to reach the kernel: it listens from `start` on, refuses what is new from `drain` on, is idle when nothing
+    that it began is under way, and `stop` returns when its requests are answered."""
 
     async def start(self) -> Address: ...
+
+    async def drain(self) -> None: ...
+
+    async def wait_idle(self) -> None: ...
 
     async def stop(self, drain_s: float) -> None: ...
 
@@ -42,6 +50,7 @@ class Server:
         self._faces: list[Face] = []
         self.grpc: Address | None = None  # where it listens, once it does
         self.http: Address | None = None
+        add_key_source(self, lambda server: known_to(server.kernel.config))
 
     async def __aenter__(self) -> Server:
         await self.kernel.start()
@@ -83,16 +92,22 @@ class Server:
         return line
 
     async def stop(self) -> None:
-        """Drain the faces, then close the kernel; a second call changes nothing."""
-        faces, self._faces = self._faces, []
+        """Drain the faces, then close the kernel; all of it within `drain_s`. A second call changes nothing."""
+        faces, self._faces = self._faces[::-1], []  # HTTP first: load balancers ask it whether the server is ready
         drain_s, clock = self.settings.drain_s, self.kernel.clock
-        began = clock.monotonic()
+        until_s = clock.monotonic() + drain_s
         try:
-            async with asyncio.TaskGroup() as group:
-                for face in faces:
-                    group.create_task(face.stop(drain_s))
+            for face in faces:
+                await face.drain()
+            try:
+                async with asyncio.timeout(drain_s):
+                    await asyncio.gather(*(face.wait_idle() for face in faces))
+            except TimeoutError:
+                pass  # the rest goes on when the store is opened again
+            for face in faces:
+                await face.stop(max(0.0, until_s - clock.monotonic()))
         finally:
-            left_s = max(_CLOSE_S, drain_s - (clock.monotonic() - began))
+            left_s = max(_CLOSE_S, until_s - clock.monotonic())
             await self.kernel.shutdown("server stopped", drain_s=min(left_s, drain_s))
 
     async def __aexit__(self, *_exc: object) -> None:

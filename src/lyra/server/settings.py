@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lyra.core.address import Address
 from lyra.core.limits import SERVER_CONNECTIONS_MAX, SERVER_DRAIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.errors import ConfigError
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 
 if TYPE_CHECKING:
     from lyra.config import Config
@@ -47,7 +47,7 @@ def _read_pem(path: str) -> bytes:
 class ServeSettings:
     """What one server is started with. A face whose address is None does not listen."""
 
-    tokens: Tokens
+    tokens: TokenTable
     grpc: Address | None = None
     http: Address | None = None
     tls: TlsFiles | None = None
@@ -84,7 +84,7 @@ class ServeSettings:
             given.pop("tls_key", section.tls_key),
             given.pop("tls_client_ca", section.tls_client_ca),
         )
-        tokens, source = Tokens.load(token_file, env)
+        tokens, source = TokenTable.load(token_file, env)
         settings: dict[str, Any] = {
             "grpc": section.grpc and Address.parse(section.grpc),
             "http": section.http and Address.parse(section.http),

@@ -321,6 +321,14 @@ def test_the_line_of_an_error():
     assert line == {"type": "error", "code": "model_error", "message": "no", "hint": "try", "kind": "auth"}
 
 
+def test_the_line_of_an_error_has_no_key():
+    """In its sentence, hint and place: of a well-known form, or a secret that the caller names."""
+    form, own = "sk-ant-api03-" + "Qw7eRt5yUi9oPa3sDf1gHj6k", "Zt9mQ4xWv7LrPa2KdN8sYh3BjUc6Ge5TfX1o"
+    for key, secrets in ((form, ()), (own, (own,))):
+        line = error_line(ModelError(f"no {key}", hint=f"not {key}", place=f"/x/{key}", kind="auth"), secrets)
+        assert (line["message"], line["hint"], line["place"]) == ("no ***", "not ***", "/x/***")
+
+
 def test_a_run_that_cannot_be_audited_any_more_ends(folder, monkeypatch):
     """A full disk: the run fails with the reason, and does not go on in the dark."""
     calls = [{"tool_calls": [{"name": "Write", "arguments": {"file_path": f"f{n}", "content": "x"}}]} for n in range(8)]

@@ -17,6 +17,7 @@ import pyte
 from tests.source import KEPT, PYTHONPATH
 
 SAGE = "lyra.cli.main:sage"
+WAIT_S = 60.0  # for what takes a second on a machine that has nothing else to do
 WORKING = re.compile(r"^  esc interrupts", re.MULTILINE)
 STATUS = re.compile(r"^ sage  ", re.MULTILINE)
 
@@ -39,7 +40,7 @@ class PtyTerminal:
             cwd=str(folder),
             env={**kept, **settings, **env},
             dimensions=(rows, columns),
-            timeout=20,
+            timeout=WAIT_S,
         )
         self._process.delaybeforesend = None
 
@@ -86,7 +87,7 @@ class PtyTerminal:
         above = ["".join(row[column].data for column in range(self.columns)).rstrip() for row in rows]
         return "\n".join([*above, self.display])
 
-    def wait_for(self, wanted: str, *, seconds: float = 15.0) -> PtyTerminal:
+    def wait_for(self, wanted: str, *, seconds: float = WAIT_S) -> PtyTerminal:
         """Wait until a pattern is on the screen or in the scrollback."""
         pattern = re.compile(wanted, re.MULTILINE)
         self._wait(lambda: pattern.search(self.text) is not None, f"{wanted!r} is not on the screen", seconds)
@@ -94,7 +95,7 @@ class PtyTerminal:
 
     def wait_for_prompt(self) -> PtyTerminal:
         """Wait until the prompt is there and nothing runs."""
-        self._wait(lambda: bool(STATUS.search(self.display) and not WORKING.search(self.display)), "no prompt", 20)
+        self._wait(lambda: bool(STATUS.search(self.display) and not WORKING.search(self.display)), "no prompt", WAIT_S)
         return self
 
     def _wait(self, is_there: Callable[[], bool], problem: str, seconds: float) -> None:
@@ -126,7 +127,7 @@ class PtyTerminal:
         return self
 
     # ------------------------------------------------------------ ending
-    def wait_for_end(self, seconds: float = 15.0) -> int:
+    def wait_for_end(self, seconds: float = WAIT_S) -> int:
         """Wait until the program has ended; its exit code."""
         end = time.monotonic() + seconds
         while self._process.isalive() and time.monotonic() < end:

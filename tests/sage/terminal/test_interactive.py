@@ -240,6 +240,17 @@ def test_a_message_typed_at_a_question_answers_nothing(sage: SageTerminal) -> No
     assert not (sage.folder / "made.txt").exists()
 
 
+def test_a_letter_at_the_end_of_a_word_answers_nothing(sage: SageTerminal) -> None:
+    """The person stops after the `y` of a word: it belongs to the word, however long nothing follows."""
+    screen = sage.script(call("Bash", command="touch made.txt"), {"text": "Done."}).start()
+    screen.wait_for_prompt().line("go").wait_for("Allow this command")
+    screen.read(1.0)
+    screen.send("wh").send("y").wait_for("› why")
+    screen.read(1.0)
+    assert "Allow this command" in screen.display
+    assert not (sage.folder / "made.txt").exists()
+
+
 def test_calls_in_parallel_have_a_line_each(sage: SageTerminal) -> None:
     """Two commands that run at the same time are both live, each with its own time."""
     both = {

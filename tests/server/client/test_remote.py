@@ -37,13 +37,13 @@ from lyra.kernel.workers.rate_limits import RateLimitResult
 from lyra.server.client.calls import CALLS
 from lyra.server.client.remote import RemoteKernel
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings
 
 OPERATOR = "operator-token-0123456789"
 ALICE = "alice-token-0123456789abc"
-TOKENS = Tokens({OPERATOR: "", ALICE: "alice"})
+TOKENS = TokenTable({OPERATOR: "", ALICE: "alice"})
 PIPELINE = {"name": "p", "agents": [{"name": "shout"}]}
 
 
@@ -95,7 +95,8 @@ async def test_processes() -> None:
         assert isinstance(quota, QuotaResult)
         assert quota.within_bounds
         assert [process.pid for process in await remote.list_processes(state="running")] == ["job"]
-        assert (await remote.get_process_counts())["running"] == 1
+        counts = await remote.get_process_counts()
+        assert (counts["running"], counts.total, counts.queue_depth) == (1, 1, 0)
         assert (await remote.terminate("job", reason="done", force=True)).state == "terminated"
         assert (await remote.get_process("job")).terminal
 
@@ -131,8 +132,9 @@ async def test_rates_and_the_state_of_the_system() -> None:
         status = await remote.get_system_status()
         assert status.total_processes == 1
         assert status.uptime_seconds > 0
+        assert (status.resources.llm_calls, status.interrupts["pending"]) == (0, 0)
         request = await remote.get_request_status("job")
-        assert (request.process.pid, request.state, request.pending_interrupt) == ("job", "new", None)
+        assert (request.pcb.pid, request.state, request.pending_interrupt) == ("job", "new", None)
         assert request.remaining_budget.llm_calls_remaining == 100
 
 

@@ -17,7 +17,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.face import GrpcFace
 from lyra.server.grpc.guard import Observe
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings
 
 OPERATOR = "operator-token-0123456789"
@@ -92,7 +92,7 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 def settings(**changes: Any) -> ServeSettings:
-    return ServeSettings(**{"tokens": Tokens(TOKENS), "grpc": Address("127.0.0.1", 0), **changes})
+    return ServeSettings(**{"tokens": TokenTable(TOKENS), "grpc": Address("127.0.0.1", 0), **changes})
 
 
 @asynccontextmanager

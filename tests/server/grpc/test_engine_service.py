@@ -255,3 +255,31 @@ def test_an_agent_is_ended_with_its_call(how: str):
                     await ended.wait()
 
     body()
+
+
+@on_loop
+async def test_a_question_of_a_pipeline_is_told_with_its_id_and_answered_by_it():
+    """INTERRUPT_RAISED comes once, and names the question in its payload and in its envelope."""
+    config = {
+        "name": "ask",
+        "confirmation_resume_stage": "pour",
+        "agents": [{"name": "brew", "default_next": "confirmation"}, {"name": "pour"}],
+    }
+    async with serving() as (kernel, client):
+        for name in ("brew", "pour"):
+            kernel.register_agent(name, _give_cups)
+        alice = client.as_(ALICE)
+        call = alice("EngineService/ExecutePipeline", thread_id="t1", pipeline_config=json.dumps(config).encode())
+        raised = []
+        while (event := await call.read()) is not grpc.aio.EOF:
+            if event.type == pb.INTERRUPT_RAISED:
+                raised.append(event)
+                interrupt_id = json.loads(event.payload)["interrupt"]["id"]
+                assert event.envelope.interrupt.id == interrupt_id
+                await alice("SystemService/ResolveInterrupt", interrupt_id=interrupt_id, response={"approved": True})
+        assert len(raised) == 1
+        assert kernel.get_orchestration_state("t1").envelope.outputs["pour"] == {"cups": 2}
+
+
+async def _give_cups(_envelope: Any) -> dict[str, Any]:
+    return {"cups": 2}

@@ -24,6 +24,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.server.grpc import face as face_module
 from lyra.server.grpc.face import GrpcFace
 from lyra.server.grpc.handlers import service_names
+from lyra.server.grpc.statuses import end_of
 from tests.server.grpc.client import ALICE, OPERATOR, Client, on_loop, serving, settings
 
 KEY = "sk-ant-api03-" + "Ab3dEf6h" * 8
@@ -377,3 +378,16 @@ async def test_metadata_that_is_no_text_is_no_token():
         for header in (f"Basic {OPERATOR}", "Bearer", f"Bearer {ALICE} {OPERATOR}", ""):
             odd.metadata = [("authorization", header)]
             assert await odd.status("KernelService/GetProcessCounts") == "UNAUTHENTICATED"
+
+
+def test_the_end_of_a_call_has_no_key_in_it():
+    """A key in the words or in the facts of an error reaches neither the details nor the metadata."""
+    key = "sk-ant-api03-" + "Zq7" * 20
+    ended = end_of(
+        ConfigError(f"the provider refused {key}", hint=f"is {key} right?", sent=key), "KernelService/GetProcess"
+    )
+    (_, data) = ended.metadata[0]
+    assert ended.details.startswith("the provider refused")
+    assert key not in ended.details
+    assert isinstance(data, bytes)
+    assert key.encode() not in data

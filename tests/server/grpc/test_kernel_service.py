@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from lyra.server.generated import engine_pb2 as pb
+from lyra.server.owners import KINDS, owned_pid
 from tests.server.grpc.client import ALICE, BOB, Client, on_loop, serving
 
 
@@ -45,6 +47,25 @@ async def test_a_bound_token_acts_for_its_user_alone():
         assert await as_bob.status("KernelService/GetProcess", pid="p1") == "PERMISSION_DENIED"
         assert await alice.status("KernelService/ListProcesses", user_id="bob") == "PERMISSION_DENIED"
         assert await alice.status("KernelService/CheckRateLimit", user_id="bob") == "PERMISSION_DENIED"
+
+
+@on_loop
+async def test_a_pid_that_carries_another_user_is_refused():
+    """Pids of chats, runs and webhooks carry their user: with such a pid of bob's, alice can neither take the place of
+    a conversation that bob has not begun yet, nor put a run among his."""
+    config = json.dumps({"name": "tea", "agents": [{"name": "brew"}]}).encode()
+    async with serving() as (kernel, client):
+        alice = client.as_(ALICE)
+        for kind in sorted(KINDS):
+            pid = owned_pid(kind, "bob", "s1")
+            assert await alice.status("KernelService/CreateProcess", pid=pid) == "PERMISSION_DENIED"
+            session = {"process_id": pid, "pipeline_config": config}
+            assert await alice.status("OrchestrationService/InitializeSession", **session) == "PERMISSION_DENIED"
+            run = {"thread_id": pid, "pipeline_config": config}
+            assert await alice.status("EngineService/ExecutePipeline", **run) == "PERMISSION_DENIED"
+        assert not kernel.list_processes()
+        block = await alice("KernelService/CreateProcess", pid=owned_pid("run", "alice", "s1"))
+        assert block.user_id == "alice"
 
 
 @on_loop

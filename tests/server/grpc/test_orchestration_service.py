@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.testing.clock import SimClock
@@ -108,6 +110,39 @@ async def test_a_failed_run_ends_the_pipeline_with_its_reason():
         ended = await _report(client, draft, {}, success=False, error="no ink")
         assert (ended.kind, ended.terminal_reason) == (pb.TERMINATE, pb.TOOL_FAILED_FATALLY)
         assert "no ink" in ended.termination_message
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"success": False, "error": "overloaded", "error_code": "model_error"}, pb.LLM_FAILED_FATALLY),
+        ({"break_loop": True}, pb.BREAK_REQUESTED),
+    ],
+)
+@on_loop
+async def test_a_report_says_why_a_run_ends_the_pipeline(fields: Any, reason: int):
+    """A worker whose model failed says so with the code of the error; a run may ask for the end of the loop."""
+    async with serving() as (_kernel, client):
+        await _begin(client)
+        draft = await client("OrchestrationService/GetNextInstruction", process_id="p1")
+        ended = await _report(client, draft, {}, **fields)
+        assert (ended.kind, ended.terminal_reason) == (pb.TERMINATE, reason)
+
+
+@pytest.mark.parametrize(
+    ("bound", "metric", "reason"),
+    [
+        ("max_input_tokens", "tokens_in", pb.MAX_INPUT_TOKENS_EXCEEDED),
+        ("max_output_tokens", "tokens_out", pb.MAX_OUTPUT_TOKENS_EXCEEDED),
+    ],
+)
+@on_loop
+async def test_a_bound_of_tokens_ends_a_pipeline(bound: str, metric: str, reason: int):
+    async with serving() as (_kernel, client):
+        await _begin(client, config={**LOOP, bound: 10})
+        draft = await client("OrchestrationService/GetNextInstruction", process_id="p1")
+        ended = await _report(client, draft, {"text": "x"}, metrics={metric: 10})
+        assert (ended.kind, ended.terminal_reason) == (pb.TERMINATE, reason)
 
 
 @on_loop

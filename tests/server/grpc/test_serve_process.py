@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +70,13 @@ print(json.dumps([runs, pb.TerminalReason.Name(instruction.terminal_reason)]))
 class ServeProcess:
     """A `lyra serve` that is ready."""
 
-    def __init__(self, folder: Path, *, db: str) -> None:
+    def __init__(self, folder: Path, *, db: str, options: Sequence[str] = (), stderr: Any = None) -> None:
         (folder / "tokens").write_text("".join(f"{token} {user}\n" for token, user in TOKENS.items()))
         (folder / "tokens").chmod(0o600)
         (folder / "setup.py").write_text(SETUP)
         command = [sys.executable, "-m", "lyra", "serve", "--grpc", "127.0.0.1:0", "--http", "none", "--db", db]
-        command += ["--token-file", str(folder / "tokens"), "--load", str(folder / "setup.py")]
-        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+        command += ["--token-file", str(folder / "tokens"), "--load", str(folder / "setup.py"), *options]
+        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True)
         assert self.process.stdout is not None
         self.address = json.loads(self.process.stdout.readline())["grpc"]
 
@@ -108,6 +108,22 @@ def test_a_worker_in_another_process_drives_a_pipeline(served: ServeProcess):
     )
     assert json.loads(worker.stdout) == [["draft", "check", "draft", "check"], "COMPLETED"]
     assert served.stop() == 0
+
+
+def test_with_json_logs_every_line_on_stderr_is_json(tmp_path: Path):
+    """What the server tells the person who starts it is a record of the log, too, and the log has no token."""
+    with (tmp_path / "log").open("w") as log:
+        server = ServeProcess(
+            tmp_path,
+            db=str(tmp_path / "server.db"),
+            options=["--log-format", "json", "--log-level", "info"],
+            stderr=log,
+        )
+        assert server.stop() == 0
+    text = (tmp_path / "log").read_text()
+    messages = [json.loads(line)["message"] for line in text.splitlines()]
+    assert any("stopping" in message for message in messages)
+    assert not any(token in text for token in TOKENS)
 
 
 def test_sigterm_lets_a_running_pipeline_finish_and_exits_0(served: ServeProcess, tmp_path: Path):

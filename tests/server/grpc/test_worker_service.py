@@ -167,3 +167,19 @@ async def test_names_of_the_server_are_not_taken() -> None:
         kernel.register_handler("mail", own)
         assert await client.status(CLAIM, worker_id="w1", agents=["write"]) == "ALREADY_EXISTS"
         assert await client.status(CLAIM, worker_id="w1", services=["mail"]) == "ALREADY_EXISTS"
+
+
+@on_loop
+async def test_a_dispatch_without_an_envelope_belongs_to_its_caller() -> None:
+    """A worker of alice's gets what alice dispatches with no envelope; a worker of bob's does not."""
+    async with serving() as (_kernel, client):
+        alice, bob = client.as_(ALICE), client.as_(BOB)
+        serves = {"agents": (), "services": ["mail"]}
+        await work(alice, **serves, announce=True)
+        await work(bob, **serves, worker_id="w2", announce=True)
+        call = asyncio.ensure_future(alice("SystemService/DispatchService", service="mail"))
+        assert (await work(bob, **serves, worker_id="w2", wait_seconds=0.2)).work_id == ""
+        item = await work(alice, **serves)
+        assert item.service_name == "mail"
+        await alice(COMPLETE, work_id=item.work_id, worker_id="w1", output=b"{}", success=True)
+        assert (await call).success

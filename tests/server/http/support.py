@@ -15,7 +15,7 @@ from lyra.core.address import Address
 from lyra.models.sim import SimProvider
 from lyra.server.http.connection import ConnectionLimits
 from lyra.server.http.face import HttpFace
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings
 
 OPERATOR = "operator-token-0123456789"
@@ -62,7 +62,7 @@ async def serving(
     """A kernel that knows these agents, behind HTTP."""
     served_kernel = kernel or Kernel(store, programs=agents or (echo(),))
     async with served_kernel:
-        options = {"tokens": Tokens(TOKENS), "http": Address("127.0.0.1", 0), **settings}
+        options = {"tokens": TokenTable(TOKENS), "http": Address("127.0.0.1", 0), **settings}
         face = HttpFace(served_kernel, ServeSettings(**options), limits=limits, webhook_key=b"k" * 32, inside=inside)
         address = await face.start()
         try:
@@ -75,6 +75,7 @@ async def serving(
                 yield Served(served_kernel, face, address, operator, ada, bob, stranger)
         finally:
             await face.stop(stop_s)
+            await served_kernel.close(drain_s=0.3)
 
 
 def client(address: Address, token: str = "", **headers: str) -> httpx.AsyncClient:

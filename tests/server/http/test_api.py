@@ -1,4 +1,4 @@
-"""Sessions, runs, pipelines, interrupts, traces, costs, services and events over HTTP."""
+"""Sessions, runs, interrupts, traces, costs, services and events over HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lyra import Kernel, tool
+from lyra import tool
 from lyra.models.sim import SimProvider
 from tests.server.http.support import Event, Served, echo, events_of, in_loop, scripted, served, serving, text_of
 
@@ -74,6 +74,8 @@ async def test_a_run_works_without_a_reader_and_is_asked_later(parts: Served) ->
     result = (await parts.ada.get(f"{run}/result", params={"wait_s": 30})).json()
     assert (result["status"], result["text"]) == ("success", "a long task")
     assert (await parts.ada.get(run)).json() == result
+    assert (await parts.ada.get("/api/runs")).json()["runs"] == [result]
+    assert (await parts.bob.get("/api/runs")).json()["runs"] == []
     assert text_of(events_of((await parts.ada.get(f"{run}/events")).text)) == "a long task"
 
 
@@ -82,103 +84,6 @@ async def test_the_result_of_a_run_that_goes_on_is_a_conflict(parts: Served) -> 
     run_id = (await parts.ada.post("/api/runs", json={"agent": "echo", "message": "x"})).json()["run_id"]
     assert (await parts.ada.get(f"/api/runs/{run_id}")).json()["status"] == "running"
     assert (await parts.ada.get(f"/api/runs/{run_id}/result")).status_code == 409
-
-
-# ---------------------------------------------------------------- pipelines
-
-TWO: dict[str, Any] = {
-    "name": "two",
-    "agents": [
-        {"name": "first", "stage_order": 1, "default_next": "second"},
-        {"name": "second", "stage_order": 2, "default_next": "end"},
-    ],
-}
-
-
-async def first(envelope: Any) -> dict[str, Any]:
-    return {"heard": envelope.raw_input, "user": envelope.user_id}
-
-
-async def second(envelope: Any) -> dict[str, Any]:
-    return {"heard": envelope.outputs["first"]["heard"].upper()}
-
-
-def staged(kernel: Kernel) -> Kernel:
-    kernel.register_agent("first", first)
-    kernel.register_agent("second", second)
-    return kernel
-
-
-@served(kernel=staged(Kernel()))
-async def test_a_pipeline_is_started_followed_and_asked_for_its_result(parts: Served) -> None:
-    started = await parts.ada.post("/api/pipelines", json={"pipeline": TWO, "input": "hello"})
-    assert started.status_code == 202, started.text
-    run = f"/api/pipelines/{started.json()['run_id']}"
-    result = (await parts.ada.get(f"{run}/result", params={"wait_s": 30})).json()
-    assert result["status"] == "completed"
-    assert result["outputs"]["first"] == {"heard": "hello", "user": "ada"}
-    assert result["outputs"]["second"] == {"heard": "HELLO"}
-    events = events_of((await parts.ada.get(f"{run}/events")).text)
-    words = [event.word for event in events if event.word.startswith("stage_")]
-    assert words == ["stage_started", "stage_completed", "stage_started", "stage_completed"]
-    assert events[-1].word == "pipeline_completed"
-    again = events_of((await parts.ada.get(f"{run}/events", headers={"last-event-id": events[2].id})).text)
-    assert again == events[3:]
-    assert [row["run_id"] for row in (await parts.ada.get("/api/pipelines")).json()["runs"]] == [result["run_id"]]
-
-
-@served(kernel=staged(Kernel()))
-async def test_a_wrong_pipeline_is_refused_before_it_begins(parts: Served) -> None:
-    for wrong in ({}, {"name": "x", "agents": [{"name": "nope", "stage_order": 1}]}):
-        refused = await parts.ada.post("/api/pipelines", json={"pipeline": wrong})
-        assert refused.status_code == 400, refused.text
-    assert (await parts.ada.get("/api/pipelines")).json()["runs"] == []
-
-
-async def never(envelope: Any) -> dict[str, Any]:
-    await asyncio.Event().wait()
-    return {}
-
-
-def stuck() -> Kernel:
-    kernel = Kernel()
-    kernel.register_agent("first", never)
-    kernel.register_agent("second", second)
-    return kernel
-
-
-@served(kernel=stuck())
-async def test_a_pipeline_is_ended(parts: Served) -> None:
-    run_id = (await parts.ada.post("/api/pipelines", json={"pipeline": TWO})).json()["run_id"]
-    assert (await parts.ada.get(f"/api/pipelines/{run_id}/result")).status_code == 409
-    assert (await parts.ada.get(f"/api/pipelines/{run_id}")).json()["status"] == "running"
-    ended = (await parts.ada.delete(f"/api/pipelines/{run_id}")).json()
-    assert (ended["status"], ended["terminal_reason"]) == ("failed", "user_cancelled")
-
-
-def test_a_pipeline_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """The run, its owner and its result are in the store."""
-    store = str(tmp_path / "lyra.db")
-
-    async def begin() -> str:
-        kernel = Kernel(store)
-        kernel.register_agent("first", first, idempotent=True)
-        kernel.register_agent("second", never, idempotent=True)
-        async with serving(kernel=kernel, stop_s=0.2) as parts:
-            run_id = (await parts.ada.post("/api/pipelines", json={"pipeline": TWO, "input": "x"})).json()["run_id"]
-            while (await parts.ada.get(f"/api/pipelines/{run_id}")).json()["current_stage"] != "second":
-                await asyncio.sleep(0.01)
-            return str(run_id)
-
-    async def go_on(run_id: str) -> None:
-        async with serving(kernel=staged(Kernel(store))) as parts:
-            assert (await parts.bob.get(f"/api/pipelines/{run_id}")).status_code == 403
-            events = events_of((await parts.ada.get(f"/api/pipelines/{run_id}/events")).text)
-            assert events[-1].word == "pipeline_completed"
-            result = (await parts.ada.get(f"/api/pipelines/{run_id}/result", params={"wait_s": 30})).json()
-            assert result["outputs"]["second"] == {"heard": "X"}
-
-    in_loop(go_on(in_loop(begin())))
 
 
 # ---------------------------------------------------------------- interrupts
@@ -209,13 +114,39 @@ async def test_a_question_is_listed_and_its_answer_lets_the_process_go_on(parts:
     assert (await parts.ada.get("/api/interrupts/int_none")).status_code == 404
 
 
-# ---------------------------------------------------------------- traces and costs
-
-
 @tool
 def weather(city: str) -> str:
     """The weather of a city."""
     return f"sunny in {city}"
+
+
+def careful_agent() -> Any:
+    from lyra import Agent
+
+    asks = {"tool_calls": [{"name": "weather", "arguments": {"city": "Oslo"}}]}
+    replies = [{"tool": "weather", "text": "{result}"}, asks]
+    permissions = {"ask": ["weather"]}
+    return Agent("echo", model=SimProvider(script={"replies": replies}), tools=[weather], permissions=permissions)
+
+
+@served(careful_agent())
+async def test_a_question_of_an_agent_is_in_its_stream_and_its_answer_lets_it_go_on(parts: Served) -> None:
+    async with asyncio.TaskGroup() as group:
+        body = {"message": "weather?", "session_id": "s"}
+        reading = group.create_task(parts.ada.post(f"{CHAT}/stream", json=body))
+        while not (asked := (await parts.ada.get("/api/interrupts")).json()["interrupts"]):
+            await asyncio.sleep(0.01)
+        assert asked[0]["user_id"] == "ada"
+        answer = f"/api/interrupts/{asked[0]['id']}/answer"
+        assert (await parts.bob.post(answer, json={"approved": True})).status_code == 403
+        assert (await parts.ada.post(answer, json={"approved": True})).status_code == 200
+        events = events_of((await reading).text)
+    (question,) = [event for event in events if event.word == "interrupt"]
+    assert question.data["id"] == asked[0]["id"]
+    assert events[-1].data["text"] == "sunny in Oslo"
+
+
+# ---------------------------------------------------------------- traces and costs
 
 
 def priced() -> Any:
@@ -299,14 +230,15 @@ async def test_a_service_is_shown_and_given_work(parts: Served) -> None:
 @served()
 async def test_the_status_counts_processes_and_readiness_ends_with_the_server(parts: Served) -> None:
     parts.kernel.submit("a")
-    status = (await parts.ada.get("/api/system")).json()
+    status = (await parts.operator.get("/api/system")).json()
     assert (status["total_processes"], status["process_counts"]["new"]) == (1, 1)
     assert (await parts.stranger.get("/readyz")).json() == {"status": "ready"}
     parts.face.app.parts.is_draining = True
     assert (await parts.stranger.get("/readyz")).status_code == 503
     assert (await parts.stranger.get("/healthz")).status_code == 200
     refused = await parts.ada.post(CHAT, json={"message": "x"})
-    assert refused.status_code == 409
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"]
 
 
 @served()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 
@@ -179,3 +181,14 @@ async def test_each_request_leaves_no_live_process_and_belongs_to_its_user(parts
     assert parts.kernel.live == 0
     for user in (parts.ada, parts.bob):
         assert (await user.get("/api/processes")).json()["total"] == 1
+
+
+@served(scripted("echo", {"text": "one two three", "first_s": 60}))
+async def test_an_answer_is_given_up_when_its_client_leaves(parts: Served) -> None:
+    """Whole or as a stream: the process of the request ends, and with it what the answer would cost."""
+    body: dict[str, Any] = {"model": "echo", "messages": [{"role": "user", "content": "hi"}]}
+    for stream in (False, True):
+        with pytest.raises(httpx.ReadTimeout):
+            await parts.ada.post("/v1/chat/completions", json={**body, "stream": stream}, timeout=0.25)
+        while parts.kernel.live:
+            await asyncio.sleep(0.01)

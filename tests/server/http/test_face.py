@@ -25,7 +25,7 @@ from lyra import Kernel
 from lyra.core.address import Address
 from lyra.errors import ConfigError
 from lyra.server.http.face import HttpFace
-from lyra.server.identity import Tokens
+from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings, TlsFiles
 from tests.server.http.support import OPERATOR, TOKENS, Served, events_of, in_loop, served, serving
 
@@ -86,12 +86,12 @@ def test_tls_proves_the_server_and_with_an_authority_the_client(tmp_path: Path) 
 def test_what_cannot_be_listened_on_is_said(tmp_path: Path) -> None:
     async def main() -> None:
         async with Kernel() as kernel, serving() as parts:
-            taken = ServeSettings(tokens=Tokens(TOKENS), http=parts.address)
+            taken = ServeSettings(tokens=TokenTable(TOKENS), http=parts.address)
             with pytest.raises(ConfigError, match="cannot listen on"):
                 await HttpFace(kernel, taken).start()
             (tmp_path / "x.pem").write_text("no certificate")
             files = TlsFiles(str(tmp_path / "x.pem"), str(tmp_path / "x.pem"))
-            broken = ServeSettings(tokens=Tokens(TOKENS), http=Address("127.0.0.1", 0), tls=files)
+            broken = ServeSettings(tokens=TokenTable(TOKENS), http=Address("127.0.0.1", 0), tls=files)
             with pytest.raises(ConfigError, match="TLS files"):
                 await HttpFace(kernel, broken).start()
 

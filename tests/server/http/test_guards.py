@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import http.client
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +21,7 @@ from lyra.server.http.routes import ENDPOINTS
 from lyra.server.identity import Caller
 from lyra.server.request_window import RequestWindow
 from lyra.testing import SimClock
-from tests.server.http.support import ADA, OPERATOR, Served, in_loop, served
+from tests.server.http.support import ADA, OPERATOR, Served, echo, in_loop, served
 
 LIST = "/api/processes"
 
@@ -112,6 +114,20 @@ async def test_a_body_that_is_too_large_is_refused(parts: Served) -> None:
     assert (await parts.ada.post(chat, json={"message": "x" * 1000})).status_code == 200
 
 
+@served()
+async def test_the_refusal_of_a_very_large_body_reaches_a_client_that_writes_all_of_it(parts: Served) -> None:
+    """The rest of the body is read and thrown away: a reset connection would lose the answer."""
+
+    def post() -> int:
+        connection = http.client.HTTPConnection(parts.address.host, parts.address.port, timeout=60)
+        with closing(connection):
+            headers = {"authorization": f"Bearer {ADA}", "content-type": "application/json"}
+            connection.request("POST", "/api/agents/echo/chat", body=b"x" * 40_000_000, headers=headers)
+            return connection.getresponse().status
+
+    assert await asyncio.to_thread(post) == 413
+
+
 @served(requests_per_minute=5)
 async def test_more_requests_a_minute_than_allowed_are_refused(parts: Served) -> None:
     """429 says when to ask again; another user is not held up; the open paths are not counted."""
@@ -199,7 +215,7 @@ async def connected(parts: Served) -> tuple[asyncio.StreamReader, asyncio.Stream
     return await asyncio.open_connection(parts.address.host, parts.address.port)
 
 
-QUICK = ConnectionLimits(5, head_s=0.3, unread_s=0.5)
+QUICK = ConnectionLimits(5, head_s=0.15, unread_s=0.5)
 
 
 @served(limits=QUICK)
@@ -327,3 +343,36 @@ def test_it_mounts_below_a_path_of_another_application() -> None:
                 assert (await caller.get(f"/lyra{LIST}")).status_code == 401
 
     in_loop(main())
+
+
+def test_the_test_clients_of_other_frameworks_reach_it() -> None:
+    """Starlette's client calls `testserver`; alone behind an ASGI server the application opens and closes its
+    kernel."""
+    from starlette.testclient import TestClient
+
+    kernel = Kernel(programs=(echo(),))
+    with TestClient(app(kernel, tokens={OPERATOR: ""})) as caller:
+        answer = caller.post("/api/agents/echo/chat", json={"message": "hi"}, headers={"x-api-key": OPERATOR})
+        assert (answer.status_code, answer.json()["text"]) == (200, "hi")
+        assert caller.get("/healthz", headers={"host": "evil.example"}).status_code == 421
+    assert not kernel.open
+
+
+def test_a_kernel_that_cannot_open_fails_the_start(tmp_path: Path) -> None:
+    """The ASGI server is told why, and does not begin to listen."""
+    told = []
+
+    async def main() -> None:
+        messages = iter([{"type": "lifespan.startup"}])
+
+        async def receive() -> Any:
+            return next(messages)
+
+        async def send(message: Any) -> None:
+            told.append(message)
+
+        await app(Kernel(tmp_path), tokens={OPERATOR: ""})({"type": "lifespan"}, receive, send)
+
+    in_loop(main())
+    assert told[0]["type"] == "lifespan.startup.failed"
+    assert told[0]["message"]

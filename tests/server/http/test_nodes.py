@@ -7,6 +7,7 @@ import pytest
 from lyra import Kernel, vesper
 from lyra.errors import ConfigError
 from lyra.server import mount_nodes
+from lyra.vesper.evidence.state import KeptDivergence
 from lyra.vesper.runtime.runtime import Runtime
 from tests.server.http.support import Served, echo, in_loop, serving
 
@@ -26,17 +27,23 @@ flow:
 
 
 def test_a_handler_is_reached_at_its_own_path_with_a_token() -> None:
-    """Inputs come from the path and the query; errors are the node's; other methods are said."""
+    """Inputs come from the path and the query; errors are the node's; other methods are said. Divergences, which have
+    inputs of all users, are shown to the operator alone."""
 
     async def main() -> None:
         with Runtime() as runtime:
             kernel = Kernel(programs=[echo()])
-            mount_nodes(kernel, runtime, [vesper.load(PRICE)])
+            node = vesper.load(PRICE)
+            mount_nodes(kernel, runtime, [node])
             with pytest.raises(ConfigError, match="mounted already"):
                 mount_nodes(kernel, runtime, [])
             async with serving(kernel=kernel) as parts:
                 await routes(parts)
                 await evidence(parts)
+                kept = runtime.evidence(node)
+                kept.found.append(KeptDivergence(0.0, "shadow_direct", {"name": "secret of ada"}, [], True))
+                assert "secret of ada" in (await parts.operator.get("/api/nodes/price_v1")).text
+                assert (await parts.bob.get("/api/nodes/price_v1")).json()["found"] == []
 
     async def routes(parts: Served) -> None:
         answer = await parts.ada.get("/goods/bread/price", params={"count": 6})

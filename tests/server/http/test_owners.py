@@ -11,7 +11,7 @@ from lyra import Kernel
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.owners import OwnedPid, owned_pid, owner_of
 from tests.server.http.support import Served, echo, in_loop, served
-from tests.server.http.test_api import TWO, stuck
+from tests.server.http.test_pipelines import TWO, stuck
 
 # What stands in the path of an endpoint that concerns one user's things.
 OWNED = ("pid", "session_id", "run_id", "interrupt_id", "trace_id", "webhook_id")
@@ -73,6 +73,21 @@ async def test_another_user_gets_nothing_of_it(parts: Served) -> None:
     for url, key in (("/api/processes", "processes"), ("/api/sessions", "sessions"), ("/api/pipelines", "runs")):
         assert (await parts.bob.get(url)).json()[key] == []
     assert (await parts.bob.get("/api/interrupts")).json()["interrupts"] == []
+    status = (await parts.bob.get("/api/system")).json()
+    assert (status["total_processes"], status["interrupts"]["pending"], status["resources"]["llm_calls"]) == (0, 0, 0)
+    status = (await parts.ada.get("/api/system")).json()
+    assert status["total_processes"] == (await parts.ada.get("/api/processes")).json()["total"] > 0
+    assert status["interrupts"]["pending"] == 1
+
+
+@served()
+async def test_the_kernel_lists_what_was_started_for_a_user_as_theirs(parts: Served) -> None:
+    """A conversation begun over HTTP is among the user's processes for gRPC and for the kernel, too."""
+    session_id = (await parts.ada.post("/api/agents/echo/chat", json={"message": "hi"})).json()["session_id"]
+    pid = owned_pid("chat", "ada", session_id)
+    assert [block.pid for block in parts.kernel.list_processes(user_id="ada")] == [pid]
+    assert parts.kernel.get_process(pid).user_id == "ada"
+    assert parts.kernel.list_processes(user_id="bob") == []
 
 
 @pytest.mark.parametrize("user", ["", "ada", "Ada Lovelace", "ünïcødé@example.org", "x" * 256, "a.b-c/d"])

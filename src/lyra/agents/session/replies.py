@@ -351,7 +351,7 @@ class Stream(Generic[Out_co, Piece_co]):
         return self._pieces()
 
     async def _pieces(self) -> AsyncIterator[Any]:
-        pending = await self._begin()
+        pending = await self.begin()
         sink = pending.sink
         assert sink is not None
         try:
@@ -367,7 +367,8 @@ class Stream(Generic[Out_co, Piece_co]):
             if not pending.done():  # the reader left the loop early
                 pending.cancel()
 
-    async def _begin(self) -> Pending[Out_co]:
+    async def begin(self) -> Pending[Out_co]:
+        """Put the message to the agent, and read the pieces later; a second call changes nothing."""
         if self._pending is None:
             self._pending = await self._start()
         return self._pending
@@ -376,7 +377,7 @@ class Stream(Generic[Out_co, Piece_co]):
         return self._whole().__await__()
 
     async def _whole(self) -> Out_co:
-        pending = await self._begin()
+        pending = await self.begin()
         sink = pending.sink
         assert sink is not None
         try:

@@ -28,6 +28,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.effect import canonical_hash
 from lyra.core.limits import DOUBT_WAIT_S
 from lyra.core.secrets.known_keys import KnownKeys
+from lyra.core.secrets.process_keys import add_key_source
 from lyra.core.secrets.redact import redact_data
 from lyra.core.tool import caller
 from lyra.core.trace_context import format_traceparent
@@ -83,6 +84,7 @@ _log: Final = logging.getLogger("lyra.agents")
 
 class AgentRuntime:
     __slots__ = (
+        "__weakref__",
         "_asked",
         "_doubts",
         "_has_read_doubts",
@@ -135,6 +137,7 @@ class AgentRuntime:
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = keys_in_environment()
+        add_key_source(self, lambda runtime: runtime.known)
         self._keys: tuple[tuple[str, ...], KnownKeys] | None = None
         self.has_answered = False  # a model has answered since the kernel started
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.

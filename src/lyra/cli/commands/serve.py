@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.open_files import allow_open_files
 from lyra.cli.render import note
 from lyra.cli.setup_file import setup_of
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_log: Final = logging.getLogger("lyra.server")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_OTHER_FILES: Final = 256  # besides the connections of two faces: the store, models, tools
 _FILE: Final = click.Path(exists=True, dir_okay=False)
 
 
@@ -64,8 +68,19 @@ def serve(
 
     settings = ServeSettings.from_config(invocation.config, {"token_file": token_file, **tls})
     for warning in settings.tokens.warnings:
-        note(f"warning: {warning}")
+        _tell(invocation, warning, logging.WARNING)
+    if not allow_open_files(2 * settings.connections_max + _OTHER_FILES):
+        text = f"this process may not open enough files for [server] connections_max = {settings.connections_max}"
+        _tell(invocation, text, logging.WARNING)
     asyncio.run(_serve(invocation, settings, setup_of(load, "kernel") if load else None))
+
+
+def _tell(invocation: Invocation, text: str, level: int = logging.INFO) -> None:
+    """A sentence for the person who starts the server; where logs are JSON, a record of the log like all others."""
+    if invocation.config.log.format == "json":
+        _log.log(level, "%s", text)
+    else:
+        note(f"warning: {text}" if level >= logging.WARNING else text)
 
 
 async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callable[[Any], Any] | None) -> None:
@@ -77,10 +92,10 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
     for number in _SIGNALS:
         loop.add_signal_handler(number, stopped.set)
     async with Server(Kernel.from_config(invocation.config), settings, setup=setup) as server:
-        note(f"tokens: {settings.token_source}")
+        _tell(invocation, f"tokens: {settings.token_source}")
         click.echo(json.dumps(server.ready_line()))
         sys.stdout.flush()
         await stopped.wait()
-        note("stopping: requests in flight are finished first")
+        _tell(invocation, "stopping: requests in flight are finished first")
         for number in _SIGNALS:  # a second signal ends the program at once
             loop.remove_signal_handler(number)

@@ -43,7 +43,11 @@ def trace(invocation: Invocation, /, *, target: str | None, pid: str | None, run
         note("no process")
     span = _span(walked, calls)
     for depth, record in walked:
-        click.echo(printable(f"{'  ' * depth}{record.name or record.program} ({record.pid})  {state_words(record)}"))
+        click.echo(
+            printable(
+                f"{'  ' * depth}{record.name or record.program or '(worker)'} ({record.pid})  {state_words(record)}"
+            )
+        )
         for call in calls.get(record.pid, ()):
             click.echo(printable(f"{'  ' * (depth + 1)}{_line(call)}  {_bar(call, *span)}"))
     if folded.calls.dropped:

@@ -6,6 +6,7 @@ come back only as a class that is already imported and is an Exception: a journa
 come back with what is in them. What cannot be made again becomes an EffectFailed that keeps the text.
 
 Whatever is raised has a row: an exception whose own text fails, or whose arguments no journal could hold, included.
+Keys that this process knows are masked in every text: a failed login likes to quote them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from lyra.core.naming import main_name, named_thing, qualified_name
+from lyra.core.secrets.process_keys import mask_process_keys
 from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
 
-__all__ = ["error_from_row", "error_to_row", "text_of"]
+__all__ = ["error_from_row", "error_to_row", "text_of", "without_keys"]
 
 # Classes made inside functions cannot be looked up by name; those seen in this OS process are remembered. After a
 # restart elsewhere they come back as EffectFailed, so a durable program catches classes of a module.
@@ -79,13 +81,21 @@ def error_from_row(data: Any, depth: int = 0) -> BaseException:
     return error
 
 
+def without_keys(error: Exception) -> Exception:
+    """The same error; where its text holds a known key, the error that its row describes."""
+    if isinstance(error, LyraError) and mask_process_keys(error.message) == error.message:
+        return error
+    clean = error_from_row(error_to_row(error))
+    return clean if isinstance(clean, Exception) else error
+
+
 def text_of(error: object) -> str:
-    """Its text, as far as it has one that can be written."""
+    """Its text, as far as it has one that can be written, without keys that this process knows."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - __str__ is the user's
         text = f"<{type(error).__name__} without a text>"
-    return text[:_TEXT_MAX].encode("utf-8", "replace").decode()
+    return mask_process_keys(text[:_TEXT_MAX].encode("utf-8", "replace").decode())
 
 
 def _rebuilt_exception(cls: type[Exception], args: list[Any]) -> Exception | None:

@@ -136,7 +136,6 @@ class Move:
             "message": f"worker {token.worker} has run {token.run} of it and was silent for {token.lease_s:g} s",
         }
         ask(self.session, interrupt, token=token.id, stage=token.stage, now=self.now)
-        self.tell("interrupt_raised", token.stage, interrupt=dict(interrupt))
 
     def _run_again(self, token: Token) -> None:
         self.envelope.skip_stage(token.stage, now=self.now, agent=self._stage(token.stage).agent_name)
@@ -161,15 +160,17 @@ class Move:
 
     def wait(self, interrupt: Mapping[str, Any], number: int | None) -> None:
         """Add a question from outside (number 0), which holds the session up, or set the kernel's id of its own
-        question."""
+        question. Listeners are told of a question when it has its id: they answer it by that."""
         question = meant(self.session, interrupt, number)
         if question is None:
             ask(self.session, dict(interrupt), interrupt_id=str(interrupt.get("id") or ""), now=self.now)
             self.tell("interrupt_raised", self.envelope.current_stage, interrupt=dict(interrupt))
             return
-        question.id = str(interrupt.get("id") or "")
+        was_unknown, question.id = not question.id, str(interrupt.get("id") or "")
         question.interrupt = {**question.interrupt, **interrupt}
         show(self.session)
+        if was_unknown and question.id:
+            self.tell("interrupt_raised", question.stage, interrupt=dict(question.interrupt))
 
     def resume(
         self,
@@ -503,7 +504,6 @@ class Move:
         if token.fork == 0 and not own:
             self.envelope.current_stage = kind
         ask(self.session, interrupt, token=token.id, stage=source, own=own)
-        self.tell("interrupt_raised", source, interrupt=dict(interrupt))
 
     def _resume_token(self, token: Token, source: str, kind: str, resume_stage: str, *, own: bool) -> None:
         """Continue at the pipeline's resume stage for this kind; without one, at or after the stage that asked."""

@@ -580,6 +580,8 @@ class Orchestrator(Subsystem):
                 data = {"run_id": token.run, "agent": agent}
                 feed.put(PipelineEvent("stage_started", token.stage, pid, envelope, data))
         for question in self.questions.still_open(session):
+            if not question.id:
+                continue  # told when it has one
             asked = {"interrupt": dict(question.interrupt)}
             feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
         for interrupt in self._interrupts._open_questions(pid):

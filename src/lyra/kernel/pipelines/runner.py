@@ -25,6 +25,7 @@ from lyra.errors import AgentFailed, Divergence, EffectFailed, LyraError, NameTa
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume, suspend
+from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.pipelines.agents import RegisteredAgent, result_data
 from lyra.kernel.pipelines.instruction import metrics_data, response_data
 from lyra.kernel.pipelines.outside import OutsideStages, skipped_result
@@ -293,7 +294,7 @@ class Runner:
         except Exception as error:  # any error of an agent is a failed stage
             if process.out_of_time:  # the pipeline's time is up, not the stage's: no route leads on from here
                 raise
-            result = {"success": False, "error": str(error) or type(error).__name__, **_facts_of(error)}
+            result = {"success": False, "error": text_of(error) or type(error).__name__, **_facts_of(error)}
         point("pipeline.answered")
         self._report(process.pid, run, result)
 

@@ -47,7 +47,7 @@ from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume
-from lyra.kernel.journal.error_rows import text_of
+from lyra.kernel.journal.error_rows import text_of, without_keys
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.balancing import Balancer, least_loaded
 from lyra.kernel.services.health_checks import ServiceCheck
@@ -419,7 +419,7 @@ class ServiceRegistry(Subsystem):
             attempt += 1
             request = _copied(spare)
         if response is None:
-            raise failure if isinstance(failure, LyraError) else _wrapped(name, failure) from failure
+            raise without_keys(failure) if isinstance(failure, LyraError) else _wrapped(name, failure) from failure
         took_s = core.clock.monotonic() - began
         answer: ServiceResponse = msgspec.structs.replace(response, retries=attempt - 1, duration_s=took_s)
         return answer

@@ -606,6 +606,7 @@ class LifecycleManager(Subsystem):
             PRIORITIES[process.priority],
             resources.get_quota(process.pid),
             resources.get_usage(process.pid),
+            user_id=self.user_of(process.pid),
             created_at=process.created_at,
             started_at=process.created_at,
             completed_at=process.ended_at,

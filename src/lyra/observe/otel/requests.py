@@ -10,8 +10,8 @@ Without OpenTelemetry the block still continues the `traceparent` of the client.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final
 
 from lyra._version import __version__
 from lyra.core.trace_context import OpenSpan, TraceSpan, continued, parse_traceparent
@@ -42,15 +42,29 @@ class RequestSpan:
             self._span.set_status(Status(StatusCode.ERROR, error))
 
 
-@contextmanager
+_NO_TRACE: Final = nullcontext(RequestSpan())
+
+
 def request_span(
     name: str, headers: Mapping[str, str], attributes: Mapping[str, Any] | None = None
-) -> Iterator[RequestSpan]:
+) -> AbstractContextManager[RequestSpan]:
     """A block that is one request. `headers` are the client's, or the metadata of a call, with names in lower case."""
-    if is_disabled() or not has_own_provider():
-        with continued(headers.get("traceparent")):
-            yield RequestSpan(None, parse_traceparent(headers.get("traceparent")))
-        return
+    if has_own_provider() and not is_disabled():
+        return _exported_span(name, headers, attributes)
+    traceparent = headers.get("traceparent")
+    return _NO_TRACE if traceparent is None else _continued_span(traceparent)
+
+
+@contextmanager
+def _continued_span(traceparent: str) -> Iterator[RequestSpan]:
+    with continued(traceparent):
+        yield RequestSpan(None, parse_traceparent(traceparent))
+
+
+@contextmanager
+def _exported_span(
+    name: str, headers: Mapping[str, str], attributes: Mapping[str, Any] | None
+) -> Iterator[RequestSpan]:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
 

@@ -98,7 +98,7 @@ CALLS: Final[dict[str, RemoteCall]] = {
     "record_usage": RemoteCall("KernelService/RecordUsage", f"pid | {_USAGE}"),
     "check_rate_limit": RemoteCall("KernelService/CheckRateLimit", "user=user_id | endpoint record", arrange=_counted),
     "list_processes": RemoteCall("KernelService/ListProcesses", "| state user_id", gives="processes", may_repeat=True),
-    "get_process_counts": RemoteCall("KernelService/GetProcessCounts", gives="counts_by_state", may_repeat=True),
+    "get_process_counts": RemoteCall("KernelService/GetProcessCounts", may_repeat=True),
     # envelopes and runs
     "create_envelope": RemoteCall(
         "EngineService/CreateEnvelope", "| raw_input user_id session_id request_id metadata stage_order"

@@ -19,7 +19,7 @@ from lyra.core.envelope import BoundsResult, Envelope
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import Answer, Interrupt
 from lyra.kernel.services.service import ServiceInfo, ServiceResponse
-from lyra.kernel.workers.entry import ProcessControlBlock
+from lyra.kernel.workers.entry import ProcessControlBlock, ProcessCounts
 from lyra.kernel.workers.quota import QuotaResult, ResourceQuota, ResourceUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult, RateLimitUsage
 from lyra.server.generated import engine_pb2 as pb
@@ -246,6 +246,14 @@ def _response(data: RemoteRecord) -> ServiceResponse:
     )
 
 
+def _counts(data: RemoteRecord) -> ProcessCounts:
+    return ProcessCounts(data["counts_by_state"], data["queue_depth"])
+
+
+def _system_status(data: RemoteRecord) -> RemoteRecord:
+    return RemoteRecord(data, resources=data["usage"], interrupts={"pending": data["pending_interrupts"]})
+
+
 _build_process: Final = _built(ProcessControlBlock)
 _build_interrupt: Final = _built(Interrupt)
 VALUES: Final[dict[str, Callable[[RemoteRecord], Any]]] = {
@@ -265,4 +273,7 @@ VALUES: Final[dict[str, Callable[[RemoteRecord], Any]]] = {
     "Instruction": _with_envelope,
     "SessionState": _with_envelope,
     "DispatchServiceResponse": _response,
+    "ProcessCountsResponse": _counts,
+    "SystemStatus": _system_status,
+    "RequestStatus": lambda data: RemoteRecord(data, pcb=data["process"]),
 }

@@ -98,28 +98,38 @@ class GrpcFace:
 
     async def stop(self, drain_s: float) -> None:
         """Refuse what is new, let calls in flight finish within `drain_s`, close. A second call changes nothing."""
+        await self.drain()
         server, self._server = self._server, None
         if server is None:
+            return
+        grace_s = _FLUSH_S
+        try:
+            async with asyncio.timeout(drain_s):
+                await self.wait_idle()
+        except TimeoutError:
+            grace_s = 0.0  # what has not ended by now is cut off; durable work goes on when the store is opened again
+        for service in self._services.values():
+            if hasattr(service, "close"):
+                service.close()  # claims that wait end now
+        self._guard.stopped.set()
+        await server.stop(grace_s)
+
+    async def drain(self) -> None:
+        """Refuse what is new, tell health watchers, end subscriptions. A second call changes nothing."""
+        if self._server is None or self._guard.draining:
             return
         self._guard.draining = True
         await self._health.enter_graceful_shutdown()
         for service in self._services.values():
             if hasattr(service, "drain"):
-                await service.drain()  # calls that only wait end now
-        grace_s = _FLUSH_S
-        try:
-            async with asyncio.timeout(drain_s):
-                await self._guard.wait_idle()
-                for service in self._services.values():
-                    if hasattr(service, "wait_idle"):
-                        await service.wait_idle()
-        except TimeoutError:
-            grace_s = 0.0  # what has not ended by now is cut off; durable work goes on when the store is opened again
+                await service.drain()  # subscriptions end now
+
+    async def wait_idle(self) -> None:
+        """Wait until no call is in flight but those that only wait, and what workers hold is delivered."""
+        await self._guard.wait_idle()
         for service in self._services.values():
-            if hasattr(service, "close"):
-                service.close()
-        self._guard.stopped.set()
-        await server.stop(grace_s)
+            if hasattr(service, "wait_idle"):
+                await service.wait_idle()
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, int]]:

@@ -21,7 +21,7 @@ from lyra.core.clock import Clock
 from lyra.errors import ConfigError, Overloaded
 from lyra.observe.otel.requests import grpc_span
 from lyra.server.grpc.statuses import end_of
-from lyra.server.identity import Caller, Tokens, bearer_token
+from lyra.server.identity import Caller, TokenTable, bearer_token
 
 __all__ = ["FINISHING", "WAITING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
 
@@ -73,7 +73,7 @@ class Method(NamedTuple):
 class CallGuard:
     """Wraps handlers; knows the calls in flight."""
 
-    def __init__(self, tokens: Tokens, clock: Clock, *, observe: Observe | None = None) -> None:
+    def __init__(self, tokens: TokenTable, clock: Clock, *, observe: Observe | None = None) -> None:
         self._tokens = tokens
         self._clock = clock
         self._observe = observe

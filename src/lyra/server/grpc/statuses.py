@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import grpc
 import msgspec
 
+from lyra.core.secrets.process_keys import process_keys
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.visible import visible
 from lyra.errors import CODES, LyraError, error_to_data
@@ -47,17 +48,17 @@ def end_of(error: Exception, method: str) -> CallEnd:
 
 
 def _trace(error: Exception) -> str:
-    return redact("".join(traceback.format_exception(error)))
+    return redact("".join(traceback.format_exception(error)), process_keys())
 
 
 def _clipped(message: str) -> str:
-    line = visible(redact(" ".join(message[:_MESSAGE_CHARS_MAX].split())))
+    line = visible(redact(" ".join(message[:_MESSAGE_CHARS_MAX].split()), process_keys()))
     short = line if len(line) <= _DETAILS_CHARS_MAX else line[: _DETAILS_CHARS_MAX - 1] + "…"
     return short.encode("utf-8", "replace").decode()
 
 
 def _error_bytes(error: LyraError) -> bytes:
-    data: dict[str, Any] = redact_data(error_to_data(error))
+    data: dict[str, Any] = redact_data(error_to_data(error), process_keys())
     data["message"] = _clipped(error.message)
     for left_out in ("", "fields", "hint", "place"):
         data.pop(left_out, None)

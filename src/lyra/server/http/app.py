@@ -8,8 +8,9 @@ that its client reads, and none as a traceback.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -17,17 +18,18 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
-from lyra.errors import ConfigError
+from lyra.core.secrets.redact import redact
+from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
-from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
 from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
-from lyra.server.http.sse import Receive, Send, write_stream
-from lyra.server.identity import Caller, Tokens
+from lyra.server.http.sse import Receive, Send, client_left, write_stream
+from lyra.server.identity import Caller, TokenTable
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -43,7 +45,11 @@ _SECURITY: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+# `testserver` is what the test clients of Starlette and FastAPI call; no public name has a single label.
+_APP_HOSTS: Final = LOOPBACK_HOSTS | {"testserver"}
 _NO_STORE: Final = (b"cache-control", b"no-store")
+# What is taken while the server drains besides reading: it ends or finishes something.
+_FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -54,22 +60,51 @@ class HttpApp:
         self.parts = parts
         self.guard = guard
         self._table = PathTable(parts.endpoints)
+        self._answering = 0  # requests that are not answered in full
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered, or work that was begun here is under way and waits for no person."""
+        return self._answering > 0 or bool(self.parts.chats.running) or self.parts.pipelines.is_busy
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            self._answering += 1
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._answering -= 1
         else:  # a web socket: there is none here
             await send({"type": "websocket.close", "code": 1008})
 
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Alone behind an ASGI server: the kernel opens and closes with it, unless the application has opened it."""
+        kernel, is_opened_here = self.parts.kernel, False
+        while True:
+            phase = (await receive())["type"]
+            try:
+                if phase == "lifespan.startup" and not kernel.open:
+                    await kernel.start()
+                    is_opened_here = True
+                elif phase == "lifespan.shutdown" and is_opened_here:
+                    await kernel.shutdown("server stopped")
+            except LyraError as error:
+                await send({"type": f"{phase}.failed", "message": redact(error.message)})
+                return
+            await send({"type": f"{phase}.complete"})
+            if phase == "lifespan.shutdown":
+                return
+
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         headers, path, method = _headers_of(scope), _own_path(scope), scope["method"]
-        route = self._table.route(path)
+        match = self._table.match(path)
+        route = "" if match is None else match.route
         began_s = self.parts.kernel.clock.monotonic()
         attributes = {"http.request.method": method, "http.route": route, "url.path": route}
         with request_span(f"{method} {route}".strip(), headers, attributes) as span:
-            answer = await self._answer_or_problem(method, path, scope["query_string"], headers, receive)
+            answer = await self._answer_or_problem(match, scope, path, headers, receive)
             if answer is None:
                 return
             status = answer.status if isinstance(answer, RawAnswer) else 200
@@ -82,11 +117,11 @@ class HttpApp:
             await _send(send, answer)
 
     async def _answer_or_problem(
-        self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
+        self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed | None:
         """The answer, also of an error; None where the client has left."""
         try:
-            return await self._handle(method, path, query_string, headers, receive)
+            return await self._handle(match, scope, path, headers, receive)
         except ClientLeft:
             return None
         except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
@@ -95,12 +130,17 @@ class HttpApp:
             return RawAnswer(body, "application/json", problem.status, problem.headers)
 
     async def _handle(
-        self, method: str, path: str, query_string: bytes, headers: Mapping[str, str], receive: Receive
+        self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed:
         guard = self.guard
         guard.check_place(headers)
-        query = _query_of(query_string)
-        endpoint, values = self._find(method, path, query_string)
+        query = _query_of(scope["query_string"])
+        if match is not None:
+            endpoint, values = match.endpoint(scope["method"]), match.values
+        else:
+            endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
+        if self.parts.is_draining and not _may_finish(endpoint):
+            raise Overloaded("the server is stopping", hint="ask again when it is back")
         caller = Caller()
         if not endpoint.is_open:
             caller = await guard.identify(headers, query)
@@ -109,13 +149,13 @@ class HttpApp:
         call = HttpCall(self.parts, endpoint, caller, values, headers)
         if endpoint.query is not None:
             call.take_query(query)
-        call.take_body(await guard.read_body(receive, headers))
+        call.take_body(b"" if _has_no_body(scope, headers) else await guard.read_body(receive, headers))
+        if endpoint.ends_with_client:
+            return _answer_of(endpoint, await _while_connected(receive, endpoint.handler(call)))
         return _answer_of(endpoint, await endpoint.handler(call))
 
-    def _find(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
-        match = self._table.find(method, path)
-        if match is not None:
-            return match
+    def _mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint of a path that is not in the table: one of a node."""
         mounted = mounted_nodes(self.parts.kernel)
         if mounted is not None and mounted.has_path(path):
             target = f"{path}?{query.decode('latin-1')}" if query else path
@@ -123,10 +163,42 @@ class HttpApp:
         raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
 
 
+def _has_no_body(scope: Any, headers: Mapping[str, str]) -> bool:
+    length = headers.get("content-length", "0" if scope["method"] == "GET" else "")
+    return length == "0" and "transfer-encoding" not in headers
+
+
+def _may_finish(endpoint: Endpoint) -> bool:
+    return endpoint.method in ("GET", "DELETE") or endpoint.name in _FINISHING
+
+
 def _answer_of(endpoint: Endpoint, value: Any) -> RawAnswer | Streamed:
     if isinstance(value, (RawAnswer, Streamed)):
         return value
     return RawAnswer(_encode(value), endpoint.media, endpoint.status)
+
+
+async def _while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
+    """What the work gives; it is cancelled when the client leaves, which is ClientLeft."""
+    outcome: list[Any] = []
+    errors: list[Exception] = []
+
+    async def run() -> None:
+        try:
+            outcome.append(await work)
+        except Exception as error:  # noqa: BLE001 (raised below, where the caller waits)
+            errors.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = (group.create_task(run()), group.create_task(client_left(receive)))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+    if errors:
+        raise errors[0]
+    if not outcome:
+        raise ClientLeft
+    return outcome[0]
 
 
 async def _send(send: Send, answer: RawAnswer) -> None:
@@ -164,6 +236,8 @@ def _own_path(scope: Any) -> str:
 
 
 def _query_of(text: bytes) -> list[tuple[str, str]]:
+    if not text:
+        return []
     if _BAD_ESCAPE.search(text):
         raise ConfigError("the query has a % that escapes nothing")
     try:
@@ -174,20 +248,12 @@ def _query_of(text: bytes) -> list[tuple[str, str]]:
         raise ConfigError("the query cannot be read") from None
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
-
-
 def make_app(
     kernel: Kernel,
     *,
-    tokens: Tokens | Mapping[str, str] | None = None,
+    tokens: TokenTable | Mapping[str, str] | None = None,
     authenticate: Authenticator | None = None,
-    hosts: Collection[str] = LOOPBACK_HOSTS,
+    hosts: Collection[str] = _APP_HOSTS,
     message_bytes_max: int = SERVER_MESSAGE_BYTES_MAX,
     requests_per_minute: int | None = None,
     webhook_key: bytes | None = None,
@@ -198,8 +264,8 @@ def make_app(
     under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else from a key in
     the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach."""
     if tokens is None and authenticate is None:
-        tokens, _ = Tokens.load(None)
-    known = tokens if tokens is None or isinstance(tokens, Tokens) else Tokens(tokens)
+        tokens, _ = TokenTable.load(None)
+    known = tokens if tokens is None or isinstance(tokens, TokenTable) else TokenTable(tokens)
     guard = HttpGuard(
         kernel,
         tokens=known,

@@ -24,6 +24,7 @@ from lyra.server.http.directory import AgentDirectory
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal, problem_of
 from lyra.server.http.sse import SseLog
+from lyra.server.owners import spawn_for
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
@@ -86,17 +87,22 @@ class Chats:
             raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
         session_id = session_id or self._kernel.entropy.text(16)
         pid = self.sessions.claim(session_id, caller)
-        process = self._kernel.spawn(agent, pid=pid)
+        process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)
         if not process.alive:
             raise InvalidTransition(f"session {session_id} has ended", hint="leave session_id out to begin another")
         return session_id, await process
 
     # ------------------------------------------------------------------ streams
 
-    def begin(self, session_id: str, caller: Caller, process: AgentProcess[Any], message: Any) -> ChatStream:
-        """Put a message to the agent; its answer is told to the stream, whether it has readers or not."""
+    async def begin(self, session_id: str, caller: Caller, process: AgentProcess[Any], message: Any) -> ChatStream:
+        """Put a message to the agent; it is in the store when this returns. Its answer is told to the stream, whether
+        it has readers or not."""
+        answer = process.stream(message, events=True)
+        await answer.begin()
+        await self._kernel.durable()
         stream = self._new_stream(session_id, caller.user_id)
-        self._start(self._tell_answer(stream, process, message))
+        stream.answer = answer
+        self._start(self._tell_answer(stream, answer))
         return stream
 
     def find(self, event_id: str, session_id: str, caller: Caller) -> tuple[ChatStream, int]:
@@ -154,13 +160,12 @@ class Chats:
         self.running.add(task)
         task.add_done_callback(self.running.discard)
 
-    async def _tell_answer(self, stream: ChatStream, process: AgentProcess[Any], message: Any) -> None:
+    async def _tell_answer(self, stream: ChatStream, answer: Stream[Any, Any]) -> None:
         failure: LyraError | None = None
         is_told = False
         is_cancelled = False
         try:
-            stream.answer = process.stream(message, events=True)
-            async for event in stream.answer:
+            async for event in answer:
                 data = event.to_data()
                 word = data.pop("type")
                 is_told = is_told or word == "done"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.core.checking.check import did_you_mean
-from lyra.errors import ConfigError, ProcessError
+from lyra.errors import ConfigError, Overloaded
 from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
@@ -85,4 +85,4 @@ def _declared(registered: Any) -> AgentDeclaration | None:
 
 def refuse_if_draining(is_draining: bool) -> None:
     if is_draining:
-        raise ProcessError("the server is stopping and takes nothing new", hint="ask again when it is back")
+        raise Overloaded("the server is stopping", hint="ask again when it is back")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "Streamed"]
+__all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "RouteMatch", "Streamed"]
 
 _PATH_SEGMENTS_MAX: Final = 32
 
@@ -73,6 +73,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     may_stream: bool = False  # does so where the body has `stream: true`
     media: str = "application/json"  # of the answer
     is_open: bool = False  # needs no token
+    ends_with_client: bool = False  # is given up when the client leaves before the answer
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
     about: str = ""  # more than the summary, for the reference
@@ -157,59 +158,58 @@ def _fields_hint(wanted: Any) -> str | None:
     return f"it takes {', '.join(fields)}" if fields else None
 
 
+class RouteMatch(NamedTuple):
+    """A declared path that a path fits: its endpoints by method, and the values in its places."""
+
+    route: str
+    methods: dict[str, Endpoint]
+    values: dict[str, str]
+
+    def endpoint(self, method: str) -> Endpoint:
+        """The endpoint of a method; HttpRefusal where there is none."""
+        endpoint = self.methods.get(method)
+        if endpoint is None:
+            allowed = ", ".join(sorted(self.methods))
+            raise HttpRefusal(405, f"this path takes {allowed}", headers={"allow": allowed})
+        return endpoint
+
+
 class PathTable:
     """The endpoints by path. A segment in braces takes any text, also one with an escaped slash."""
 
     __slots__ = ("_by_length",)
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        self._by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Endpoint]]]] = {}
+        self._by_length: dict[int, list[tuple[tuple[str, ...], str, dict[str, Endpoint]]]] = {}
         for endpoint in endpoints:
             segments = tuple(endpoint.path.strip("/").split("/"))
             rows = self._by_length.setdefault(len(segments), [])
-            methods = next((methods for known, methods in rows if known == segments), None)
+            methods = next((methods for known, _, methods in rows if known == segments), None)
             if methods is None:
                 methods = {}
-                rows.append((segments, methods))
+                rows.append((segments, "/" + "/".join(segments), methods))
             assert endpoint.method not in methods, endpoint.path
             methods[endpoint.method] = endpoint
         for rows in self._by_length.values():  # the most literal first
             rows.sort(key=lambda row: [segment.startswith("{") for segment in row[0]])
 
-    def find(self, method: str, raw_path: str) -> tuple[Endpoint, dict[str, str]] | None:
-        """The endpoint of a request and the values in its path; None where no path fits, HttpRefusal where one fits and
-        has no such method."""
-        match = self._match(raw_path)
-        if match is not None:
-            _, methods, values = match
-            endpoint = methods.get(method)
-            if endpoint is None:
-                allowed = ", ".join(sorted(methods))
-                raise HttpRefusal(405, f"this path takes {allowed}", headers={"allow": allowed})
-            return endpoint, values
-        return None
-
-    def route(self, raw_path: str) -> str:
-        """The declared path that a path fits; "" for none."""
-        match = self._match(raw_path)
-        return "" if match is None else "/" + "/".join(match[0])
-
-    def _match(self, raw_path: str) -> tuple[tuple[str, ...], dict[str, Endpoint], dict[str, str]] | None:
+    def match(self, raw_path: str) -> RouteMatch | None:
+        """The declared path that a path fits; None where there is none."""
         given = raw_path.strip("/").split("/", _PATH_SEGMENTS_MAX)
-        for segments, methods in self._by_length.get(len(given), ()):
+        for segments, route, methods in self._by_length.get(len(given), ()):
             values = _match(segments, given)
             if values is not None:
-                return segments, methods, values
+                return RouteMatch(route, methods, values)
         return None
 
 
 def _match(segments: tuple[str, ...], given: list[str]) -> dict[str, str] | None:
     values: dict[str, str] = {}
     for segment, text in zip(segments, given, strict=True):
-        if segment.startswith("{"):
+        if segment[:1] == "{":
             if not text:
                 return None
-            values[segment[1:-1]] = unquote(text)
+            values[segment[1:-1]] = unquote(text) if "%" in text else text
         elif segment != text:
             return None
     return values

@@ -1,7 +1,8 @@
 """HttpFace: the HTTP application on a socket, served by uvicorn in the loop of the kernel.
 
-`start` listens and gives the address; `stop` takes nothing new, ends the streams that have no end, and waits for the
-requests and answers in flight. TLS and the certificates of clients are as the settings say.
+`start` listens and gives the address. From `drain` on it refuses what is new and says that it is not ready; `stop`
+waits for the requests and answers in flight, ends the streams that have no end, and closes. TLS and the certificates of
+clients are as the settings say.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.address import Address
-from lyra.core.limits import SERVER_IDLE_S
+from lyra.core.limits import SERVER_KEEP_ALIVE_S
 from lyra.errors import ConfigError
 from lyra.server.http.app import HttpApp, make_app
 from lyra.server.http.connection import ConnectionLimits, guarded_protocol
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
 
 __all__ = ["HttpFace"]
+
+_TICK_S: Final = 1.0
+_LOOK_S: Final = 0.02  # between two looks whether a draining server is idle
+_FLUSH_S: Final = 0.2  # for the last answers to reach their clients, at least
 
 
 class HttpFace:
@@ -62,7 +67,7 @@ class HttpFace:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=SERVER_IDLE_S,
+            timeout_keep_alive=SERVER_KEEP_ALIVE_S,
             **self._tls_options(),
         )
         try:
@@ -97,15 +102,22 @@ class HttpFace:
         self._server = self._serving = None
         self.app.parts.drain()
         until_s = self._kernel.clock.monotonic() + drain_s
-        server.config.timeout_graceful_shutdown = drain_s
-        server.should_exit = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self.wait_idle()
+        server.stop(max(_FLUSH_S, until_s - self._kernel.clock.monotonic()))
         await asyncio.wait((serving,))
         for connection in list(server.server_state.connections):
             connection.transport.abort()
-        running = self.app.parts.chats.running
-        left_s = until_s - self._kernel.clock.monotonic()
-        if running and left_s > 0:
-            await asyncio.wait(tuple(running), timeout=left_s)
+
+    async def drain(self) -> None:
+        """Refuse what is new and end the streams that have no end; a second call changes nothing."""
+        self.app.parts.drain()
+
+    async def wait_idle(self) -> None:
+        """Wait until no request is being answered, and no answer or pipeline is on its way."""
+        while self.app.is_busy:  # noqa: ASYNC110 - what it waits for has no event in common
+            await asyncio.sleep(_LOOK_S)
 
 
 def _uvicorn() -> Any:
@@ -119,13 +131,29 @@ def _uvicorn() -> Any:
 
 
 def _server_class() -> Any:
-    """uvicorn's server without its own handling of signals: `lyra serve`, or the application, has its own."""
+    """uvicorn's server without its own handling of signals: `lyra serve`, or the application, has its own. It wakes
+    once a second, for the date in its answers, and stops when it is told to, not at the next tick."""
     import uvicorn
 
     class QuietServer(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            self.stopped = asyncio.Event()
+
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
+
+        async def main_loop(self) -> None:
+            while not await self.on_tick(0):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_S):
+                        await self.stopped.wait()
+
+        def stop(self, drain_s: float) -> None:
+            self.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]  # it takes any number
+            self.should_exit = True
+            self.stopped.set()
 
     return QuietServer
 

@@ -11,6 +11,7 @@ size      a body over the limit is refused (413), with or without a length; one 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
 from lyra.server.http.problems import HttpRefusal, too_many
-from lyra.server.identity import Caller, Tokens, bearer_token
+from lyra.server.identity import Caller, TokenTable, bearer_token
 from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller |
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _DISCARD_S: Final = 1.0  # for the rest of a body that is refused: a client that still writes would not read the refusal
-_DISCARD_BYTES: Final = 16 * 1024 * 1024
+_DISCARD_BYTES: Final = 256 * 1024 * 1024
 
 
 class HttpGuard:
@@ -45,7 +46,7 @@ class HttpGuard:
         self,
         kernel: Kernel,
         *,
-        tokens: Tokens | None,
+        tokens: TokenTable | None,
         authenticate: Authenticator | None,
         hosts: Collection[str],
         message_bytes_max: int,
@@ -93,8 +94,7 @@ class HttpGuard:
 
     def admit(self, caller: Caller, headers: Mapping[str, str], endpoint: Endpoint) -> None:
         """Count a request of the caller; RateLimited where it is one too many."""
-        key = f"{int(caller.is_bound)}{caller.user_id}\0{_token_of(headers) if not caller.is_bound else ''}"
-        wait_s = self._window.admit(key)
+        wait_s = 0.0 if self._window.is_unlimited else self._window.admit(_caller_key(caller, headers))
         if wait_s:
             raise too_many(wait_s, "more a minute than one caller may make")
         if endpoint.is_work:
@@ -164,8 +164,12 @@ class ClientLeft(LyraError):
         super().__init__("the client left")
 
 
-def _token_of(headers: Mapping[str, str]) -> str:
-    return headers.get("authorization") or headers.get("x-api-key", "")
+def _caller_key(caller: Caller, headers: Mapping[str, str]) -> str:
+    """By what the requests of a caller are counted: its user, and without a binding also its token, as a hash."""
+    if caller.is_bound:
+        return f"user:{caller.user_id}"
+    token = headers.get("authorization") or headers.get("x-api-key", "")
+    return f"{hashlib.sha256(token.encode()).hexdigest()[:32]}:{caller.user_id}"
 
 
 def _named_user(headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> str:

@@ -6,6 +6,7 @@ where it stands, and what comes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,13 @@ __all__ = ["PipelineRuns"]
 class PipelineRuns:
     """See the module."""
 
-    __slots__ = ("_kernel", "_logs", "runs")
+    __slots__ = ("_kernel", "_logs", "_running", "runs")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.runs = OwnedProcesses(kernel, "run", "run")
         self._logs: dict[str, SseLog] = {}  # by id of the run, the oldest first
+        self._running: dict[str, asyncio.Task[None]] = {}  # those that are followed, by id of the run
 
     async def start(self, caller: Caller, config: Any, envelope: Mapping[str, Any]) -> str:
         """Start a pipeline; its id. It is in the store when this returns, and what is wrong with it is raised here."""
@@ -44,6 +46,14 @@ class PipelineRuns:
         self._follow(run_id, events, first)
         return run_id
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run is under way that waits for no person."""
+        sessions = self._kernel.orchestrator.state.sessions
+        processes = [self.runs.find(run_id) for run_id in self._running]
+        held = [sessions.get(process.pid) for process in processes if process is not None]
+        return any(session is not None and not session.envelope.interrupt_pending for session in held)
+
     def _follow(self, run_id: str, events: AsyncGenerator[PipelineEvent, None], first: PipelineEvent | None) -> SseLog:
         for name in [name for name, log in self._logs.items() if log.ended][:-SERVER_STREAMS_KEPT]:
             del self._logs[name]
@@ -52,7 +62,9 @@ class PipelineRuns:
             events_max=SERVER_STREAM_EVENTS_MAX,
             bytes_max=SERVER_STREAM_BYTES_MAX,
         )
-        self._kernel.tasks.start(self._tell_all(log, events, first), name="lyra-pipeline-run")
+        task = self._kernel.tasks.start(self._tell_all(log, events, first), name="lyra-pipeline-run")
+        self._running[run_id] = task
+        task.add_done_callback(lambda _task: self._running.pop(run_id, None))
         return log
 
     async def _tell_all(

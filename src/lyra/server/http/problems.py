@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from lyra.core.secrets.process_keys import mask_process_keys
 from lyra.errors import CODES, InternalError, LyraError, RateLimited
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _headers(error: LyraError, status: int) -> dict[str, str]:
 def _clean(text: str, kernel: Kernel | None) -> str:
     """The text without known keys of model providers."""
     runtime = None if kernel is None else kernel.parts.get("agents")
-    return text if runtime is None else runtime.clean(text)
+    return mask_process_keys(text) if runtime is None else runtime.clean(text)
 
 
 def too_many(wait_s: float, what: str) -> RateLimited:

@@ -18,7 +18,7 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_HEARTBEAT_S
 
-__all__ = ["SSE_HEADERS", "LoggedEvent", "SseLog", "sse_event", "write_stream"]
+__all__ = ["SSE_HEADERS", "LoggedEvent", "SseLog", "client_left", "sse_event", "write_stream"]
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -147,6 +147,12 @@ class SseLog:
         return True
 
 
+async def client_left(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def write_stream(
     receive: Receive, send: Send, pieces: AsyncGenerator[bytes, None], headers: list[tuple[bytes, bytes]]
 ) -> None:
@@ -159,12 +165,8 @@ async def write_stream(
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def client_left() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
     async with asyncio.TaskGroup() as group:
-        tasks = (group.create_task(write()), group.create_task(client_left()))
+        tasks = (group.create_task(write()), group.create_task(client_left(receive)))
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()

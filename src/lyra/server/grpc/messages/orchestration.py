@@ -59,6 +59,10 @@ def report_fields(request: pb.ReportAgentResultRequest) -> dict[str, Any]:
     }
     if request.error:
         fields["error"] = request.error
+    if request.error_code:
+        fields["error_code"] = request.error_code
+    if request.break_loop:
+        fields["break_loop"] = True
     if request.run_id:
         fields["run_id"] = request.run_id
     return fields

@@ -25,7 +25,7 @@ from lyra.server.grpc.messages.envelopes import (
     event_message,
 )
 from lyra.server.grpc.messages.fields import json_mapping, required
-from lyra.server.grpc.services.owners import exists, owned_envelope, require_process
+from lyra.server.grpc.services.owners import chosen_pid, owned_envelope
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -49,7 +49,7 @@ class EngineCalls:
             fields,
             user_id=caller.require_user(),
             request_id=request.request_id,
-            session_id=request.session_id or caller.session_id,
+            session_id=caller.in_session(request.session_id),
         )
         return await self._kept(envelope)
 
@@ -85,9 +85,9 @@ class EngineCalls:
         if config is None:
             raise ConfigError("pipeline_config is required", key="pipeline_config")
         pid = request.thread_id
-        if pid and exists(self._kernel, pid):
-            require_process(self._kernel, caller, pid)
         envelope = self._envelope(request.envelope, caller)
+        if pid:
+            chosen_pid(self._kernel, caller, pid, envelope.user_id)
         async with aclosing(self._kernel.execute_pipeline(config, envelope, pid=pid or None)) as events:
             async for event in events:
                 message = event_message(event, self._kernel.core.now())

@@ -18,7 +18,7 @@ from lyra.server.grpc.messages.processes import (
     usage_amounts,
     usage_message,
 )
-from lyra.server.grpc.services.owners import exists, require_process
+from lyra.server.grpc.services.owners import chosen_pid, require_process
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -39,13 +39,12 @@ class KernelCalls:
         pid = required(request.pid, "pid")
         caller = caller.acting_for(request.user_id)
         user_id = caller.require_user()
-        if exists(self._kernel, pid):
-            require_process(self._kernel, caller, pid)
+        chosen_pid(self._kernel, caller, pid)
         block = await self._kernel.submit(
             pid,
             request_id=request.request_id,
             user_id=user_id,
-            session_id=request.session_id or caller.session_id,
+            session_id=caller.in_session(request.session_id),
             priority=PRIORITY.word(request.priority) or "normal",
             quota=quota_fields(request.quota),
         )

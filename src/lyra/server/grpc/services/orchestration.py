@@ -13,7 +13,7 @@ from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.envelopes import json_envelope
 from lyra.server.grpc.messages.fields import json_mapping, required
 from lyra.server.grpc.messages.orchestration import instruction_message, report_fields, session_message
-from lyra.server.grpc.services.owners import exists, owned_envelope, require_process
+from lyra.server.grpc.services.owners import chosen_pid, owned_envelope, require_process
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -32,9 +32,8 @@ class OrchestrationCalls:
         pid = required(request.process_id, "process_id")
         config = json_mapping(request.pipeline_config, "pipeline_config")
         given = json_envelope(request.envelope)
-        if exists(self._kernel, pid):
-            require_process(self._kernel, caller, pid)
         envelope = owned_envelope(caller, given or {})
+        chosen_pid(self._kernel, caller, pid, envelope.get("user_id", ""))
         session = self._kernel.initialize_orchestration(pid, config, envelope, force=request.force)
         return session_message(await session)
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.envelope import ANONYMOUS
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, Denied
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.services.service import ServiceInfo
-from lyra.server.owners import owner_if_known
+from lyra.server.owners import OwnedPid, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SERVICE_OWNER",
+    "chosen_pid",
     "exists",
     "interrupt_owner",
     "owned_envelope",
@@ -40,6 +41,16 @@ def owner_of(kernel: Kernel, pid: str) -> str:
     """The user of a process; "" for one without. NoSuchProcess if it does not exist."""
     user_id = kernel.lifecycle.user_of(pid) or owner_if_known(kernel, pid)
     return "" if user_id == ANONYMOUS else user_id
+
+
+def chosen_pid(kernel: Kernel, caller: Caller, pid: str, user_id: str = "") -> str:
+    """A pid that a client chose: one that the caller owns, or a new one, for `user_id`, that names no other user."""
+    if exists(kernel, pid):
+        return require_process(kernel, caller, pid)
+    owned = OwnedPid.read(pid)
+    if owned is not None and not owned.belongs_to(user_id or caller.user_id):
+        raise Denied(f"the pid {pid} is kept for processes of another user", hint="choose another")
+    return pid
 
 
 def require_process(kernel: Kernel, caller: Caller, pid: str) -> str:

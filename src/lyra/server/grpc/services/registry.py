@@ -64,7 +64,7 @@ class RegistryCalls:
         given = json_envelope(request.envelope)
         work = {
             "pid": request.pid,
-            "envelope": owned_envelope(caller, given) if given is not None else None,
+            "envelope": owned_envelope(caller, given or {}) if given is not None or caller.user_id else None,
             "metadata": json_mapping(request.metadata, "metadata") or {},
         }
         try:

@@ -89,7 +89,8 @@ async def chat_stream(call: HttpCall) -> Streamed:
     body: ChatBody = call.body
     chats = call.parts.chats
     session_id, process = await chats.open(call.path["name"], call.caller, body.session_id)
-    return Streamed(chats.begin(session_id, call.caller, process, body.message).read(0))
+    stream = await chats.begin(session_id, call.caller, process, body.message)
+    return Streamed(stream.read(0))
 
 
 async def resume_stream(call: HttpCall) -> Streamed:

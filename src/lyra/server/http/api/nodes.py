@@ -12,6 +12,7 @@ from lyra.errors import Denied
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestBody
 from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
 from lyra.server.http.problems import HttpRefusal
+from lyra.server.identity import Caller
 
 __all__ = ["ENDPOINTS", "NODE_ROUTE"]
 
@@ -38,7 +39,8 @@ class NodeList(msgspec.Struct):
 
 
 class NodeDetail(NodeView, kw_only=True):
-    """With its changes of mode and its divergences, the newest last; sensitive values are not kept."""
+    """With its changes of mode and, for the operator, its divergences, the newest last; sensitive values are not
+    kept."""
 
     history: list[dict[str, Any]]
     found: list[dict[str, Any]]
@@ -82,9 +84,10 @@ def _fields(mounted: MountedNodes, node_id: str) -> dict[str, Any]:
     }
 
 
-def _detail(mounted: MountedNodes, node_id: str) -> NodeDetail:
+def _detail(mounted: MountedNodes, node_id: str, caller: Caller) -> NodeDetail:
     evidence = mounted.runtime.evidence(mounted.get(node_id))
-    plain = msgspec.to_builtins({"history": evidence.history, "found": evidence.found}, enc_hook=to_plain)
+    divergences = evidence.found if caller.is_operator else []  # they have the inputs of all users
+    plain = msgspec.to_builtins({"history": evidence.history, "found": divergences}, enc_hook=to_plain)
     return NodeDetail(**_fields(mounted, node_id), **plain)
 
 
@@ -98,7 +101,7 @@ async def list_nodes(call: HttpCall) -> NodeList:
 
 
 async def get_node(call: HttpCall) -> NodeDetail:
-    return await asyncio.to_thread(_detail, _mounted(call), call.path["node_id"])
+    return await asyncio.to_thread(_detail, _mounted(call), call.path["node_id"], call.caller)
 
 
 async def execute(call: HttpCall) -> ExecuteAnswer:
@@ -123,7 +126,7 @@ async def promote(call: HttpCall) -> NodeDetail:
     _require_operator(call)
     mounted, node_id = _mounted(call), call.path["node_id"]
     await asyncio.to_thread(mounted.runtime.promote, mounted.get(node_id))
-    return await asyncio.to_thread(_detail, mounted, node_id)
+    return await asyncio.to_thread(_detail, mounted, node_id, call.caller)
 
 
 async def set_mode(call: HttpCall) -> NodeDetail:
@@ -131,7 +134,7 @@ async def set_mode(call: HttpCall) -> NodeDetail:
     mounted, node_id = _mounted(call), call.path["node_id"]
     node = mounted.get(node_id)
     await asyncio.to_thread(mounted.runtime.set_mode, node, call.body.mode, force=call.body.force)
-    return await asyncio.to_thread(_detail, mounted, node_id)
+    return await asyncio.to_thread(_detail, mounted, node_id, call.caller)
 
 
 async def handle_route(call: HttpCall) -> RawAnswer:

@@ -35,6 +35,10 @@ class RunView(msgspec.Struct, kw_only=True):
     cost_usd: float | None
 
 
+class RunList(msgspec.Struct):
+    runs: list[RunView]
+
+
 def _view(run_id: str, process: AgentProcess[Any]) -> RunView:
     execution = process.execution
     running = process.current is not None
@@ -50,8 +54,14 @@ async def start(call: HttpCall) -> RunStarted:
     body: TaskBody = call.body
     chats = call.parts.chats
     run_id, process = await chats.open(body.agent, call.caller, "")
-    chats.begin(run_id, call.caller, process, body.message)
+    await chats.begin(run_id, call.caller, process, body.message)
     return RunStarted(run_id)
+
+
+async def list_runs(call: HttpCall) -> RunList:
+    owned = call.parts.chats.sessions.of(call.caller)
+    known = [(name, process) for name, process in owned if call.kernel.missing_program(process) is None]
+    return RunList([_view(name, call.kernel.agent(process.pid)) for name, process in known])
 
 
 async def get_run(call: HttpCall) -> RunView:
@@ -91,6 +101,14 @@ ENDPOINTS: Final = (
         status=202,
         is_work=True,
         statuses=(404, 409),
+    ),
+    Endpoint(
+        name="runs.list",
+        method="GET",
+        path="/api/runs",
+        summary="The runs and chats of the caller, with the last answer of each",
+        handler=list_runs,
+        answer=RunList,
     ),
     Endpoint(
         name="runs.get",

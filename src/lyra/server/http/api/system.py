@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra._version import __version__
 from lyra.errors import Denied
+from lyra.kernel.workers.quota import SystemUsage
 from lyra.observe.metrics import attach_metrics
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.openapi import openapi_bytes
 from lyra.server.http.problems import HttpRefusal
+from lyra.server.owners import owner_if_known
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.identity import Caller
 
 __all__ = ["ENDPOINTS"]
 
@@ -21,7 +28,7 @@ class Alive(msgspec.Struct):
 
 
 class StatusView(msgspec.Struct, kw_only=True):
-    """How the kernel is doing."""
+    """How the kernel is doing; for a user, what is theirs of it."""
 
     version: str
     uptime_seconds: float
@@ -50,7 +57,29 @@ async def ready(call: HttpCall) -> Alive:
 async def status(call: HttpCall) -> StatusView:
     data = call.kernel.get_system_status().to_data()
     data.pop("rate_limit_usage")
+    if not call.caller.is_operator:
+        data.update(_figures_of(call.kernel, call.caller))
     return StatusView(version=__version__, **data)
+
+
+def _figures_of(kernel: Kernel, caller: Caller) -> dict[str, Any]:
+    """The figures of one user, in place of those of all."""
+    counts = kernel.lifecycle.get_process_counts(caller.user_id)
+    statuses = Counter(
+        str(interrupt.status)
+        for interrupt in kernel.interrupts.list_interrupts()
+        if caller.owns(interrupt.user_id or owner_if_known(kernel, interrupt.pid))
+    )
+    usage = kernel.resources.get_user_usage(caller.user_id)
+    used = {name: getattr(usage, name) for name in SystemUsage.__struct_fields__ if hasattr(usage, name)}
+    ended = counts["terminated"] + counts["zombie"]
+    return {
+        "total_processes": counts.total,
+        "process_counts": dict(counts),
+        "queue_depth": counts.queue_depth,
+        "interrupts": {status: statuses[status] for status in kernel.interrupts.get_counts()},
+        "resources": {"total_processes": counts.total, "active_processes": counts.total - ended, **used},
+    }
 
 
 async def metrics(call: HttpCall) -> RawAnswer:

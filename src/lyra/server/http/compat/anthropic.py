@@ -150,6 +150,7 @@ ENDPOINTS: Final = (
         body=MessagesBody,
         answer=MessageAnswer,
         may_stream=True,
+        ends_with_client=True,
         is_work=True,
         statuses=(402, 404, 409, 502),
     ),

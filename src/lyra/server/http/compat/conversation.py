@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.message import Message
 from lyra.errors import ConfigError
-from lyra.server.owners import owned_pid
+from lyra.server.owners import owned_pid, spawn_for
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
@@ -94,7 +94,8 @@ async def _process(call: HttpCall, model: str, conversation: VendorConversation)
     """A process for one answer, which knows what was said before."""
     kernel = call.kernel
     agent = call.parts.chats.directory.declaration(model)
-    process = await kernel.spawn(agent, pid=owned_pid("call", call.caller.user_id, kernel.entropy.text(16)))
+    user_id = call.caller.user_id
+    process = await spawn_for(kernel, user_id, agent, pid=owned_pid("call", user_id, kernel.entropy.text(16)))
     try:
         if conversation.history:
             await process.revise(0, conversation.history)

@@ -175,6 +175,7 @@ ENDPOINTS: Final = (
         body=CompletionBody,
         answer=ChatCompletion,
         may_stream=True,
+        ends_with_client=True,
         is_work=True,
         statuses=(402, 404, 409, 502),
     ),

@@ -21,7 +21,7 @@ from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, EffectFailed, LyraError, Overloaded, ToolError
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.webhooks.signing import SIGNATURE, secret_of, server_key, signature
-from lyra.server.owners import OwnedPid, owner_if_known
+from lyra.server.owners import OwnedPid, owner_if_known, spawn_for
 
 if TYPE_CHECKING:
     from lyra.core.event import Event
@@ -115,7 +115,8 @@ class Deliveries:
         if len(self.webhooks.of(caller)) >= SERVER_WEBHOOKS_MAX:
             raise Overloaded(f"{SERVER_WEBHOOKS_MAX} webhooks, the most there may be", hint="remove one")
         webhook_id = self._kernel.entropy.text(16)
-        await self._kernel.spawn(webhook, url, kinds, pid=self.webhooks.claim(webhook_id, caller))
+        pid = self.webhooks.claim(webhook_id, caller)
+        await spawn_for(self._kernel, caller.user_id, webhook, url, kinds, pid=pid)
         return webhook_id, secret_of(self.key, webhook_id)
 
     def state(self, pid: str) -> WebhookState | None:

@@ -18,7 +18,7 @@ from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.webhooks.signing import is_signed, secret_of
 from lyra.server.identity import Caller
-from lyra.server.owners import OwnedPid
+from lyra.server.owners import OwnedPid, spawn_for
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -78,7 +78,8 @@ class IncomingHooks:
     async def add(self, caller: Caller, target: HookTarget) -> tuple[str, str]:
         """Begin to take what is sent; the id of the hook and its secret."""
         hook_id = self._kernel.entropy.text(24)
-        await self._kernel.spawn(incoming_hook, target.pid, target.agent, pid=self.hooks.claim(hook_id, caller))
+        pid = self.hooks.claim(hook_id, caller)
+        await spawn_for(self._kernel, caller.user_id, incoming_hook, target.pid, target.agent, pid=pid)
         return hook_id, secret_of(self._deliveries.key, hook_id)
 
     async def remove(self, hook_id: str, caller: Caller) -> None:
@@ -111,7 +112,7 @@ class IncomingHooks:
         caller = Caller("" if owned is None else owned.user_id)
         session_id, process = await self._chats.open(agent, caller, f"hook-{hook_id}")
         self._kernel.taint.mark(process.pid, _SOURCE)
-        self._chats.begin(session_id, caller, process, body.decode("utf-8", "replace") or "(empty)")
+        await self._chats.begin(session_id, caller, process, body.decode("utf-8", "replace") or "(empty)")
         return session_id
 
 
