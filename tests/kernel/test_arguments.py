@@ -43,6 +43,22 @@ def test_one_agent_says_for_which_request_it_ran_and_what_it_used() -> None:
     run(main())
 
 
+def test_one_agent_says_how_long_it_ran() -> None:
+    """In milliseconds of the kernel's clock."""
+    clock = SimClock(1_000.0)
+
+    async def slow(_envelope: Any) -> dict[str, Any]:
+        clock.advance(1.5)
+        return {}
+
+    async def main() -> None:
+        async with Kernel("memory", clock) as kernel:
+            kernel.register_agent("slow", slow)
+            assert (await kernel.execute_agent("slow", "tea")).duration_ms == 1500
+
+    run(main())
+
+
 def test_a_lease_is_as_long_as_the_worker_asks() -> None:
     """Of the next run after a report, and of all that are ready."""
 

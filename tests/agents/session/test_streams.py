@@ -172,3 +172,19 @@ def test_an_answer_that_begins_anew_before_anything_was_shown_is_read_to_its_end
     """Thoughts are no text: a text stream has nothing to take back."""
     model = Tries([ThinkingDelta("hm"), BROKEN], [ThinkingDelta("ah"), "fine"])
     assert text_of(Agent("a", model=model, retry=QUICK)) == "fine"
+
+
+def test_a_stream_may_begin_before_it_is_read():
+    """`begin` puts the message to the agent; the pieces wait, and a second call puts nothing."""
+
+    async def main() -> tuple[bool, list[Any], str]:
+        async with Kernel() as kernel:
+            process = await kernel.spawn(Agent("a", model=Tries(["one ", "two"])))
+            stream = process.stream("go")
+            pending = await stream.begin()
+            is_same = await stream.begin() is pending
+            return is_same, [piece async for piece in stream], str(await pending)
+
+    is_same, pieces, whole = run(main())
+    assert is_same
+    assert "".join(pieces) == whole == "one two"

@@ -170,3 +170,4 @@ def test_the_audit_of_a_store(lyra):
     done = lyra("audit", "view", str(path), "--pid", "worker")
     assert "interrupt.created" in done.stdout
     assert KEY not in done.stdout + str(rows)
+    assert lyra.json("audit", "view", str(path), "--pid", "other") == []

@@ -57,6 +57,8 @@ def test_addresses_and_the_store_of_a_server(lyra: Any, monkeypatch: pytest.Monk
     server, line = served(lyra, monkeypatch, "--grpc", LOOPBACK, "--http", LOOPBACK, "--db", "k.db")
     assert line == {"grpc": str(server.grpc), "http": f"http://{server.http}"}
     assert (lyra.folder / "k.db").exists()
+    assert served(lyra, monkeypatch, "--grpc", "none", "--http", LOOPBACK, "--db", "memory")[1].keys() == {"http"}
+    assert served(lyra, monkeypatch, "--grpc", LOOPBACK, "--http", "none", "--db", "memory")[1].keys() == {"grpc"}
 
 
 def test_tokens_and_agents_of_a_server(lyra: Any, monkeypatch: pytest.MonkeyPatch) -> None:
