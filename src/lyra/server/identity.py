@@ -2,7 +2,7 @@
 
 A request carries a token. A token that is bound to a user acts for that user alone; any other token is the operator's
 and acts for the user that the request names. A process, session or question belongs to one user; `Caller.require_owner`
-is the one check of that. TokenTable are kept as hashes, so that neither an error nor a dump shows one.
+is the one check of that. Tokens are kept as hashes, so that neither an error nor a dump shows one.
 """
 
 from __future__ import annotations
