@@ -167,7 +167,7 @@ def test_the_defaults_are_the_table(place):
         "log": {"file": None, "format": "text", "level": "warn"},
         "sage": {"daily_budget_usd": None, "recall": False, "session_budget_usd": None, "turn_budget_usd": None},
         "server": {
-            "connections_max": 1_000,
+            "connections_max": 4_000,
             "drain_s": 10.0,
             "grpc": "127.0.0.1:50051",
             "hosts": [],

@@ -89,7 +89,7 @@ def test_effects_that_are_made_again_can_be_waited_for_less_long(
         await ctx.do(slow)
 
     async def main():
-        kernel = Kernel(path if has_store else None, programs=[program])
+        kernel = Kernel(path if has_store else "memory", programs=[program])
         await kernel.start()
         kernel.spawn(program, pid="main")
         await settle(kernel)

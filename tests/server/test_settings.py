@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ EVERYWHERE = Address("0.0.0.0", 0)
 
 
 def test_an_address_for_other_machines_needs_tls_or_a_word() -> None:
-    for face in ("grpc", "http"):
+    faces: list[dict[str, Any]] = [{"grpc": EVERYWHERE}, {"http": EVERYWHERE}]
+    for face in faces:
         with pytest.raises(ConfigError, match="plain text"):
-            ServeSettings(tokens=TOKENS, **{face: EVERYWHERE})
-        ServeSettings(tokens=TOKENS, plaintext=True, **{face: EVERYWHERE})
-        ServeSettings(tokens=TOKENS, tls=TlsFiles("c", "k"), **{face: EVERYWHERE})
+            ServeSettings(tokens=TOKENS, **face)
+        ServeSettings(tokens=TOKENS, plaintext=True, **face)
+        ServeSettings(tokens=TOKENS, tls=TlsFiles("c", "k"), **face)
     with pytest.raises(ConfigError, match="needs an address"):
         ServeSettings(tokens=TOKENS)
 

@@ -40,10 +40,11 @@ async def test_tls_with_an_authority_and_a_certificate_of_ones_own(files: Path) 
         return str(files / name)
 
     own = {"ca": path("ca.pem"), "cert": path("client.pem"), "key": path("client.key")}
-    for client_ca, works, fails in [
+    cases: list[tuple[str | None, Any, list[Any]]] = [
         (None, path("ca.pem"), [path("other.pem"), True, None]),
         (path("ca.pem"), own, [path("ca.pem")]),
-    ]:
+    ]
+    for client_ca, works, fails in cases:
         tls = TlsFiles(path("server.pem"), path("server.key"), client_ca)
         settings = ServeSettings(tokens=TOKENS, grpc=Address("127.0.0.1", 0), tls=tls, drain_s=1.0)
         async with Server(Kernel(), settings) as server:

@@ -255,10 +255,10 @@ class Model:
             self.queue.renew(lease.work_id, lease.worker_id, 0.0, self.now)
         elif word in ("complete", "late") and self.attempts:
             lease = self.attempts[-1 - choice % len(self.attempts)]
-            accepted, piece = self.queue.complete(lease.work_id, lease.worker_id, self.now)
-            assert accepted or piece is None
-            if piece is not None:
-                self.end(piece.id, "done")
+            accepted, ended = self.queue.complete(lease.work_id, lease.worker_id, self.now)
+            assert accepted or ended is None
+            if ended is not None:
+                self.end(ended.id, "done")
         elif word == "cancel" and self.offered:
             piece_id = self.offered[choice % len(self.offered)]
             if piece_id in self.queue.pieces and piece_id not in self.ended:

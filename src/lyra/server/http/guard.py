@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from lyra.core.limits import SERVER_BODY_S
-from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
+from lyra.errors import ConfigError, Denied, Unauthenticated
 from lyra.server.http.problems import HttpRefusal, too_many
 from lyra.server.identity import Caller, TokenTable, bearer_token
 from lyra.server.request_window import RequestWindow
@@ -155,13 +155,8 @@ class HttpGuard:
             return
 
 
-class ClientLeft(LyraError):
+class ClientLeft(Exception):
     """The client closed the connection before its request was whole: there is nothing to answer."""
-
-    code = "lyra"
-
-    def __init__(self) -> None:
-        super().__init__("the client left")
 
 
 def _caller_key(caller: Caller, headers: Mapping[str, str]) -> str:

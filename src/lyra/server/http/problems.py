@@ -27,14 +27,14 @@ _WHY_INTERNAL: Final = "something went wrong in the server"
 _RETRY_S: Final = 1  # where an error says that it passes, and not when
 
 
-class HttpRefusal(LyraError):
+class HttpRefusal(Exception):
     """A request that HTTP itself refuses: too large, too slow, of another host. `status` is its own."""
 
-    code = "config"
-
     def __init__(self, status: int, message: str, *, hint: str | None = None, headers: Mapping[str, str] | None = None):
-        super().__init__(message, hint=hint)
+        super().__init__(message)
         self.status = status
+        self.message = message
+        self.hint = hint
         self.headers = dict(headers or {})
 
 
@@ -62,7 +62,7 @@ _REFUSALS: Final = {
 def problem_of(error: BaseException, kernel: Kernel | None = None) -> HttpProblem:
     """How an error is told to the client."""
     if isinstance(error, HttpRefusal):
-        code = _REFUSALS.get(error.status, error.code)
+        code = _REFUSALS.get(error.status, "config")
         return HttpProblem(error.status, code, error.message, error.hint or "", error.headers)
     if not isinstance(error, LyraError):
         _log_error(error)
