@@ -58,7 +58,7 @@ async def _http(folder: Path) -> None:
 
 
 async def _hosts(folder: Path) -> None:
-    named = {"headers": {"host": "lyra.example"}}
+    named: dict[str, Any] = {"headers": {"host": "lyra.example"}}
     async with served(folder) as server:
         assert await status_of(server, **named) == 421
     async with served(folder, *ONE_FACE, "server.hosts=lyra.example") as server:
