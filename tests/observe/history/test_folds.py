@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lyra.core.event import Event
@@ -13,11 +15,11 @@ from lyra.observe.history.processes import Processes
 DAY_S = 86_400.0
 
 
-def rows(*facts: tuple[str, str, dict]) -> list[Event]:
+def rows(*facts: tuple[str, str, dict[str, Any]]) -> list[Event]:
     return [Event(seq, 10.0 * seq, pid, kind, data) for seq, (pid, kind, data) in enumerate(facts, 1)]
 
 
-def folded(*facts: tuple[str, str, dict]) -> Processes:
+def folded(*facts: tuple[str, str, dict[str, Any]]) -> Processes:
     processes = Processes()
     processes.add_all(rows(*facts))
     return processes
@@ -90,15 +92,15 @@ def test_the_walk_has_parents_before_their_children() -> None:
     ]
 
 
-def calls_of(*facts: tuple[str, str, dict]) -> CallHistory:
+def calls_of(*facts: tuple[str, str, dict[str, Any]]) -> CallHistory:
     calls = CallHistory()
     calls.add_all(rows(*facts))
     return calls
 
 
 def model_call(
-    key: int, name: str, usage: dict | None = None, error: dict | None = None
-) -> list[tuple[str, str, dict]]:
+    key: int, name: str, usage: dict[str, Any] | None = None, error: dict[str, Any] | None = None
+) -> list[tuple[str, str, dict[str, Any]]]:
     end = {"key": key, **({"usage": usage} if usage else {}), **({"error": error} if error else {})}
     return [("p", "effect.started", {"key": key, "name": name, "hash": b""}), ("p", "effect.finished", end)]
 
