@@ -2,8 +2,8 @@
 
 Start with `serve`, which runs a kernel behind both faces; `identity` says who calls, `settings` on what it listens.
 `grpc/` and `http/` are the faces, `generated/` holds the message classes of `proto/`, and `app` gives the HTTP face to
-mount into an application of one's own; `request_guard` is a middleware for the requests of such an application. The
-server never acts by itself: each request is a call of the kernel.
+mount into an application of one's own (`wsgi` for WSGI); `request_guard` is a middleware for the requests of such an
+application. The server never acts by itself: each request is a call of the kernel.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.app import HttpApp
+    from lyra.server.http.wsgi import WsgiApp
     from lyra.server.request_guard import RequestGuard
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["RequestGuard", "app", "mount_nodes"]
+__all__ = ["RequestGuard", "app", "mount_nodes", "wsgi"]
 
 
 def app(kernel: Kernel, **options: Any) -> HttpApp:
@@ -28,6 +29,13 @@ def app(kernel: Kernel, **options: Any) -> HttpApp:
     from lyra.server.http.app import make_app
 
     return make_app(kernel, **options)
+
+
+def wsgi(kernel: Kernel, **options: Any) -> WsgiApp:
+    """The same for WSGI: Flask, Django and others. The kernel runs in a thread of its own from the first request on."""
+    from lyra.server.http.wsgi import WsgiApp
+
+    return WsgiApp(kernel, **options)
 
 
 def mount_nodes(kernel: Kernel, runtime: Runtime, nodes: Iterable[Node] = ()) -> None:
