@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined, unused-ignore]  # known once another package imports it
 from typing import Any, Final
 
 __all__ = ["BadPattern", "PatternTooLarge", "RegexProgram", "TooManySteps", "Unsupported"]
