@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lyra import Agent, tool
-from lyra.kernel import Kernel
+from lyra.kernel import Kernel, ServiceRequest
 from lyra.testing import SimClock
 from tests.agents.support import calls, says
 from tests.kernel.conftest import run, settle
@@ -85,6 +85,19 @@ def test_counts_have_the_length_of_the_line() -> None:
                 kernel.schedule(pid)
             assert (kernel.get_process_counts().queue_depth, kernel.get_process_counts().total) == (3, 3)
             assert kernel.get_process_counts(user_id="ann").queue_depth == 2
+
+    run(main())
+
+
+def test_a_service_is_told_who_asks() -> None:
+    """`user_id` of a request, also of one without an envelope."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            kernel.register_service({"name": "mail", "service_type": "worker"})
+            kernel.register_handler("mail", lambda request: {"for": request.user_id})
+            assert (await kernel.dispatch("mail", ServiceRequest(user_id="ann"))).metadata == {"for": "ann"}
+            assert (await kernel.dispatch("mail", {"user_id": "bob"})).metadata == {"for": "bob"}
 
     run(main())
 
