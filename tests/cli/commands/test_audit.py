@@ -66,6 +66,8 @@ def test_show_filters_and_escapes(lyra, log):
     assert "\x1b" not in done.stdout
     only = json.loads(lyra("audit", "show", "audit.jsonl", "--kind", "tool.decided", "--pid", "p1", "--json").stdout)
     assert [record["fields"]["decision"] for record in only] == ["deny"]
+    decided = json.loads(lyra("audit", "show", "audit.jsonl", "--kind", "tool.decided", "--json").stdout)
+    assert {record["kind"] for record in decided} == {"tool.decided"}
 
 
 def test_a_missing_file_is_an_error(lyra):
