@@ -258,3 +258,12 @@ def test_a_tool_of_the_project_is_called_once_the_project_is_trusted(place):
     call = ("tools", "call", "note", "--arg", "name=a", "--allow", "note")
     assert place(*call).returncode == 2
     assert place(*call, "--trust-project").stdout == "hello\n"
+
+
+def test_a_mode_allows_what_no_rule_speaks_of(place, lyra):
+    """`--mode accept-edits`: a file of the folder is written; without it the call is refused."""
+    call = ("tools", "call", "Write", "--arg", "file_path=new.txt", "--arg", "content=x")
+    assert place(*call).returncode == 3
+    done = place(*call, "--mode", "accept-edits")
+    assert done.returncode == 0, done.stderr
+    assert (lyra.folder / "new.txt").read_text() == "x"

@@ -249,6 +249,27 @@ def test_a_provider_has_a_name_and_an_address(vega: Vega):
 
 
 @pytest.mark.slow
+def test_a_call_after_a_kill_has_the_database_of_the_resume(vega: Vega, outside):
+    """The run was killed before its first call: what it needs outside is given again."""
+    database, rows = outside
+    vega.write("book.vsp", BOOK)
+    pause = 'receive { "go" => {} after 400ms => {} }\n'
+    vega.write("main.vega", TOOL + 'print("one");\n' + pause + "print(keep(1).ok);\n")
+    shop = Shop()
+    options = ("--db", "run.db", "--database", database, "--provider", f"shop={shop.url}")
+    try:
+        child = warm.Started(TARGET, ("run", "main.vega", "--run-id", "r", *options), cwd=vega.folder, env=vega.env)
+        assert child.stdout.readline() == "one\n"
+        child.send_signal(signal.SIGKILL)
+        child.communicate(timeout=30)
+        assert rows() == []
+        assert vega("resume", "r", *options) == (0, "one\ntrue\n", "")
+        assert rows() == [1]
+    finally:
+        shop.close()
+
+
+@pytest.mark.slow
 def test_a_killed_call_goes_on_and_repeats_nothing(vega: Vega, outside):
     """The row was written before the kill: the call goes on behind it, and the run behind the call."""
     database, rows = outside

@@ -163,6 +163,16 @@ def test_a_parameter_of_a_request_is_edited(vesper, server):
     assert done.returncode == 1
 
 
+def test_a_live_replay_uses_the_database(vesper, server, lyra):
+    """What comes after an edited step is asked again: `--database` says of whom."""
+    with sqlite3.connect(lyra.folder / "cards.db") as connection:
+        connection.execute("CREATE TABLE cards (card TEXT, amount INTEGER)")
+    trace = trace_of(vesper, "kept.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    done = vesper("replay", trace, "--live", *outside(server), typed="edit 1 amount=7\nrun\n")
+    assert done.returncode == 0, done.stdout
+    assert "  total: 8" in done.stdout
+
+
 def test_a_database_node_is_replayed_without_its_database(vesper, server, lyra):
     with sqlite3.connect(lyra.folder / "cards.db") as connection:
         connection.execute("CREATE TABLE cards (card TEXT, amount INTEGER)")
