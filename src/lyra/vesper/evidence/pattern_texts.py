@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined, unused-ignore]
 from typing import Any, Final
 
 from lyra.core.linear_regex import BadPattern, RegexProgram
