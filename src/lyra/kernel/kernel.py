@@ -469,6 +469,7 @@ class Kernel:
         except BaseException:
             core.started = core.open = False
             core.journal = None
+            self.core.close_writer()
             if self._ownership is not None:
                 self._ownership.give_up()
             self._release_store(store)
@@ -548,6 +549,7 @@ class Kernel:
         await self.tasks.close()
         if self._ownership is not None and journal is not None:
             self._ownership.stop()
+            self.core.close_writer()  # a call that was given up still uses the connection; two threads must not
             with suppress(StoreError):  # lost with the store, or another kernel's by now
                 self._ownership.give_up()
             self._release_store(journal.store)

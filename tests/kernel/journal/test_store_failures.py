@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
+import time
 
 import pytest
 
 from lyra.errors import ConfigError, Corrupt, StoreError, StoreFull
 from lyra.kernel import Kernel
 from lyra.store.memory import MemoryStore
+from lyra.store.sqlite import SqliteStore
 from tests.kernel.conftest import pass_time, run, settle
 
 
@@ -176,3 +179,38 @@ def test_both_durabilities_do_the_same(path, durability):
             assert kernel.journal.store.check() == []
 
     run(main())
+
+
+def test_a_store_is_given_back_after_the_call_that_still_uses_it(path):
+    """A call that was given up goes on in the writer's thread: the lease is released once it has ended, not beside it."""
+    order = []
+
+    class SlowStore(SqliteStore):
+        def load_snapshots(self):
+            snapshot = super().load_snapshots()
+            if order:
+                entered.set()
+                time.sleep(0.3)
+                order.append("read")
+            return snapshot
+
+        def release(self, lease):
+            order.append("released")
+            super().release(lease)
+
+    entered = threading.Event()
+    store = SlowStore(path, durability="power")
+
+    async def main():
+        kernel = Kernel(store)
+        await kernel.start()
+        order.append("opened")
+        reading = asyncio.ensure_future(kernel.core.call(store.load_snapshots))
+        while not entered.is_set():
+            await asyncio.sleep(0.01)
+        reading.cancel()
+        await kernel.close(snapshot=False)
+
+    run(main())
+    store.close()
+    assert order == ["opened", "read", "released"]
