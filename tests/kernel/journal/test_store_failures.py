@@ -182,7 +182,7 @@ def test_both_durabilities_do_the_same(path, durability):
 
 
 def test_a_store_is_given_back_after_the_call_that_still_uses_it(path):
-    """A call that was given up goes on in the writer's thread: the lease is released once it has ended, not beside it."""
+    """A call that was given up goes on in the writer's thread: the lease is released after it, not beside it."""
     order = []
 
     class SlowStore(SqliteStore):
