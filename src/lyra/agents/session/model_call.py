@@ -53,6 +53,7 @@ class ModelCall:
     early_call: EarlyCall | None = None  # the early call of `@lyra.parallel` that it belongs to, if any
     lost = uncovered = NOTHING  # cost of failed tries: all of it, and the part that is not reserved yet
     lost_tokens = TokenUsage()
+    unsettled_micro_usd = 0  # what a try that was cut off probably cost, and no budget was charged
     guess = NOTHING  # estimated cost of a try that was cut off, for scopes that count it
     quoted = NOTHING
     is_last = True  # no further model is tried after this one
@@ -98,6 +99,7 @@ class ModelCall:
             self.close()
             self.lost = self.uncovered = NOTHING
             self.lost_tokens = TokenUsage()
+            self.unsettled_micro_usd = 0
         self.provider, name, self.model = resolved
         if self.request.model != name:
             self.request = msgspec.structs.replace(self.request, model=name)
@@ -151,18 +153,19 @@ class ModelCall:
         """Count a try that was cut off; its provider reports no final usage.
 
         Where a budget limits it, all that was reserved counts as spent, as the provider may have gone on. Otherwise
-        what is known and estimated counts, but for an early call: a serial run would not have made it.
+        budgets are charged what the provider has told, and what the try probably cost is in its record alone
+        (`unsettled_micro_usd`): a run with early calls, some of which are cut off, must spend what a serial one does.
         """
         self.learn(counted)
-        spent = self.quoted if self.estimated else self._usage_of(counted)
-        if not spent.usd:  # only money that is limited is reserved
-            spent += Usage(usd=self._usage_of(counted).usd)
-        is_early = self.early_call is not None or (not spent.usd and self._guess_in_scopes())
-        tokens = counted if is_early else self.counted_so_far(counted, partial)
-        if not is_early and not self.estimated:
-            spent = self._usage_of(tokens)
-        elif not is_early and not spent.usd:
-            spent += Usage(usd=self._usage_of(tokens).usd)
+        known = self._usage_of(counted)
+        spent = self.quoted if self.estimated else known
+        if not spent.usd and known.usd:  # only money that is limited is reserved
+            spent += Usage(usd=known.usd)
+        has_guess = not spent.usd and self._guess_in_scopes()
+        tokens = counted
+        if self.early_call is None and not has_guess:
+            tokens = self.counted_so_far(counted, partial)
+            self.unsettled_micro_usd += max(0, int(self._usage_of(tokens).usd) - int(spent.usd))
         self._add_lost_tokens(tokens)
         self.lost += spent
         self.settle(self.lost)
@@ -207,7 +210,7 @@ class ModelCall:
         """Cost of the call with all its tries; None where that is not known."""
         if not self.lost.items:
             return self.micro_usd
-        lost = int(self.lost.usd)
+        lost = int(self.lost.usd) + self.unsettled_micro_usd
         if self.micro_usd is None:
             return lost or None
         return self.micro_usd + lost
