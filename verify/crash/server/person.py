@@ -7,6 +7,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
+from lyra.errors import InvalidTransition
 from verify.crash.server.callers import Scene, ServerLost
 from verify.crash.server.outside import answer_to
 
@@ -36,8 +37,8 @@ class Person(Scene):
             if self.world.log.was_performed(key):
                 answer = {"decision": "skip", "data": data}
             interrupt_id = str(asked.id)
-            await self.world.asked("resolve_interrupt", partial(kernel.resolve_interrupt, interrupt_id, answer))
-            Person.answered += 1
+            if await self.world.asked("resolve_interrupt", partial(_resolve, kernel, interrupt_id, answer)):
+                Person.answered += 1
 
     async def _act_of(self, kernel: Any, pid: str) -> tuple[str, Any]:
         """The key of the act that is in doubt in a process, and what it gives."""
@@ -55,3 +56,12 @@ class Person(Scene):
 
     async def compare(self) -> None:
         return None
+
+
+async def _resolve(kernel: Any, interrupt_id: str, answer: dict[str, Any]) -> bool:
+    """Answer a question; False where the late result of a worker has answered it since it was listed."""
+    try:
+        await kernel.resolve_interrupt(interrupt_id, answer)
+    except InvalidTransition:
+        return False
+    return True
