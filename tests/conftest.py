@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 
 use_own_home()
 
-pytest_plugins = ["tests.memory_folders", "tests.own_stores", "tests.worker_reports"]
+pytest_plugins = ["tests.memory_folders", "tests.own_stores", "tests.worker_reports", "tests.endless"]
 
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
