@@ -14,7 +14,7 @@ from typing import Final
 
 __all__ = ["main"]
 
-TRIED_MAX: Final = 4
+TRIED_MAX: Final = 8
 _TESTS_FAILED: Final = 1  # pytest's exit code for failed tests; others mean that it did not get that far
 _LAST_FAILED: Final = Path(".pytest_cache", "v", "cache", "lastfailed")
 

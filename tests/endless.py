@@ -11,7 +11,7 @@ import pytest
 
 __all__ = ["PATIENCE_S"]
 
-PATIENCE_S: Final = 420  # no test takes so long, also on a busy machine
+PATIENCE_S: Final = 300  # no test takes so long, also on a busy machine
 
 
 def _end(_number: int, _frame: Any) -> None:
