@@ -7,12 +7,15 @@ import gc
 
 import pytest
 
+from lyra import Agent
+from lyra.core.secrets import process_keys as process_keys_module
 from lyra.core.secrets.process_keys import add_key_source, mask_process_keys, process_keys
 from lyra.errors import EffectFailed, ToolError
 from lyra.kernel import Kernel
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of, without_keys
 
 KEY = "plum.orchard.7731.lantern.echo.ferry"
+OTHER = "amber.willow.4410.harbour.kite.moss"
 
 
 class Owner:
@@ -78,3 +81,47 @@ def test_a_stage_and_a_service_that_fail_do_not_tell_a_known_key(owner: Owner, s
     asyncio.run(main())
     assert any("failed" in text for text in told)
     assert not [text for text in told if KEY in text]
+
+
+def test_a_source_that_fails_concerns_no_other_kernel(tmp_path) -> None:
+    """A key that cannot be read any more, such as of a variable that is not set, leaves errors elsewhere as they are;
+    the keys that its owner gave before are still masked."""
+    owner = Owner()
+    told = [(KEY,)]
+    add_key_source(owner, lambda _living: told.pop())
+    assert KEY in process_keys()  # from now on the source raises IndexError
+
+    async def fails(_ctx) -> None:
+        raise ValueError(f"refused {KEY}")
+
+    async def main() -> None:
+        async with Kernel(tmp_path / "k.db") as kernel:
+            ended = await asyncio.wait_for(kernel.spawn(fails).wait(), 30)
+            assert isinstance(ended.error, ValueError)
+            await kernel.durable()
+
+    asyncio.run(main())
+    assert KEY not in mask_process_keys(f"login with {KEY} failed")
+    assert KEY.encode() not in (tmp_path / "k.db").read_bytes()
+
+
+def test_an_owner_may_end_its_source() -> None:
+    owner = Owner()
+    end = add_key_source(owner, lambda _living: (OTHER,))
+    assert OTHER in process_keys()
+    end()
+    end()
+    assert OTHER not in process_keys()
+
+
+def test_a_kernel_that_is_closed_leaves_no_source() -> None:
+    """Otherwise each error would ask all kernels that a long-lived program has ever had."""
+
+    async def main() -> None:
+        async with Kernel(programs=[Agent("a", model="sim/echo")]) as kernel:
+            await kernel.spawn(Agent("a", model="sim/echo")).send("hi")
+            assert len(process_keys_module._sources) == before + 1
+
+    before = len(process_keys_module._sources)
+    asyncio.run(main())
+    assert len(process_keys_module._sources) == before

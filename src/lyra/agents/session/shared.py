@@ -87,6 +87,7 @@ class AgentRuntime:
         "__weakref__",
         "_asked",
         "_doubts",
+        "_forget_keys",
         "_has_read_doubts",
         "_keys",
         "_known",
@@ -137,7 +138,7 @@ class AgentRuntime:
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = keys_in_environment()
-        add_key_source(self, lambda runtime: runtime.known)
+        self._forget_keys = add_key_source(self, lambda runtime: runtime.known)
         self._keys: tuple[tuple[str, ...], KnownKeys] | None = None
         self.has_answered = False  # a model has answered since the kernel started
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
@@ -733,6 +734,7 @@ class AgentRuntime:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self.kernel.parts.get("models") is not self.client:
             await self.client.close()
+        self._forget_keys()
 
 
 def _is_root(process: Process) -> bool:
