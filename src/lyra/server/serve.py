@@ -74,8 +74,9 @@ class Server:
             self.grpc = await self._start(GrpcFace(self.kernel, self.settings, observe=metrics.grpc_request))
         if self.settings.http is not None:
             from lyra.server.http.face import HttpFace
+            from lyra.server.site import site
 
-            self.http = await self._start(HttpFace(self.kernel, self.settings))
+            self.http = await self._start(HttpFace(self.kernel, self.settings, endpoints=site()))
 
     async def _start(self, face: Face) -> Address:
         self._faces.append(face)

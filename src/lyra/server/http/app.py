@@ -258,11 +258,13 @@ def make_app(
     requests_per_minute: int | None = None,
     webhook_key: bytes | None = None,
     inside: Collection[str] = (),
+    endpoints: tuple[Endpoint, ...] = ENDPOINTS,
 ) -> HttpApp:
     """The application for a kernel. `tokens` map each token to its user ("" for any); `authenticate` is a function of
     the headers that gives the user instead. With neither, the tokens are those of `lyra serve`. `hosts` are the names
     under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else from a key in
-    the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach."""
+    the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach. `endpoints` is
+    the table of what can be asked; `lyra.server.site` makes the whole one."""
     if tokens is None and authenticate is None:
         tokens, _ = TokenTable.load(None)
     known = tokens if tokens is None or isinstance(tokens, TokenTable) else TokenTable(tokens)
@@ -274,4 +276,4 @@ def make_app(
         message_bytes_max=message_bytes_max,
         requests_per_minute=requests_per_minute,
     )
-    return HttpApp(HttpParts(kernel, ENDPOINTS, webhook_key=webhook_key, inside=inside), guard)
+    return HttpApp(HttpParts(kernel, endpoints, webhook_key=webhook_key, inside=inside), guard)

@@ -76,6 +76,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     ends_with_client: bool = False  # is given up when the client leaves before the answer
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
+    is_documented: bool = True  # stands in the OpenAPI document and the reference; pages for people do not
     about: str = ""  # more than the summary, for the reference
 
     @property

@@ -65,8 +65,9 @@ def openapi_bytes(endpoints: tuple[Endpoint, ...]) -> bytes:
     return msgspec.json.encode(openapi_document(endpoints))
 
 
-def openapi_document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
-    """The document as plain data."""
+def openapi_document(table: tuple[Endpoint, ...]) -> dict[str, Any]:
+    """The document as plain data; pages for people are not in it."""
+    endpoints = [endpoint for endpoint in table if endpoint.is_documented]
     types = [
         kind
         for endpoint in endpoints

@@ -6,8 +6,8 @@ survive is in the kernel's store.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpParts"]
 
+T = TypeVar("T")
+
 
 class HttpParts:
     """See the module."""
 
     __slots__ = (
+        "_shared",
         "chats",
         "deliveries",
         "endpoints",
@@ -63,6 +66,14 @@ class HttpParts:
         self.hooks = IncomingHooks(kernel, self.chats, self.deliveries)
         self.is_open = False
         self.is_draining = False
+        self._shared: dict[Callable[[HttpParts], Any], Any] = {}
+
+    def shared(self, make: Callable[[HttpParts], T]) -> T:
+        """What the handlers of one part of the site share: made by the first of them, once for each server."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        part: T = self._shared[make]
+        return part
 
     def open(self) -> None:
         """Begin to listen to the kernel; a second call changes nothing."""

@@ -1,0 +1,11 @@
+"""The table of what the open protocols ask."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lyra.server.http.endpoint import Endpoint
+
+__all__ = ["PROTOCOLS"]
+
+PROTOCOLS: Final[tuple[Endpoint, ...]] = ()
