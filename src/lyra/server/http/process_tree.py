@@ -134,6 +134,25 @@ class ProcessTree:
             if self._is_shown(process, caller) and (ended or process.alive):
                 yield self._row(process)
 
+    def walk(self, caller: Caller) -> Iterator[tuple[int, ProcessRow]]:
+        """The live rows with their depth, each below its parent. A row is made when it is reached."""
+        for pid, entry in self._kernel.lifecycle.state.entries.items():
+            if caller.owns(entry.user_id) and entry.state not in _ENDED:
+                yield 0, self._entry_row(pid, entry)
+        todo = [(0, process) for process in reversed(self._tops(caller))]
+        while todo:
+            depth, process = todo.pop()
+            yield depth, self._row(process)
+            todo += [(depth + 1, child) for child in reversed(self._below(process, caller))]
+
+    def count(self, caller: Caller) -> int:
+        """How many live rows a caller may see."""
+        kernel = self._kernel
+        entries = sum(
+            1 for row in kernel.lifecycle.state.entries.values() if caller.owns(row.user_id) and row.state not in _ENDED
+        )
+        return entries + sum(1 for row in kernel.processes.values() if row.alive and self._is_shown(row, caller))
+
     def row(self, pid: str, caller: Caller) -> ProcessRow | None:
         """One row; None where there is none that the caller may see."""
         kernel = self._kernel
@@ -164,23 +183,35 @@ class ProcessTree:
 
     def roots(self, caller: Caller) -> list[ProcessRow]:
         """The live processes at the top."""
+        return [self._row(process) for process in self._tops(caller)]
+
+    def _tops(self, caller: Caller) -> list[Process]:
+        """Live processes without a parent that is shown."""
         return [
-            self._row(process)
+            process
             for process in self._kernel.processes.values()
-            if process.parent is None and process.alive and self._is_shown(process, caller)
+            if process.alive
+            and (process.parent is None or not process.parent.alive or not self._is_known(process.parent, caller))
+            and self._is_shown(process, caller)
         ]
+
+    def _is_known(self, process: Process, caller: Caller) -> bool:
+        return caller.is_operator or caller.owns(owner_if_known(self._kernel, process.pid))
 
     def children(self, pid: str, caller: Caller) -> list[ProcessRow]:
         """The live processes that one started."""
         process = self._kernel.processes.get(pid)
-        inner = None if process is None else process.stands_for or process
-        children = () if inner is None or inner.children is None else inner.children.values()
-        return [self._row(child) for child in children if child.alive and self._is_shown(child, caller)]
+        return [] if process is None else [self._row(child) for child in self._below(process, caller)]
+
+    def _below(self, process: Process, caller: Caller) -> list[Process]:
+        inner = process.stands_for or process
+        children = () if inner.children is None else inner.children.values()
+        return [child for child in children if child.alive and self._is_shown(child, caller)]
 
     def _is_shown(self, process: Process, caller: Caller) -> bool:
         if process.known_as != process.pid:  # the run of a guard
             return False
-        return caller.is_operator or caller.owns(owner_if_known(self._kernel, process.pid))
+        return self._is_known(process, caller)
 
     # ------------------------------------------------------------------ rows
 
