@@ -56,6 +56,8 @@ class EventLines:
         text = told.text
         if event.kind == "child.restarting":
             name, text = _text(event.data, "id") or name, self._restart_words(pid) or text
+        elif event.kind == "person.acted":
+            name = _text(event.data, "person")
         user = event.data.get("user_id")
         owner = user if isinstance(user, str) and user else owner_if_known(self._kernel, pid) if pid else ""
         known_as = pid if shown is None else shown.pid

@@ -78,9 +78,8 @@ class ProcessTree:
         self._changed: OrderedDict[str, int] = OrderedDict()  # pid → the version of its last change, the oldest first
         self._forgotten = 0  # changes up to this version are not known any more
         self._effects: dict[str, dict[str, str]] = {}  # pid → key → name of effects under way
-        self._restarts: dict[str, int] = {}  # of a supervisor's children, by supervisor
-        self._starts_by_pid: dict[str | None, int] = {}
-        self._starts_version = -1
+        self._restarts: dict[str, int] = {}  # by pid, worked out once for each version
+        self._restarts_version = -1
         self._epoch = self._kernel.entropy.text(8)  # of this server: versions of another mean nothing here
         self._kernel.on_event(self._hear, kinds=TREE_EVENTS)
 
@@ -99,9 +98,6 @@ class ProcessTree:
                     del self._effects[pid]
         elif kind == "process.terminated":
             self._effects.pop(pid, None)
-            self._restarts.pop(pid, None)
-        elif kind == "child.restarting":
-            self._restarts[pid] = self._restarts.get(pid, 0) + 1
         self._mark(pid)
         process = self._kernel.processes.get(pid)
         if process is not None:
@@ -237,16 +233,24 @@ class ProcessTree:
 
     def _restarts_of(self, process: Process) -> int:
         """Of a supervisor: of all its children; of a child: how often it was started again."""
-        own = self._restarts.get(process.pid)
-        return max(0, self._starts().get(process.pid, 1) - 1) if own is None else own
+        if self._restarts_version != self.version:
+            self._restarts_version = self.version
+            self._restarts = self._count_restarts()
+        return self._restarts.get(process.pid, 0)
 
-    def _starts(self) -> dict[str | None, int]:
-        """How often each child of a supervisor was started, by its pid; worked out once for each version."""
-        if self._starts_version != self.version:
-            tables = self._kernel.supervisors.tables.values()
-            self._starts_by_pid = {row.pid: row.starts for table in tables for row in table.rows if row.starts > 1}
-            self._starts_version = self.version
-        return self._starts_by_pid
+    def _count_restarts(self) -> dict[str, int]:
+        """The restarts by pid, as the tables of the supervisors have them."""
+        restarts: dict[str, int] = {}
+        for pid, table in self._kernel.supervisors.tables.items():
+            total = 0
+            for row in table.rows:
+                if row.starts > 1:
+                    total += row.starts - 1
+                    if row.pid is not None:
+                        restarts[row.pid] = row.starts - 1
+            if total:
+                restarts[pid] = total
+        return restarts
 
     def _state(self, process: Process, inner: Process) -> tuple[str, str]:
         """The state as a word of the table of states, and what it does."""
