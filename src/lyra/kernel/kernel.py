@@ -65,6 +65,7 @@ from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
 from lyra.kernel.shared.memories import Memories
+from lyra.kernel.shared.person_acts import PersonActs
 from lyra.kernel.shared.taint import Taint
 from lyra.kernel.shared.withdrawals import Withdrawals
 from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
@@ -158,6 +159,7 @@ class Kernel:
         "outside_pause",
         "parts",
         "pause",
+        "person_acts",
         "processes",
         "publish",
         "raise_if_failed",
@@ -288,6 +290,7 @@ class Kernel:
         self.taint = Taint(core)
         self.memories = Memories(core, self.taint)
         self.withdrawals = Withdrawals(core)
+        self.person_acts = PersonActs(core)
         self.orchestrator = Orchestrator(
             core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
         )
@@ -318,6 +321,7 @@ class Kernel:
             self.memories,
             self.taint,
             self.withdrawals,
+            self.person_acts,
             self.supervisors,
             self.orchestrator,
             self.envelopes,
