@@ -12,8 +12,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from lyra.core.imported_node import NODE_FILES
 from lyra.errors import LyraError
 from lyra.server.dashboard.html import Html, tag
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from lyra.vega.plan.plan import OverlapPlan
 
 __all__ = ["plan_of_run", "plan_picture"]
-
-_NODE_FILES: Final = (".vsp", ".sir")
 
 
 def plan_picture(plan: OverlapPlan) -> Html:
@@ -62,7 +61,7 @@ def _load(sources: Mapping[str, str], target: str, importer: str) -> Any:
     for name in (target, f"{target}.vega", beside, f"{beside}.vega"):
         plain = posixpath.normpath(name)
         if plain in sources:
-            return _node(plain, sources[plain]) if plain.endswith(_NODE_FILES) else (plain, sources[plain])
+            return _node(plain, sources[plain]) if plain.endswith(NODE_FILES) else (plain, sources[plain])
     return None
 
 
