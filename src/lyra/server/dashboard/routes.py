@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.server.dashboard import assets, login
-from lyra.server.dashboard.pages import figures, overview
+from lyra.server.dashboard.pages import chat, figures, inbox, overview
 from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["PAGES"]
@@ -15,4 +15,6 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *login.ENDPOINTS,
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
+    *inbox.ENDPOINTS,
+    *chat.ENDPOINTS,
 )
