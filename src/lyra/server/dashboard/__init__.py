@@ -11,8 +11,8 @@ the guard of the API. How a page is written:
             and is disabled, with the reason, for a person who may not
 `words`     `state(name, word)`, `money(micro_usd)`, `moment(time, now)`, `duration(seconds)`, `copied_id(text)`,
             `empty(what, command)`: the same value looks the same on every page
-`table`     `table(caption, columns, rows)` with `Column(label, is_figure)` and `Row(key, cells)`
-`figures`   `call.parts.shared(Figures)`: the figures of the header, also for `figures_view.sparkline(values, label)`
+`table`     `table(caption, columns, rows)` with `TableColumn(label, is_figure)` and `TableRow(key, cells)`
+`figures`   `call.parts.shared(HeaderFigures)`: the figures of the header; `figures_view.sparkline(values, label)`
 `login`     log-in and log-out; `problem` shows errors; `assets` has the files of `static/`, each `*.css` of which is
             loaded by every page
 

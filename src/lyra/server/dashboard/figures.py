@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["Figures", "FiguresNow"]
+__all__ = ["FiguresNow", "HeaderFigures"]
 
 _MINUTE_S: Final = 60.0
 _HOURS: Final = 24
@@ -41,7 +41,7 @@ class FiguresNow(NamedTuple):
     p95_s: float | None
 
 
-class Figures:
+class HeaderFigures:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from lyra.server.dashboard.assets import asset_names, asset_path
-from lyra.server.dashboard.figures import Figures
+from lyra.server.dashboard.figures import HeaderFigures
 from lyra.server.dashboard.figures_view import figures_bar
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.http.endpoint import HttpCall, RawAnswer
@@ -125,7 +125,11 @@ def page(
         tag("header", _nav(call), bar, class_="site"),
         tag("main", tag("h1", title), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
     )
-    data = {"data_form": call.form_token, "data_person": call.caller.name, "data_role": call.caller.role}
+    data: dict[str, Any] = {
+        "data_form": call.form_token,
+        "data_person": call.caller.name,
+        "data_role": call.caller.role,
+    }
     return document(to_root(call.raw_path), title, body, scripts=("site.js", *scripts), status=status, **data)
 
 
@@ -136,7 +140,7 @@ def see_other(call: HttpCall, *segments: str, query: Mapping[str, Any] | None = 
 
 def figures_region(call: HttpCall) -> Html:
     """The figures of the header, which every page has."""
-    figures = call.parts.shared(Figures).read(call.caller)
+    figures = call.parts.shared(HeaderFigures).read(call.caller)
     return region(
         call,
         "figures",
@@ -146,7 +150,7 @@ def figures_region(call: HttpCall) -> Html:
         every_ms=1_000,
         element="div",
         class_="figures",
-        aria_label="Figures",
+        aria_label="HeaderFigures",
         role="group",
     )
 
@@ -206,7 +210,7 @@ def _style_sheets() -> list[str]:
 def _nav(call: HttpCall) -> Html:
     here = _current_path(call)
     known = {endpoint.path for endpoint in call.parts.endpoints if endpoint.group == "pages"}
-    waiting = call.parts.shared(Figures).questions(call.caller)
+    waiting = call.parts.shared(HeaderFigures).questions(call.caller)
     links = [
         tag(
             "a",

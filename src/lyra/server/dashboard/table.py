@@ -7,26 +7,28 @@ from typing import NamedTuple
 
 from lyra.server.dashboard.html import Child, Html, tag
 
-__all__ = ["Column", "Row", "table"]
+__all__ = ["TableColumn", "TableRow", "table"]
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column; a figure stands at the right with digits of one width."""
 
     label: str
     is_figure: bool = False
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row with a key, by which the page finds it again when it changes."""
 
     key: str
     cells: Sequence[Child]
 
 
-def table(caption: str, columns: Sequence[Column | str], rows: Iterable[Row], *, name: str | None = None) -> Html:
+def table(
+    caption: str, columns: Sequence[TableColumn | str], rows: Iterable[TableRow], *, name: str | None = None
+) -> Html:
     """A table. `caption` is read out and not shown; every cell knows its column's label, for narrow screens."""
-    heads = [column if isinstance(column, Column) else Column(column) for column in columns]
+    heads = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
     return tag(
         "div",
         tag(
@@ -43,12 +45,12 @@ def table(caption: str, columns: Sequence[Column | str], rows: Iterable[Row], *,
     )
 
 
-def _row(row: Row, heads: Sequence[Column]) -> Html:
+def _row(row: TableRow, heads: Sequence[TableColumn]) -> Html:
     cells = [
         tag("td", cell, class_=_class(head), data_label=head.label) for head, cell in zip(heads, row.cells, strict=True)
     ]
     return tag("tr", cells, data_key=row.key)
 
 
-def _class(column: Column) -> str | None:
+def _class(column: TableColumn) -> str | None:
     return "figure-cell" if column.is_figure else None

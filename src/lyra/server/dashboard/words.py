@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from lyra.server.dashboard.html import Child, Html, tag
 
-__all__ = ["STATES", "Look", "copied_id", "duration", "empty", "moment", "money", "relative", "state"]
+__all__ = ["STATES", "StateLook", "copied_id", "duration", "empty", "moment", "money", "relative", "state"]
 
 
-class Look(NamedTuple):
+class StateLook(NamedTuple):
     """How a state is shown: its colour (`data-state`), its shape and its word."""
 
     colour: str
@@ -23,37 +23,37 @@ class Look(NamedTuple):
 
 
 # By a state of processes, runs, questions, services or calls. Colours: running, waiting, needs-you, failed, done, idle.
-STATES: Final[dict[str, Look]] = {
-    "new": Look("waiting", "○", "new"),
-    "ready": Look("running", "●", "ready"),
-    "running": Look("running", "●", "running"),
-    "waiting": Look("waiting", "◐", "waiting"),
-    "blocked": Look("needs-you", "▲", "needs you"),
-    "terminated": Look("done", "■", "ended"),
-    "zombie": Look("done", "■", "ended"),
-    "dormant": Look("waiting", "◌", "dormant"),
-    "idle": Look("running", "●", "idle"),
-    "pending": Look("needs-you", "▲", "needs you"),
-    "resolved": Look("done", "✓", "answered"),
-    "expired": Look("failed", "✕", "expired"),
-    "cancelled": Look("done", "■", "taken back"),
-    "ok": Look("done", "✓", "ok"),
-    "success": Look("done", "✓", "done"),
-    "completed": Look("done", "✓", "done"),
-    "done": Look("done", "✓", "done"),
-    "failed": Look("failed", "✕", "failed"),
-    "error": Look("failed", "✕", "failed"),
-    "killed": Look("failed", "✕", "stopped"),
-    "healthy": Look("running", "●", "healthy"),
-    "degraded": Look("waiting", "◐", "degraded"),
-    "unhealthy": Look("failed", "✕", "unhealthy"),
-    "unknown": Look("waiting", "○", "unknown"),
+STATES: Final[dict[str, StateLook]] = {
+    "new": StateLook("waiting", "○", "new"),
+    "ready": StateLook("running", "●", "ready"),
+    "running": StateLook("running", "●", "running"),
+    "waiting": StateLook("waiting", "◐", "waiting"),
+    "blocked": StateLook("needs-you", "▲", "needs you"),
+    "terminated": StateLook("done", "■", "ended"),
+    "zombie": StateLook("done", "■", "ended"),
+    "dormant": StateLook("waiting", "◌", "dormant"),
+    "idle": StateLook("running", "●", "idle"),
+    "pending": StateLook("needs-you", "▲", "needs you"),
+    "resolved": StateLook("done", "✓", "answered"),
+    "expired": StateLook("failed", "✕", "expired"),
+    "cancelled": StateLook("done", "■", "taken back"),
+    "ok": StateLook("done", "✓", "ok"),
+    "success": StateLook("done", "✓", "done"),
+    "completed": StateLook("done", "✓", "done"),
+    "done": StateLook("done", "✓", "done"),
+    "failed": StateLook("failed", "✕", "failed"),
+    "error": StateLook("failed", "✕", "failed"),
+    "killed": StateLook("failed", "✕", "stopped"),
+    "healthy": StateLook("running", "●", "healthy"),
+    "degraded": StateLook("waiting", "◐", "degraded"),
+    "unhealthy": StateLook("failed", "✕", "unhealthy"),
+    "unknown": StateLook("waiting", "○", "unknown"),
 }
 
 
 def state(name: str, word: Child = None) -> Html:
     """A state with its shape; `word` says more than the state's own word."""
-    look = STATES.get(name) or Look("waiting", "○", name)
+    look = STATES.get(name) or StateLook("waiting", "○", name)
     shape = tag("span", look.shape, class_="shape", aria_hidden="true")
     return tag("span", shape, " ", look.word if word is None else word, class_="state", data_state=look.colour)
 
