@@ -40,9 +40,11 @@ def browser(loop_runner: asyncio.Runner) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def stage(loop_runner: asyncio.Runner, tmp_path: Path) -> Iterator[Stage]:
+def stage(loop_runner: asyncio.Runner, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A served kernel; with `@pytest.mark.parametrize("stage", ["past"], indirect=True)` its nodes have a past."""
     stack = AsyncExitStack()
-    yield loop_runner.run(stack.enter_async_context(staged(tmp_path)))
+    has_past = getattr(request, "param", "") == "past"
+    yield loop_runner.run(stack.enter_async_context(staged(tmp_path, has_past=has_past)))
     loop_runner.run(stack.aclose())
 
 

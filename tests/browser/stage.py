@@ -68,9 +68,9 @@ class Stage(NamedTuple):
 
 
 @asynccontextmanager
-async def staged(folder: Path, *, pace: float = _PACE) -> AsyncIterator[Stage]:
+async def staged(folder: Path, *, pace: float = _PACE, has_past: bool = False) -> AsyncIterator[Stage]:
     settings = ServeSettings(tokens=TokenTable(_PEOPLE), http=Address("127.0.0.1", 0), drain_s=0.2)
-    scene = Scene(folder, pace=pace)
+    scene = Scene(folder, pace=pace, has_past=has_past)
     kernel = Kernel(str(folder / "stage.db"))
     try:
         async with Server(kernel, settings, setup=scene.prepare) as server:

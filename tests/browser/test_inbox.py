@@ -71,7 +71,7 @@ async def test_a_question_in_doubt_offers_retry_skip_and_fail(stage: Stage, brow
     process = stage.kernel.spawn(stage.scene.programs.release, 9)
     await stage.question("Change 9 ")
     question = stage.kernel.interrupts.create_interrupt(
-        "in_doubt", process.pid, question="Was charge performed? retry, skip or fail"
+        process.pid, "in_doubt", question="Was charge performed? retry, skip or fail"
     )
     await browser_page.go("/inbox")
     card = browser_page.page.locator(f"article.question[data-key={question.id}]")
