@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login
+from lyra.server.dashboard import assets, login, welcome
 from lyra.server.dashboard.pages import chat, figures, inbox, overview
 from lyra.server.http.endpoint import Endpoint
 
@@ -15,6 +15,7 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *login.ENDPOINTS,
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
+    *welcome.ENDPOINTS,
     *inbox.ENDPOINTS,
     *chat.ENDPOINTS,
 )

@@ -199,7 +199,7 @@ async def _chat(call: HttpCall) -> RawAnswer:
     what = "Choose an agent at the left to talk to it." if agents else "Agents that can be talked to are listed here."
     command = "" if agents else "kernel.register_agent('helper', Agent('helper', model=…))"
     place = tag("section", empty(what, command))
-    return page(call, "Chat", tag("div", _side(call), place, class_="chat"), scripts=("chat.js",), wide=True)
+    return page(call, "Chat", tag("div", _side(call), place, class_="chat"), scripts=("chat.js",))
 
 
 async def _conversation(call: HttpCall) -> RawAnswer:
@@ -217,7 +217,7 @@ async def _conversation(call: HttpCall) -> RawAnswer:
     )
     side = _side(call, agent=known.name, session_id=session_id)
     scripts = ("chat.js", "inbox.js")
-    return page(call, known.name, tag("div", side, body, class_="chat"), scripts=scripts, wide=True)
+    return page(call, known.name, tag("div", side, body, class_="chat"), scripts=scripts)
 
 
 # ---------------------------------------------------------------- the forms
