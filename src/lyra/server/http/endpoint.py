@@ -78,6 +78,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
     is_documented: bool = True  # stands in the OpenAPI document and the reference; pages for people do not
     about: str = ""  # more than the summary, for the reference
+    opens: Callable[[HttpParts], Any] | None = None  # made when the server opens: work that goes on without a request
 
     @property
     def group(self) -> str:
@@ -92,7 +93,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 class HttpCall:
     """One request, checked: who asks, for what."""
 
-    __slots__ = ("body", "caller", "endpoint", "headers", "parts", "path", "query", "raw_body")
+    __slots__ = ("base_url", "body", "caller", "endpoint", "headers", "parts", "path", "query", "raw_body")
 
     def __init__(
         self, parts: HttpParts, endpoint: Endpoint, caller: Caller, path: Mapping[str, str], headers: Mapping[str, str]
@@ -105,6 +106,7 @@ class HttpCall:
         self.query: Any = None
         self.body: Any = None
         self.raw_body = b""
+        self.base_url = ""  # under which the client reaches this application
 
     @property
     def kernel(self) -> Kernel:
