@@ -17,6 +17,7 @@ from lyra.server.http.connection import ConnectionLimits
 from lyra.server.http.face import HttpFace
 from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings
+from lyra.server.site import site
 
 OPERATOR = "operator-token-0123456789"
 ADA = "ada-token-0123456789abcdef"
@@ -63,7 +64,14 @@ async def serving(
     served_kernel = kernel or Kernel(store, programs=agents or (echo(),))
     async with served_kernel:
         options = {"tokens": TokenTable(TOKENS), "http": Address("127.0.0.1", 0), **settings}
-        face = HttpFace(served_kernel, ServeSettings(**options), limits=limits, webhook_key=b"k" * 32, inside=inside)
+        face = HttpFace(
+            served_kernel,
+            ServeSettings(**options),
+            limits=limits,
+            webhook_key=b"k" * 32,
+            inside=inside,
+            endpoints=site(),
+        )
         address = await face.start()
         try:
             async with (

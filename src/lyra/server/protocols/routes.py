@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.server.http.endpoint import Endpoint
+from lyra.server.protocols.agui.endpoint import ENDPOINTS as AGUI
 
 __all__ = ["PROTOCOLS"]
 
-PROTOCOLS: Final[tuple[Endpoint, ...]] = ()
+PROTOCOLS: Final[tuple[Endpoint, ...]] = (*AGUI,)
