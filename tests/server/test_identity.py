@@ -20,7 +20,7 @@ def tokens() -> TokenTable:
 
 
 def test_a_bound_token_acts_for_its_user_alone(tokens: TokenTable) -> None:
-    assert tokens.caller(ALICE) == Caller("alice", "", True)
+    assert tokens.caller(ALICE) == Caller.of_user("alice")
     assert tokens.caller(ALICE, user_id="alice", session_id="s").session_id == "s"
     with pytest.raises(Denied):
         tokens.caller(ALICE, user_id="bob")

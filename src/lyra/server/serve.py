@@ -74,9 +74,10 @@ class Server:
             self.grpc = await self._start(GrpcFace(self.kernel, self.settings, observe=metrics.grpc_request))
         if self.settings.http is not None:
             from lyra.server.http.face import HttpFace
-            from lyra.server.site import site
+            from lyra.server.site import problem_page, site
 
-            self.http = await self._start(HttpFace(self.kernel, self.settings, endpoints=site()))
+            face = HttpFace(self.kernel, self.settings, endpoints=site(), problem_page=problem_page)
+            self.http = await self._start(face)
 
     async def _start(self, face: Face) -> Address:
         self._faces.append(face)

@@ -1,11 +1,18 @@
-"""The table of the pages."""
+"""The table of the pages, of their files and of their forms. A new page is a module of `pages` and a row here."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from lyra.server.dashboard import assets, login
+from lyra.server.dashboard.pages import figures, overview
 from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["PAGES"]
 
-PAGES: Final[tuple[Endpoint, ...]] = ()
+PAGES: Final[tuple[Endpoint, ...]] = (
+    *assets.ENDPOINTS,
+    *login.ENDPOINTS,
+    *figures.ENDPOINTS,
+    *overview.ENDPOINTS,
+)
