@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 __all__ = [
+    "GATEWAY_KEY",
     "INCOMING_HOOK",
     "OLD_NAMES",
     "PIPELINE",
@@ -43,6 +44,7 @@ VEGA_AGENT: Final = "lyra:vega.agent"
 VESPER_NODE: Final = "lyra:vesper.node"
 WEBHOOK: Final = "lyra:webhook"
 INCOMING_HOOK: Final = "lyra:webhook.incoming"
+GATEWAY_KEY: Final = "lyra:gateway.key"
 
 # Fixed name → the names that earlier versions wrote. Rows are added, never changed: old journals are read for ever.
 OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -54,6 +56,7 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     VESPER_NODE: (),
     WEBHOOK: (),
     INCOMING_HOOK: (),
+    GATEWAY_KEY: (),
     "lyra:vega.repl": ("lyra.vega.runtime.interactive:_pieces", "vega:repl"),
     "lyra:demo.lead": ("lyra.cli.demo_team:lead",),
     "lyra:demo.reviewer": ("lyra.cli.demo_team:reviewer",),

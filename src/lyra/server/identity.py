@@ -21,7 +21,15 @@ from lyra.core.ids import Entropy
 from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
 from lyra.errors import ConfigError, Denied, Unauthenticated
 
-__all__ = ["DEFAULT_TOKEN_FILE", "TOKEN_VARIABLE", "Caller", "TokenTable", "bearer_token", "kept_token"]
+__all__ = [
+    "DEFAULT_TOKEN_FILE",
+    "TOKEN_VARIABLE",
+    "Caller",
+    "TokenTable",
+    "bearer_token",
+    "kept_token",
+    "operator_token",
+]
 
 TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
 DEFAULT_TOKEN_FILE: Final = "server-token"  # noqa: S105 (a name, in the user's data folder)
@@ -128,6 +136,11 @@ def kept_token(env: Mapping[str, str] = os.environ) -> str:
         return env[TOKEN_VARIABLE].strip()
     path = data_folder(env) / DEFAULT_TOKEN_FILE
     return next(iter(_parse_tokens(_token_lines(path), str(path))), "") if path.is_file() else ""
+
+
+def operator_token(path: str | os.PathLike[str]) -> str:
+    """The first token of a file that is not bound to a user; "" where there is none."""
+    return next((token for token, user in _parse_tokens(_token_lines(path), str(path)).items() if not user), "")
 
 
 def _hashed(token: str) -> bytes:

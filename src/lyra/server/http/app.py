@@ -143,7 +143,8 @@ class HttpApp:
             raise Overloaded("the server is stopping", hint="ask again when it is back")
         caller = Caller()
         if not endpoint.is_open:
-            caller = await guard.identify(headers, query)
+            own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
+            caller = await guard.identify(headers, query) if own is None else own
             guard.admit(caller, headers, endpoint)
         self.parts.open()
         call = HttpCall(self.parts, endpoint, caller, values, headers)
