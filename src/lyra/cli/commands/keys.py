@@ -73,12 +73,12 @@ def create(
         key_id, key = await table.create(**{**body, "models": tuple(body["models"]), "fallbacks": fallback})
         return {"id": key_id, "key": key}
 
-    made = _ask(invocation, target, ("POST", "/api/keys", body), make)
+    created = _ask(invocation, target, ("POST", "/api/keys", body), make)
     if as_json:
-        document(made)
+        document(created)
     else:
-        note(f"the key {name} ({made['id']}); it is not shown again:")
-        click.echo(made["key"])
+        note(f"the key {name} ({created['id']}); it is not shown again:")
+        click.echo(created["key"])
 
 
 @keys.command("list")

@@ -88,7 +88,7 @@ def _keys(call: HttpCall) -> KeyTable:
 
 async def create_key(call: HttpCall) -> KeyMade:
     body: KeyBody = call.body
-    made = await _keys(call).create(
+    id_and_key = await _keys(call).create(
         name=body.name,
         budget=body.budget,
         models=body.models,
@@ -97,7 +97,7 @@ async def create_key(call: HttpCall) -> KeyMade:
         team=body.team,
         fallbacks=body.fallbacks,
     )
-    return KeyMade(*made)
+    return KeyMade(*id_and_key)
 
 
 async def list_keys(call: HttpCall) -> KeyList:
