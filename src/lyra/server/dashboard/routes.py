@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login
-from lyra.server.dashboard.pages import figures, overview, processes
+from lyra.server.dashboard import assets, login, process_acts, welcome
+from lyra.server.dashboard.pages import chat, figures, inbox, overview, process, processes
+from lyra.server.dashboard.record_pages import RECORD_PAGES
 from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["PAGES"]
@@ -16,4 +17,10 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
     *processes.ENDPOINTS,
+    *process.ENDPOINTS,
+    *process_acts.ENDPOINTS,
+    *RECORD_PAGES,
+    *welcome.ENDPOINTS,
+    *inbox.ENDPOINTS,
+    *chat.ENDPOINTS,
 )
