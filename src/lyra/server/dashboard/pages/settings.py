@@ -104,7 +104,11 @@ def _theme() -> Html:
         )
         for value, label in _THEMES
     ]
-    return tag("section", tag("h2", "Look"), tag("div", choices, class_="bar", id="theme", role="radiogroup"))
+    return tag(
+        "section",
+        tag("h2", "Look"),
+        tag("div", choices, class_="bar", id="theme", role="radiogroup", aria_label="Theme"),
+    )
 
 
 def _tokens(call: HttpCall) -> Html:
