@@ -6,6 +6,7 @@ from typing import Final
 
 from lyra.server.dashboard import assets, login, welcome
 from lyra.server.dashboard.pages import chat, figures, inbox, overview
+from lyra.server.dashboard.record_pages import RECORD_PAGES
 from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["PAGES"]
@@ -15,6 +16,7 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *login.ENDPOINTS,
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
+    *RECORD_PAGES,
     *welcome.ENDPOINTS,
     *inbox.ENDPOINTS,
     *chat.ENDPOINTS,
