@@ -116,10 +116,18 @@ def test_a_line_of_a_token_file_names_a_role(tmp_path: Path) -> None:
     file.write_text("\n".join((*lines, *more)) + "\n")
     tokens = TokenTable.read(file)
     olga, vera, any_viewer, ada, plain = [tokens.caller(line.split()[0]) for line in (*lines, *more)]
-    assert olga.is_operator and olga.may_change and olga.name == "olga" and not olga.user_id
-    assert vera.is_operator and not vera.may_change and vera.name == "vera"
-    assert not any_viewer.may_change and any_viewer.name == "viewer"
-    assert ada == plain == Caller.of_user("ada") and ada.may_change and not ada.is_operator
+    assert olga.is_operator
+    assert olga.may_change
+    assert olga.name == "olga"
+    assert not olga.user_id
+    assert vera.is_operator
+    assert not vera.may_change
+    assert vera.name == "vera"
+    assert not any_viewer.may_change
+    assert any_viewer.name == "viewer"
+    assert ada == plain == Caller.of_user("ada")
+    assert ada.may_change
+    assert not ada.is_operator
     assert TokenHolder("vera", "viewer") in tokens.holders()
 
 
@@ -144,4 +152,6 @@ def test_a_role_that_is_not_known_changes_nothing() -> None:
 def test_a_viewer_that_acts_for_a_user_stays_a_viewer() -> None:
     tokens = TokenTable({"vi-token-0123456789": TokenHolder("vera", "viewer")})
     caller = tokens.caller("vi-token-0123456789", user_id="ada")
-    assert caller.user_id == "ada" and not caller.may_change and caller.person == "vera"
+    assert caller.user_id == "ada"
+    assert not caller.may_change
+    assert caller.person == "vera"

@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from lyra import Kernel
-from lyra.cli.commands.audit import audit
+from lyra.cli.app import root
 from lyra.core.event import Event
 from lyra.observe.audit import attach_audit
 from lyra.server.site import site
@@ -78,10 +78,10 @@ async def test_a_viewer_sees_all_and_changes_nothing(parts: Served) -> None:
 
 def test_the_audit_log_has_the_acts(tmp_path: Path) -> None:
     """The record names person, act, target and outcome, and `lyra audit view` shows it."""
-    log = tmp_path / "audit.jsonl"
+    log, store = tmp_path / "audit.jsonl", tmp_path / "run.db"
 
     async def act() -> None:
-        kernel = Kernel("memory", programs=(echo(),))
+        kernel = Kernel(store, programs=(echo(),))
         attach_audit(kernel, log)
         async with serving(kernel=kernel) as parts:
             await parts.ada.post("/api/agents/echo/chat", json={"message": "hello"})
@@ -98,7 +98,7 @@ def test_the_audit_log_has_the_acts(tmp_path: Path) -> None:
         "user_id": "ada",
     }
     assert record["fields"] == expected
-    shown = CliRunner().invoke(audit, ["view", str(log)])
+    shown = CliRunner().invoke(root, ["audit", "view", str(store)])
     assert shown.exit_code == 0, shown.output
     assert "person.acted" in shown.output
     assert "ada" in shown.output

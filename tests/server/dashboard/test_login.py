@@ -1,4 +1,4 @@
-"""A person shows a token once; a cookie that is not the token stands for them until they log out or twelve hours pass."""
+"""A person shows a token once; a cookie that is not the token stands for them until they log out, or for 12 hours."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login
-from lyra.server.dashboard.pages import figures, overview
+from lyra.server.dashboard import assets, login, welcome
+from lyra.server.dashboard.pages import chat, figures, inbox, overview
 from lyra.server.dashboard.record_pages import RECORD_PAGES
 from lyra.server.http.endpoint import Endpoint
 
@@ -17,4 +17,7 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
     *RECORD_PAGES,
+    *welcome.ENDPOINTS,
+    *inbox.ENDPOINTS,
+    *chat.ENDPOINTS,
 )
