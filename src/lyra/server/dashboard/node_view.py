@@ -28,6 +28,10 @@ MODE_WORDS: Final[dict[str, str]] = {
 }
 
 
+# How the axis writes times, by the seconds that it covers at least.
+_TIME_FORMS: Final = ((2 * 86_400, "%m-%d"), (3_600, "%H:%M"), (0, "%H:%M:%S"))
+
+
 class NodeFacts(NamedTuple):
     """A node and what is known about it. `found` are its divergences, `changes` those of its mode; both plain data, the
     newest last."""
@@ -132,12 +136,14 @@ def confidence_plot(facts: NodeFacts) -> Html:
     """The share of agreement with its interval, at each moment when comparisons were counted."""
     from lyra.vesper.evidence.confidence import interval
 
+    length_s = facts.timeline[-1][0] - facts.timeline[0][0]
+    form = next(form for seconds, form in _TIME_FORMS if length_s >= seconds)
     steps = []
     for time, compared, divergences in facts.timeline:
         moment = datetime.fromtimestamp(time, UTC)
         low, high = interval(compared, divergences)
         label = f"{moment:%Y-%m-%d %H:%M:%S} UTC, {compared:,} compared"
-        steps.append(PlotStep(label, f"{moment:%H:%M}", [low, (compared - divergences) / compared, high]))
+        steps.append(PlotStep(label, moment.strftime(form), [low, (compared - divergences) / compared, high]))
     columns = [PlotColumn("lower end", "line low"), PlotColumn("agreed"), PlotColumn("upper end", "high")]
     needed = "" if facts.needed is None else f" {facts.next_mode} needs a lower end of {facts.needed * 100:g} %."
     about = f"Share of compared executions that agreed, with its interval at 99.9 %.{needed}"
