@@ -111,7 +111,7 @@ def _parts(span: Span, content: CallContent | None) -> Html | None:
     if span.kind not in ("model", "tool"):
         return None
     if content is None:
-        note = "Request and answer are kept by a kernel with a store: lyra serve --store lyra.db"
+        note = "Request and answer are kept by a kernel with a store: lyra serve --db lyra.db"
         return tag("p", note, class_="note")
     answer = [*content.answer, *([ContentPart("error", content.error)] if content.error else [])]
     return tag(
