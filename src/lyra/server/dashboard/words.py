@@ -11,7 +11,18 @@ from typing import Final, NamedTuple
 
 from lyra.server.dashboard.html import Child, Html, tag
 
-__all__ = ["STATES", "StateLook", "copied_id", "duration", "empty", "moment", "money", "relative", "state"]
+__all__ = [
+    "STATES",
+    "StateLook",
+    "clock_time",
+    "copied_id",
+    "duration",
+    "empty",
+    "moment",
+    "money",
+    "relative",
+    "state",
+]
 
 
 class StateLook(NamedTuple):
@@ -29,6 +40,8 @@ STATES: Final[dict[str, StateLook]] = {
     "running": StateLook("running", "●", "running"),
     "waiting": StateLook("waiting", "◐", "waiting"),
     "blocked": StateLook("needs-you", "▲", "needs you"),
+    "working": StateLook("waiting", "◐", "working"),
+    "ended": StateLook("done", "■", "ended"),
     "terminated": StateLook("done", "■", "ended"),
     "zombie": StateLook("done", "■", "ended"),
     "dormant": StateLook("waiting", "◌", "dormant"),
@@ -97,6 +110,18 @@ def moment(time: float | None, now: float) -> Html:
         return Html("–")
     exact = datetime.fromtimestamp(time, UTC)
     return tag("time", relative(time, now), datetime=exact.isoformat(), title=exact.strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
+def clock_time(time: float) -> Html:
+    """The time of day of an event, with the date on hover."""
+    exact = datetime.fromtimestamp(time, UTC)
+    return tag(
+        "time",
+        exact.strftime("%H:%M:%S"),
+        datetime=exact.isoformat(),
+        title=exact.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        data_exact=True,
+    )
 
 
 def copied_id(text: str, *, chars_max: int = 16) -> Html:

@@ -21,6 +21,7 @@ from lyra.server.http.api import (
     sessions,
     system,
     traces,
+    tree,
     webhooks,
 )
 from lyra.server.http.compat import anthropic, openai
@@ -31,6 +32,7 @@ __all__ = ["ENDPOINTS"]
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *system.ENDPOINTS,
     *processes.ENDPOINTS,
+    *tree.ENDPOINTS,
     *agents.ENDPOINTS,
     *sessions.ENDPOINTS,
     *runs.ENDPOINTS,
