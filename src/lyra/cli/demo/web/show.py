@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import click
 
 from lyra.cli.demo.web.office import Office
+from lyra.cli.demo.web.past import FIRST_ROUND, live_through_past
 from lyra.cli.demo.web.scene import Scene
 from lyra.cli.render import note
 from lyra.core.address import Address
@@ -56,10 +57,11 @@ async def _serve(demo: WebDemo) -> None:
         loop.add_signal_handler(number, stopped.set)
     token = Entropy().token()
     settings = ServeSettings(tokens=TokenTable({token: ""}), http=Address("127.0.0.1", demo.port), drain_s=_DRAIN_S)
+    await live_through_past(demo.store, demo.folder, seed=demo.seed)
     scene = Scene(demo.folder, seed=demo.seed, pace=demo.pace)
     try:
         async with Server(Kernel(demo.store), settings, setup=scene.prepare) as server, asyncio.TaskGroup() as group:
-            work = group.create_task(Office(scene).run())
+            work = group.create_task(Office(scene, FIRST_ROUND).run())
             address = server.ready_line()["http"]
             _announce(demo, address, token)
             if demo.opens:

@@ -8,6 +8,7 @@ from lyra.server.dashboard.event_lines import EventLines, lines_list
 from lyra.server.dashboard.html import Child, Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.sentences import SENTENCES
+from lyra.server.dashboard.welcome import welcome
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.process_tree import TREE_EVENTS, ProcessRow, ProcessTree
@@ -35,7 +36,7 @@ async def _overview(call: HttpCall) -> RawAnswer:
         links = {row.pid: link(call, "processes", row.pid) for row in rows if row.pid in call.kernel.processes}
         listed = lines_list(rows, links) if rows else empty("What happens is told here, as it happens.")
         parts.append(region(call, "events", tuple(SENTENCES), tag("h2", "Events"), listed))
-    return page(call, "Overview", tag("div", parts, class_="columns overview"), wide=True)
+    return page(call, "Overview", welcome(call), tag("div", parts, class_="columns overview"), wide=True)
 
 
 # ---------------------------------------------------------------- the tree
