@@ -96,7 +96,8 @@ class Office:
             with suppress(LyraError):
                 await self._kernel.send("refunds", {"text": f"Please pay order A-{1042 + number} back."})
         elif number % 6 == 1:
-            self._kernel.spawn(self._scene.programs.release, 1042 + number, name=f"release {1042 + number}")
+            name = f"release {1042 + number}"
+            self._kernel.spawn(self._scene.programs.release, 1042 + number, name=name, budget=CHANGE_BUDGET)
 
     def _execute(self, number: int) -> None:
         self._scene.execute_node("shipping_quote_v1", 200 if number < self._brisk_until else 5)

@@ -1,7 +1,7 @@
-"""A week before the web demo: the same team works at high speed in the same store, under a clock that is behind.
+"""The days before the web demo: the same team works at high speed in the same store, under clocks that are behind.
 
-So that costs, runs and restarts have a past when the page is opened. The kernel that lives through it is closed at the
-end; the demo's own kernel goes on from its store.
+So that costs and runs have a past when the page is opened. Each day has a kernel of its own, which goes on from the
+store that the one before has left; the demo's kernel goes on from the last.
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ class BehindClock(SystemClock):
 
 async def live_through_past(store: str, folder: Path, *, seed: int) -> None:
     """Let the team work for the days before today."""
-    days = len(_ROUNDS_A_DAY)
-    clock = BehindClock(days * _DAY_S)
-    scene = Scene(folder, seed=seed, pace=_PACE, has_nodes=False)
-    async with Kernel(store, clock) as kernel:
-        await scene.prepare(kernel)
-        office = Office(scene)
-        for rounds in _ROUNDS_A_DAY:
+    number = 0
+    for days_ago, rounds in zip(range(len(_ROUNDS_A_DAY), 0, -1), _ROUNDS_A_DAY, strict=True):
+        scene = Scene(folder, seed=seed, pace=_PACE, has_nodes=False)
+        async with Kernel(store, BehindClock(days_ago * _DAY_S)) as kernel:
+            await scene.prepare(kernel)
+            office = Office(scene, number)
             changes = [office.change(1042 + office.take_number(), with_trouble=False) for _ in range(rounds)]
             async with asyncio.timeout(_PATIENCE_S):
                 for change in changes:
                     await change.wait()
-            clock.behind_s -= _DAY_S
+        number = office.round

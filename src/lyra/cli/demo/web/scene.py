@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.cli.demo.web.cast import make_cast
 from lyra.cli.demo.web.explanation import LINES, TITLE
 from lyra.cli.demo.web.node_texts import NODES, MistakenPath, inputs_of
-from lyra.cli.demo.web.programs import TEAM, Programs
+from lyra.cli.demo.web.programs import TEAM, TEAM_BUDGET, Programs
 from lyra.errors import LyraError
 from lyra.server.dashboard.welcome import set_welcome
 
@@ -101,7 +101,7 @@ class Scene:
             kernel.register_handler(str(service["name"]), self._serve)
         kernel.services.update_health("mailer", "degraded")
         set_welcome(kernel, TITLE, LINES)
-        await kernel.supervise(self.programs.tree(), pid=TEAM, name=TEAM)
+        await kernel.supervise(self.programs.tree(), pid=TEAM, name=TEAM, budget=TEAM_BUDGET)
         if self._has_nodes:
             await asyncio.to_thread(self._open_nodes)
 
