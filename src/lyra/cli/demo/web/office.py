@@ -43,6 +43,7 @@ class Office:
 
     def __init__(self, scene: Scene, first_round: int = 0) -> None:
         self._scene = scene
+        self._first_round = first_round
         self._last_round = first_round + ROUNDS_MAX
         self._brisk_until = first_round + _BRISK_ROUNDS
         self.round = first_round
@@ -92,10 +93,11 @@ class Office:
 
     async def _ask(self, number: int) -> None:
         """A letter that leads to a question of an agent, or a release that asks for its version."""
-        if number % 4 == 0:
+        order = number - self._first_round
+        if order % 4 == 0:
             with suppress(LyraError):
                 await self._kernel.send("refunds", {"text": f"Please pay order A-{1042 + number} back."})
-        elif number % 6 == 1:
+        elif order % 6 == 1:
             name = f"release {1042 + number}"
             self._kernel.spawn(self._scene.programs.release, 1042 + number, name=name, budget=CHANGE_BUDGET)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 import webbrowser
@@ -23,7 +24,7 @@ from lyra.cli.render import note
 from lyra.core.address import Address
 from lyra.core.ids import Entropy
 from lyra.kernel.kernel import Kernel
-from lyra.server.identity import TokenTable
+from lyra.server.identity import TokenHolder, TokenTable
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings
 
@@ -47,6 +48,7 @@ class WebDemo(NamedTuple):
 
 def run_web_demo(demo: WebDemo) -> None:
     """Serve until Ctrl-C or SIGTERM."""
+    logging.getLogger("lyra").setLevel(logging.ERROR)  # the page shows what waits and what crashed
     asyncio.run(_serve(demo))
 
 
@@ -56,7 +58,9 @@ async def _serve(demo: WebDemo) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, stopped.set)
     token = Entropy().token()
-    settings = ServeSettings(tokens=TokenTable({token: ""}), http=Address("127.0.0.1", demo.port), drain_s=_DRAIN_S)
+    settings = ServeSettings(
+        tokens=TokenTable({token: TokenHolder("you")}), http=Address("127.0.0.1", demo.port), drain_s=_DRAIN_S
+    )
     await live_through_past(demo.store, demo.folder, seed=demo.seed)
     scene = Scene(demo.folder, seed=demo.seed, pace=demo.pace)
     try:
