@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.event import Event
 from lyra.server.dashboard.html import Html, tag
@@ -51,12 +52,24 @@ class EventLines:
         pid = event.pid
         process = self._kernel.processes.get(pid)
         shown = None if process is None else self._kernel.processes.get(process.known_as) or process
-        name = (shown.name if shown is not None else "") or str(event.data.get("agent") or "") or pid
+        name = (shown.name if shown is not None else "") or _text(event.data, "name", "agent") or pid
+        text = told.text
+        if event.kind == "child.restarting":
+            name, text = _text(event.data, "id") or name, self._restart_words(pid) or text
+        elif event.kind == "person.acted":
+            name = _text(event.data, "person")
         user = event.data.get("user_id")
         owner = user if isinstance(user, str) and user else owner_if_known(self._kernel, pid) if pid else ""
         known_as = pid if shown is None else shown.pid
-        line = EventLine(self._count, event.time, known_as, name, event.kind, told.state, told.text, owner)
+        line = EventLine(self._count, event.time, known_as, name, event.kind, told.state, text, owner)
         self._lines.append(line)
+
+    def _restart_words(self, pid: str) -> str:
+        """`restart 2 of 3 in 60 s`: how many of the restarts that its supervisor allows are used up."""
+        plan, table = self._kernel.supervisors.plans.get(pid), self._kernel.supervisors.tables.get(pid)
+        if plan is None or table is None or plan.max_restarts < 0:
+            return ""
+        return f"restart {len(table.times)} of {plan.max_restarts} in {plan.window_s:g} s"
 
     def last(self, caller: Caller, count: int, *, pid: str = "") -> list[EventLine]:
         """The last lines that a caller may see, the newest first; of one process, or of all."""
@@ -67,6 +80,10 @@ class EventLines:
                 if len(lines) == count:
                     break
         return lines
+
+
+def _text(data: Mapping[str, Any], *names: str) -> str:
+    return next((str(data[name]) for name in names if data.get(name) not in (None, "")), "")
 
 
 def lines_list(lines: list[EventLine], links: dict[str, str], *, label: str = "Events") -> Html:

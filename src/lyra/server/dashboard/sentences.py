@@ -92,7 +92,7 @@ def _restarting(data: Data) -> Told:
 
 
 def _acted(data: Data) -> Told:
-    words = f"{_text(data, 'person')}: {_text(data, 'act')} {_text(data, 'target')}".rstrip()
+    words = f"{_text(data, 'act')} {_text(data, 'target')}".rstrip()
     outcome = _text(data, "outcome")
     return Told("done" if outcome == "ok" else "failed", words if outcome == "ok" else f"{words} ({outcome})")
 

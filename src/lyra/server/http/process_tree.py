@@ -78,9 +78,8 @@ class ProcessTree:
         self._changed: OrderedDict[str, int] = OrderedDict()  # pid → the version of its last change, the oldest first
         self._forgotten = 0  # changes up to this version are not known any more
         self._effects: dict[str, dict[str, str]] = {}  # pid → key → name of effects under way
-        self._restarts: dict[str, int] = {}  # of a supervisor's children, by supervisor
-        self._starts_by_pid: dict[str | None, int] = {}
-        self._starts_version = -1
+        self._restarts: dict[str, int] = {}  # by pid, worked out once for each version
+        self._restarts_version = -1
         self._epoch = self._kernel.entropy.text(8)  # of this server: versions of another mean nothing here
         self._kernel.on_event(self._hear, kinds=TREE_EVENTS)
 
@@ -99,9 +98,6 @@ class ProcessTree:
                     del self._effects[pid]
         elif kind == "process.terminated":
             self._effects.pop(pid, None)
-            self._restarts.pop(pid, None)
-        elif kind == "child.restarting":
-            self._restarts[pid] = self._restarts.get(pid, 0) + 1
         self._mark(pid)
         process = self._kernel.processes.get(pid)
         if process is not None:
@@ -134,6 +130,25 @@ class ProcessTree:
             if self._is_shown(process, caller) and (ended or process.alive):
                 yield self._row(process)
 
+    def walk(self, caller: Caller) -> Iterator[tuple[int, ProcessRow]]:
+        """The live rows with their depth, each below its parent. A row is made when it is reached."""
+        for pid, entry in self._kernel.lifecycle.state.entries.items():
+            if caller.owns(entry.user_id) and entry.state not in _ENDED:
+                yield 0, self._entry_row(pid, entry)
+        todo = [(0, process) for process in reversed(self._tops(caller))]
+        while todo:
+            depth, process = todo.pop()
+            yield depth, self._row(process)
+            todo += [(depth + 1, child) for child in reversed(self._below(process, caller))]
+
+    def count(self, caller: Caller) -> int:
+        """How many live rows a caller may see."""
+        kernel = self._kernel
+        entries = sum(
+            1 for row in kernel.lifecycle.state.entries.values() if caller.owns(row.user_id) and row.state not in _ENDED
+        )
+        return entries + sum(1 for row in kernel.processes.values() if row.alive and self._is_shown(row, caller))
+
     def row(self, pid: str, caller: Caller) -> ProcessRow | None:
         """One row; None where there is none that the caller may see."""
         kernel = self._kernel
@@ -164,23 +179,35 @@ class ProcessTree:
 
     def roots(self, caller: Caller) -> list[ProcessRow]:
         """The live processes at the top."""
+        return [self._row(process) for process in self._tops(caller)]
+
+    def _tops(self, caller: Caller) -> list[Process]:
+        """Live processes without a parent that is shown."""
         return [
-            self._row(process)
+            process
             for process in self._kernel.processes.values()
-            if process.parent is None and process.alive and self._is_shown(process, caller)
+            if process.alive
+            and (process.parent is None or not process.parent.alive or not self._is_known(process.parent, caller))
+            and self._is_shown(process, caller)
         ]
+
+    def _is_known(self, process: Process, caller: Caller) -> bool:
+        return caller.is_operator or caller.owns(owner_if_known(self._kernel, process.pid))
 
     def children(self, pid: str, caller: Caller) -> list[ProcessRow]:
         """The live processes that one started."""
         process = self._kernel.processes.get(pid)
-        inner = None if process is None else process.stands_for or process
-        children = () if inner is None or inner.children is None else inner.children.values()
-        return [self._row(child) for child in children if child.alive and self._is_shown(child, caller)]
+        return [] if process is None else [self._row(child) for child in self._below(process, caller)]
+
+    def _below(self, process: Process, caller: Caller) -> list[Process]:
+        inner = process.stands_for or process
+        children = () if inner.children is None else inner.children.values()
+        return [child for child in children if child.alive and self._is_shown(child, caller)]
 
     def _is_shown(self, process: Process, caller: Caller) -> bool:
         if process.known_as != process.pid:  # the run of a guard
             return False
-        return caller.is_operator or caller.owns(owner_if_known(self._kernel, process.pid))
+        return self._is_known(process, caller)
 
     # ------------------------------------------------------------------ rows
 
@@ -206,16 +233,24 @@ class ProcessTree:
 
     def _restarts_of(self, process: Process) -> int:
         """Of a supervisor: of all its children; of a child: how often it was started again."""
-        own = self._restarts.get(process.pid)
-        return max(0, self._starts().get(process.pid, 1) - 1) if own is None else own
+        if self._restarts_version != self.version:
+            self._restarts_version = self.version
+            self._restarts = self._count_restarts()
+        return self._restarts.get(process.pid, 0)
 
-    def _starts(self) -> dict[str | None, int]:
-        """How often each child of a supervisor was started, by its pid; worked out once for each version."""
-        if self._starts_version != self.version:
-            tables = self._kernel.supervisors.tables.values()
-            self._starts_by_pid = {row.pid: row.starts for table in tables for row in table.rows if row.starts > 1}
-            self._starts_version = self.version
-        return self._starts_by_pid
+    def _count_restarts(self) -> dict[str, int]:
+        """The restarts by pid, as the tables of the supervisors have them."""
+        restarts: dict[str, int] = {}
+        for pid, table in self._kernel.supervisors.tables.items():
+            total = 0
+            for row in table.rows:
+                if row.starts > 1:
+                    total += row.starts - 1
+                    if row.pid is not None:
+                        restarts[row.pid] = row.starts - 1
+            if total:
+                restarts[pid] = total
+        return restarts
 
     def _state(self, process: Process, inner: Process) -> tuple[str, str]:
         """The state as a word of the table of states, and what it does."""

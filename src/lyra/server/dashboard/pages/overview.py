@@ -36,7 +36,8 @@ async def _overview(call: HttpCall) -> RawAnswer:
         links = {row.pid: link(call, "processes", row.pid) for row in rows if row.pid in call.kernel.processes}
         listed = lines_list(rows, links) if rows else empty("What happens is told here, as it happens.")
         parts.append(region(call, "events", tuple(SENTENCES), tag("h2", "Events"), listed))
-    return page(call, "Overview", welcome(call), tag("div", parts, class_="columns overview"), wide=True)
+    above = welcome(call) if not wanted else None
+    return page(call, "Overview", above, tag("div", parts, class_="columns overview"), wide=True)
 
 
 # ---------------------------------------------------------------- the tree
@@ -54,41 +55,43 @@ def _excerpt(call: HttpCall, tree: ProcessTree) -> Html:
 
 
 def _walk(call: HttpCall, tree: ProcessTree, roots: list[ProcessRow]) -> Iterator[Html]:
-    """Lines of the tree, parents before their children, until there are enough; what is left out is counted."""
-    todo: list[tuple[int, ProcessRow | int]] = _level(roots, 0)
+    """Lines of the tree, parents before their children, until there are enough."""
+    todo = [(0, row) for row in reversed(_shown(roots, _ROWS_MAX))]
     count = 0
     while todo and count < _ROWS_MAX:
         depth, row = todo.pop()
         count += 1
-        if isinstance(row, int):
-            yield tag("li", f"and {row} more", class_="note", data_depth=depth, data_key=f"more-{depth}-{count}")
-            continue
         yield _line(call, row, depth)
         if row.children and depth < _DEPTH_MAX:
-            todo += _level(tree.children(row.pid, call.caller), depth + 1)
-    left = len(todo)
+            children = tree.children(row.pid, call.caller)
+            todo += [(depth + 1, child) for child in reversed(_shown(children, _CHILDREN_MAX))]
+    left = len(todo) + max(0, len(roots) - _ROWS_MAX)
     if left:
         yield tag("li", f"and {left} more", class_="note", data_depth=0, data_key="more")
 
 
-def _level(rows: list[ProcessRow], depth: int) -> list[tuple[int, ProcessRow | int]]:
-    """Rows of one level in reverse order, with a number for those that are left out."""
-    ordered = sorted(rows, key=lambda row: (_URGENCY.get(row.state, 9), row.created_at))
-    shown: list[tuple[int, ProcessRow | int]] = [(depth, row) for row in ordered[:_CHILDREN_MAX]]
-    if len(rows) > _CHILDREN_MAX:
-        shown.append((depth, len(rows) - _CHILDREN_MAX))
-    return shown[::-1] if len(rows) > _CHILDREN_MAX else [(depth, row) for row in rows][::-1]
+def _shown(rows: list[ProcessRow], most: int) -> list[ProcessRow]:
+    """A small family whole; of a large one only those that a person looks for, the number stands beside the parent."""
+    if len(rows) <= most:
+        return rows
+    urgent = [row for row in rows if row.state in _URGENCY or row.children]
+    return sorted(urgent, key=lambda row: (_URGENCY.get(row.state, 9), row.created_at))[:most]
 
 
 # Where not all have room, those come first that a person looks for.
-_URGENCY: Final = {"blocked": 0, "failed": 1, "working": 2, "running": 3}
+_URGENCY: Final = {"blocked": 0, "failed": 1, "working": 2}
 
 
 def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
     restarts = f"{row.restarts} restart{'s' if row.restarts != 1 else ''}" if row.restarts else ""
     return tag(
         "li",
-        tag("a", row.name or row.pid, href=link(call, "processes", row.pid), class_="who"),
+        tag(
+            "span",
+            tag("a", row.name or row.pid, href=link(call, "processes", row.pid)),
+            f" ({row.children})" if row.children > _CHILDREN_MAX else None,
+            class_="who",
+        ),
         tag("span", row.strategy or ("" if row.name else row.program), class_="note"),
         state(row.state, row.doing or None) if row.state in ("working", "blocked") else state(row.state),
         tag("span", restarts, class_="restarts"),
