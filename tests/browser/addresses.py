@@ -52,11 +52,16 @@ _VALUES: Final[dict[str, Callable[[Stage], str]]] = {
 }
 
 
+def _is_part(path: str) -> bool:
+    """Whether it is no page of its own: the figures of the header, a table to download."""
+    return path == "/figures" or path.endswith((".csv", ".svg", ".json"))
+
+
 def addresses(stage: Stage) -> dict[str, str]:
     """The address of each page, by its path in the table."""
     found = {}
     for endpoint in PAGES:
-        if endpoint.group != "pages" or endpoint.method != "GET" or endpoint.path in ("/figures", "/login"):
+        if endpoint.group != "pages" or endpoint.method != "GET" or _is_part(endpoint.path):
             continue
         path = endpoint.path
         if endpoint.parameters:
