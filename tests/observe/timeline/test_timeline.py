@@ -19,7 +19,6 @@ from lyra.store.reader import open_to_read
 from tests.agents.forks.programs import acts, book, booking, clerk, guide, opened, talk, team
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
 
-
 _opened: list[Store] = []
 
 
