@@ -66,6 +66,7 @@ from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
 from lyra.kernel.shared.memories import Memories
+from lyra.kernel.shared.person_acts import PersonActs
 from lyra.kernel.shared.taint import Taint
 from lyra.kernel.shared.withdrawals import Withdrawals
 from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
@@ -160,6 +161,7 @@ class Kernel:
         "outside_pause",
         "parts",
         "pause",
+        "person_acts",
         "processes",
         "publish",
         "raise_if_failed",
@@ -291,6 +293,7 @@ class Kernel:
         self.taint = Taint(core)
         self.memories = Memories(core, self.taint)
         self.withdrawals = Withdrawals(core)
+        self.person_acts = PersonActs(core)
         self.orchestrator = Orchestrator(
             core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
         )
@@ -321,6 +324,7 @@ class Kernel:
             self.memories,
             self.taint,
             self.withdrawals,
+            self.person_acts,
             self.supervisors,
             self.orchestrator,
             self.envelopes,

@@ -177,6 +177,7 @@ class HttpApp:
             guard.admit(identity, endpoint)
             guard.check_change(identity, endpoint)
         self.parts.open()
+        call.base_url = _base_url(scope, headers)
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(b"" if _has_no_body(scope, headers) else await guard.read_body(receive, headers))
@@ -274,6 +275,13 @@ def _own_path(scope: Any) -> str:
     raw = scope.get("raw_path")
     path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
     return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _base_url(scope: Any, headers: Mapping[str, str]) -> str:
+    """The address under which the client reaches the application, also behind a proxy that does TLS."""
+    forwarded = headers.get("x-forwarded-proto", "") == "https"
+    scheme = "https" if forwarded else scope.get("scheme", "http")
+    return f"{scheme}://{headers.get('host', '')}{scope.get('root_path', '')}"
 
 
 def _query_of(text: bytes) -> list[tuple[str, str]]:

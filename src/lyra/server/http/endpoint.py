@@ -81,6 +81,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
     is_documented: bool = True  # stands in the OpenAPI document and the reference; pages for people do not
     about: str = ""  # more than the summary, for the reference
+    opens: Callable[[HttpParts], Any] | None = None  # made when the server opens: work that goes on without a request
 
     @property
     def group(self) -> str:
@@ -101,6 +102,7 @@ class HttpCall:
     """One request, checked: who asks, for what."""
 
     __slots__ = (
+        "base_url",
         "body",
         "caller",
         "cookie",
@@ -138,6 +140,7 @@ class HttpCall:
         self.query: Any = None
         self.body: Any = None
         self.raw_body = b""
+        self.base_url = ""  # under which the client reaches this application
 
     @property
     def kernel(self) -> Kernel:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestIdentity"]
+__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestIdentity", "check_work_limits"]
 
 # Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
@@ -153,16 +153,7 @@ class HttpGuard:
         if wait_s:
             raise too_many(wait_s, "more a minute than one caller may make")
         if endpoint.is_work:
-            self._check_kernel_limits(identity.caller.user_id, endpoint.name)
-
-    def _check_kernel_limits(self, user_id: str, endpoint: str) -> None:
-        """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
-        limits = self._kernel.rate_limiter.state
-        if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
-            return
-        result = self._kernel.check_rate_limit(user_id, endpoint)
-        if not result.allowed:
-            raise too_many(result.retry_after_seconds, result.reason)
+            check_work_limits(self._kernel, identity.caller.user_id, endpoint.name)
 
     # ------------------------------------------------------------------ how much
 
@@ -208,6 +199,16 @@ class HttpGuard:
                         return
         except TimeoutError:
             return
+
+
+def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> None:
+    """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
+    limits = kernel.rate_limiter.state
+    if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
+        return
+    result = kernel.check_rate_limit(user_id, endpoint)
+    if not result.allowed:
+        raise too_many(result.retry_after_seconds, result.reason)
 
 
 class ClientLeft(Exception):
