@@ -20,6 +20,7 @@ from lyra.server.http.api import (
     services,
     sessions,
     system,
+    timelines,
     traces,
     webhooks,
 )
@@ -34,6 +35,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *agents.ENDPOINTS,
     *sessions.ENDPOINTS,
     *runs.ENDPOINTS,
+    *timelines.ENDPOINTS,
     *pipelines.ENDPOINTS,
     *interrupts.ENDPOINTS,
     *traces.ENDPOINTS,
