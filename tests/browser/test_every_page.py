@@ -1,5 +1,5 @@
-"""What holds for every page of the table: its data is there without a script, in both themes, on a phone, for a keyboard
-and for a screen reader. It has no inline script and writes nothing to the console."""
+"""What holds for every page of the table: its data is there without a script, in both themes, on a phone, for a
+keyboard and for a screen reader. It has no inline script and writes nothing to the console."""
 
 from __future__ import annotations
 

@@ -65,6 +65,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "export",
         "Write the Events, calls and spans of a store to JSON lines, SQLite or OpenTelemetry.",
     ),
+    "keys": Lazy(
+        "lyra.cli.commands.keys",
+        "keys",
+        "Make, list and revoke the keys with which programs call models through `lyra serve --gateway`.",
+    ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
     "mock": Lazy(
         "lyra.cli.commands.mock", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."

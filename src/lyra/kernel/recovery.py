@@ -23,10 +23,10 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
-from lyra.errors import Conflict, Corrupt, LyraError, StoreFull, Tampered
+from lyra.errors import Conflict, Corrupt, EffectInDoubt, LyraError, StoreFull, Tampered
 from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, text_of
+from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
 from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
@@ -206,6 +206,8 @@ class Recovery:
             scope.restore(Usage.from_data(state.spent), Usage.from_data(state.peak), refused=state.refused)
         else:
             scope.charge(Usage.from_data(state.spent))
+        for key in [key for key in state.held if rows.is_passing(key)]:
+            self._charge_cut_off(process, key, state.held[key])
         if state.exit is not None:
             self._bury(process, state)
         else:
@@ -215,6 +217,16 @@ class Recovery:
                 core.is_before_id.add(pid)
             self._lifetimes.enter(process)
             self._refill(process, state)
+
+    def _charge_cut_off(self, process: Process, key: rows.Key, cost: dict[str, int]) -> None:
+        """A passing effect was in flight when the last kernel died. It may have happened, and is not made again: what
+        was set aside for it counts as spent."""
+        journal = self._core.journal
+        assert journal is not None
+        process.budget.charge(Usage.from_data(cost))
+        error = EffectInDoubt("its kernel died while it was in flight", key=str(key))
+        row = rows.Finished(key, error=error_to_row(error), usage=cost or None)
+        journal.write(process.pid, "effect.finished", rows.encode(row))
 
     def _tie(self, pid: str, state: ProcessState) -> None:
         """Links and monitors whose other end still lives; the rest was told when that one ended."""

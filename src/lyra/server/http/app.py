@@ -153,9 +153,9 @@ class HttpApp:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
         if endpoint.group == "pages" and any(name == "token" for name, _ in query):
             return self._log_in(cookie, path, query)
-        identity = guard.anonymous(cookie) if endpoint.is_open else await guard.identify(headers, query, cookie)
+        identity = await self._identify(endpoint, headers, query, cookie)
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
-        if endpoint.method == "GET" or endpoint.is_open:
+        if endpoint.method == "GET" or endpoint.is_open or endpoint.identify is not None:  # no act of a person
             return await self._perform(call, identity, query, scope, receive)
         outcome = "failed"
         try:
@@ -167,6 +167,17 @@ class HttpApp:
         finally:
             record_act(self.parts.kernel, call.caller, endpoint.name, values, outcome)
         return answer
+
+    async def _identify(
+        self, endpoint: Endpoint, headers: Mapping[str, str], query: list[tuple[str, str]], cookie: CookiePlace
+    ) -> RequestIdentity:
+        """Who asks, by the endpoint's own keys or by the server's tokens."""
+        if endpoint.is_open:
+            return self.guard.anonymous(cookie)
+        own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
+        if own is not None:
+            return self.guard.known(own, headers, cookie)
+        return await self.guard.identify(headers, query, cookie)
 
     async def _perform(
         self, call: HttpCall, identity: RequestIdentity, query: list[tuple[str, str]], scope: Any, receive: Receive

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.guard import RequestIdentity
     from lyra.server.http.parts import HttpParts
+    from lyra.server.identity import Caller
 
 __all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "RouteMatch", "Streamed"]
 
@@ -76,6 +77,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     may_stream: bool = False  # does so where the body has `stream: true`
     media: str = "application/json"  # of the answer
     is_open: bool = False  # needs no token
+    # Gives the caller of a request that comes with a credential other than a token; None where it has no such one.
+    identify: Callable[[HttpParts, Mapping[str, str]], Awaitable[Caller | None]] | None = None
     ends_with_client: bool = False  # is given up when the client leaves before the answer
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has

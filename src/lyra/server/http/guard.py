@@ -111,6 +111,10 @@ class HttpGuard:
         key = f"user:{caller.user_id}" if caller.is_bound else f"{login.caller_key}:{caller.user_id}"
         return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True)
 
+    def known(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
+        """The identity of a caller that an endpoint knows by keys of its own."""
+        return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins)
+
     async def _authenticated(self, headers: Mapping[str, str]) -> Caller:
         """Whom the authenticator of the application knows."""
         assert self._authenticate is not None

@@ -24,7 +24,7 @@ from lyra.server.dashboard.cost_view import (
 from lyra.server.dashboard.html import Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, pills, plot
-from lyra.server.dashboard.table import Column, Row, table
+from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import empty, money
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.records import CostSum
@@ -144,8 +144,8 @@ def _narrower(call: HttpCall, query: CostPageQuery, group: str) -> str:
 
 def _totals(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> Html:
     columns = [
-        Column(query.by),
-        *(Column(name, is_figure=True) for name in ("calls", "errors", "input", "output", "cached", "cost")),
+        TableColumn(query.by),
+        *(TableColumn(name, is_figure=True) for name in ("calls", "errors", "input", "output", "cached", "cost")),
     ]
     rows = []
     for total in group_totals(sums, query.by):
@@ -154,7 +154,7 @@ def _totals(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> Ht
         unpriced = f" + {total.unpriced_calls} without a price" if total.unpriced_calls else ""
         name = tag("a", total.group, href=href) if href else total.group
         cells = [name, *(f"{count:,}" for count in counts), money(total.micro_usd) + unpriced]
-        rows.append(Row(total.group, cells))
+        rows.append(TableRow(total.group, cells))
     return table(f"Costs by {query.by}", columns, rows)
 
 

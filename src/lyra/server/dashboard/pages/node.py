@@ -14,7 +14,7 @@ from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.node_view import MODE_WORDS, NodeFacts, confidence_plot, mode_words, read_node, traffic_bar
 from lyra.server.dashboard.pages.nodes import NODE_EVENTS
 from lyra.server.dashboard.plots import PLOT_SCRIPT
-from lyra.server.dashboard.table import Row, table
+from lyra.server.dashboard.table import TableRow, table
 from lyra.server.dashboard.words import empty, moment
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
@@ -157,7 +157,7 @@ def _differences(differences: list[dict[str, Any]]) -> Html:
     if not differences:
         return tag("p", "What differed was not kept.", class_="note")
     rows = [
-        Row(
+        TableRow(
             str(number),
             (
                 tag(
@@ -186,7 +186,7 @@ def _changes(call: HttpCall, facts: NodeFacts) -> Html:
         return join(tag("h2", "Changes of the mode"), tag("p", "None yet.", class_="note"))
     now = call.kernel.clock.now()
     rows = [
-        Row(str(change["time"]), (moment(change["time"], now), change["from"], change["to"], change["why"]))
+        TableRow(str(change["time"]), (moment(change["time"], now), change["from"], change["to"], change["why"]))
         for change in reversed(facts.changes)
     ]
     return join(tag("h2", "Changes of the mode"), table("Changes of the mode", ("When", "From", "To", "Why"), rows))

@@ -8,7 +8,7 @@ from typing import Final
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.node_view import NodeFacts, mode_words, read_nodes, traffic_bar
-from lyra.server.dashboard.table import Column, Row, table
+from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import empty
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import mounted_nodes
@@ -33,15 +33,18 @@ def _list(call: HttpCall, known: list[NodeFacts]) -> Html:
             "The Vesper nodes of this server stand here, with their mode and how sure the evidence is.",
             "lyra.server.mount_nodes(kernel, runtime, nodes)   # in a file for lyra serve --load FILE",
         )
-    columns: list[Column | str] = [
+    columns: list[TableColumn | str] = [
         *("Node", "Mode", "Traffic"),
-        *(Column(name, is_figure=True) for name in ("confidence", "compared", "divergences", "executions", "errors")),
+        *(
+            TableColumn(name, is_figure=True)
+            for name in ("confidence", "compared", "divergences", "executions", "errors")
+        ),
         "Next",
     ]
     return table("Nodes", columns, [_row(call, facts) for facts in known])
 
 
-def _row(call: HttpCall, facts: NodeFacts) -> Row:
+def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
     step = "highest mode" if facts.next_mode is None else facts.lack or f"{facts.next_mode} is allowed"
     cells = (
         tag("span", tag("a", facts.node_id, href=link(call, "nodes", facts.node_id)), " ", _intent(facts)),
@@ -54,7 +57,7 @@ def _row(call: HttpCall, facts: NodeFacts) -> Row:
         f"{facts.errors:,}",
         tag("span", step, class_="note"),
     )
-    return Row(facts.node_id, cells)
+    return TableRow(facts.node_id, cells)
 
 
 def _intent(facts: NodeFacts) -> Html:

@@ -14,7 +14,7 @@ from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.pages.pipelines import runs_table
 from lyra.server.dashboard.pipeline_view import PIPELINE_EVENTS, own_sessions, run_graph, standing_of
-from lyra.server.dashboard.table import Column, Row, table
+from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import copied_id, duration, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal
@@ -82,15 +82,15 @@ def _head(call: HttpCall, session: Session) -> Html:
 # ---------------------------------------------------------------- what the stages did
 def _stages(call: HttpCall, session: Session) -> Html:
     envelope = session.envelope
-    columns: list[Column | str] = [
+    columns: list[TableColumn | str] = [
         *("Stage", "State", "Began"),
-        Column("took", is_figure=True),
-        Column("model calls", is_figure=True),
+        TableColumn("took", is_figure=True),
+        TableColumn("model calls", is_figure=True),
         "Error",
     ]
     now = call.kernel.clock.now()
     rows = [
-        Row(
+        TableRow(
             f"{number}-{record.agent}",
             (
                 record.agent,

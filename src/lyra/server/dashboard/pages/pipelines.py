@@ -8,7 +8,7 @@ from lyra.kernel.pipelines.session import Session
 from lyra.server.dashboard.html import Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.pipeline_view import PIPELINE_EVENTS, own_sessions, run_graph, standing_of
-from lyra.server.dashboard.table import Column, Row, table
+from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 
@@ -67,14 +67,14 @@ _COUNTED: Final = {"running": "running", "blocked": "waiting", "done": "complete
 
 def runs_table(call: HttpCall, name: str, runs: list[Session]) -> Html:
     """The runs of one pipeline, a row each."""
-    columns: list[Column | str] = [
+    columns: list[TableColumn | str] = [
         *("Run", "State", "Stage", "Began"),
-        *(Column(word, is_figure=True) for word in ("took", "stages", "model calls")),
+        *(TableColumn(word, is_figure=True) for word in ("took", "stages", "model calls")),
     ]
     return table(f"Runs of {name}", columns, [_row(call, session) for session in runs])
 
 
-def _row(call: HttpCall, session: Session) -> Row:
+def _row(call: HttpCall, session: Session) -> TableRow:
     standing, envelope = standing_of(session), session.envelope
     end = session.last_activity_at if session.terminated else call.kernel.clock.now()
     pid = session.process_id
@@ -88,7 +88,7 @@ def _row(call: HttpCall, session: Session) -> Row:
         f"{sum(session.stage_visits.values()):,}",
         f"{envelope.llm_call_count:,}",
     )
-    return Row(pid, cells)
+    return TableRow(pid, cells)
 
 
 ENDPOINTS: Final = (

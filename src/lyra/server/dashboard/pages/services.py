@@ -7,7 +7,7 @@ from typing import Final
 from lyra.kernel.services.service import ServiceInfo
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import page, region
-from lyra.server.dashboard.table import Column, Row, table
+from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 
@@ -37,17 +37,17 @@ def _list(call: HttpCall, services: list[ServiceInfo]) -> Html:
             'kernel.register_service({"name": "search", "max_concurrent": 4})',
         )
     now = call.kernel.clock.now()
-    columns: list[Column | str] = [
+    columns: list[TableColumn | str] = [
         *("Service", "Health", "Load"),
-        Column("running", is_figure=True),
-        Column("capacity", is_figure=True),
+        TableColumn("running", is_figure=True),
+        TableColumn("capacity", is_figure=True),
         *("Type", "Version", "Capabilities", "Checked"),
     ]
     rows = [_row(info, now, has_handler=call.kernel.services.has_handler(info.name)) for info in services]
     return table("Services", columns, rows)
 
 
-def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> Row:
+def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> TableRow:
     load = tag(
         "meter",
         f"{info.current_load} of {info.max_concurrent}",
@@ -69,7 +69,7 @@ def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> Row:
         ", ".join(info.capabilities),
         moment(info.last_health_check, now),
     )
-    return Row(info.name, cells)
+    return TableRow(info.name, cells)
 
 
 ENDPOINTS: Final = (

@@ -125,8 +125,8 @@ def _texts(parts: Sequence[ContentPart]) -> Html:
 def _cache_words(span: Span, content: CallContent | None) -> str:
     counts = {name: span.data.get(name) for name in ("cache_read_tokens", "cache_write_tokens")}
     counts |= {} if content is None else content.cache
-    said = [f"{count:,} tokens {name.split('_')[1]}" for name, count in counts.items() if count]
-    return ", ".join(said) or "not used"
+    words = [f"{count:,} tokens {name.split('_')[1]}" for name, count in counts.items() if count]
+    return ", ".join(words) or "not used"
 
 
 def _words(name: str) -> str:

@@ -11,7 +11,7 @@ from lyra.core.checking.check import one_of
 from lyra.observe.spans import Span
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.table import Column, Row, table
+from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
 from lyra.server.http.api.traces import TraceView, own_spans, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
@@ -102,14 +102,14 @@ def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], 
         )
         return empty(what, "" if total else 'lyra agent -p "hello"')
     now = call.kernel.clock.now()
-    columns: list[Column | str] = [
+    columns: list[TableColumn | str] = [
         *("Trace", "Agent", "State", "Began"),
-        *(Column(name, is_figure=True) for name in ("took", "spans", "errors", "cost")),
+        *(TableColumn(name, is_figure=True) for name in ("took", "spans", "errors", "cost")),
     ]
     return table("Traces", columns, [_row(call, line, spans[line.trace_id], now) for line in lines])
 
 
-def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> Row:
+def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> TableRow:
     errors = sum(span.status not in ("ok", "paused") for span in spans)
     agents = ", ".join(dict.fromkeys(span.agent for span in spans if span.agent))
     cells = (
@@ -122,7 +122,7 @@ def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> Row:
         errors or "",
         money(round(line.cost_usd * 1_000_000)),
     )
-    return Row(line.trace_id, cells)
+    return TableRow(line.trace_id, cells)
 
 
 ENDPOINTS: Final = (
