@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.server.dashboard import assets, login, welcome
-from lyra.server.dashboard.pages import chat, figures, inbox, overview
+from lyra.server.dashboard.pages import chat, figures, inbox, overview, run, runs
 from lyra.server.dashboard.record_pages import RECORD_PAGES
 from lyra.server.http.endpoint import Endpoint
 
@@ -17,6 +17,8 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
     *RECORD_PAGES,
+    *runs.ENDPOINTS,
+    *run.ENDPOINTS,
     *welcome.ENDPOINTS,
     *inbox.ENDPOINTS,
     *chat.ENDPOINTS,
