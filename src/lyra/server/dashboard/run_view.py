@@ -19,7 +19,7 @@ __all__ = ["difference_view", "lanes", "moment_view", "step_list"]
 
 Address = Callable[[int], str]  # of the page at a step
 
-_LANES_MAX: Final = 10
+_LANES_MAX: Final = 16
 _MARKS_MAX: Final = 400
 _STEP_PX: Final = 22
 _LANE_PX: Final = 26
@@ -38,7 +38,7 @@ MARKS: Final[dict[str, tuple[str, str]]] = {
     "model": ("●", "model"),
     "tool": ("■", "tool"),
     "effect": ("■", "tool"),
-    "spawn": ("＋", "plain"),
+    "spawn": ("+", "plain"),
     "restart": ("↻", "restart"),
     "wait": ("○", "plain"),
     "sleep": ("○", "plain"),
@@ -60,7 +60,8 @@ def lanes(steps: Sequence[TimelineStep], here: int, address: Address, *, names: 
     """The steps as marks, a lane a process. Of a long run a part around the place is drawn."""
     first, last = _window(len(steps), here)
     shown = steps[first:last]
-    pids = list(dict.fromkeys(step.pid for step in shown))[:_LANES_MAX]
+    all_pids = list(dict.fromkeys(step.pid for step in shown))
+    pids = _chosen_lanes(all_pids, shown, here)
     rows = {pid: index for index, pid in enumerate(pids)}
     width = _LABEL_PX + max(1, len(shown)) * _STEP_PX + _STEP_PX
     height = _TOP_PX * 2 + max(1, len(pids)) * _LANE_PX
@@ -82,11 +83,20 @@ def lanes(steps: Sequence[TimelineStep], here: int, address: Address, *, names: 
         role="group",
         aria_label="Steps by process",
     )
-    hidden = len(steps) - len(shown)
+    words = [f"Steps {first + 1} to {last} of {len(steps)} are drawn."] if len(steps) > len(shown) else []
+    if len(all_pids) > len(pids):
+        words.append(f"{len(all_pids) - len(pids)} more processes have no lane here.")
     return join(
         tag("div", picture, class_="scroll lanes-box", tabindex="0", role="region", aria_label="Timeline"),
-        tag("p", f"Steps {first + 1} to {last} of {len(steps)} are drawn.", class_="note") if hidden else None,
+        tag("p", " ".join(words), class_="note") if words else None,
     )
+
+
+def _chosen_lanes(pids: list[str], shown: Sequence[TimelineStep], here: int) -> list[str]:
+    """The processes that have a lane: the first ones, and that of the step at the place."""
+    chosen = pids[:_LANES_MAX]
+    place = next((step.pid for step in shown if step.number == here), None)
+    return chosen if place is None or place in chosen else [*chosen[:-1], place]
 
 
 def _window(count: int, here: int) -> tuple[int, int]:
@@ -100,7 +110,7 @@ def _lane(pid: str, index: int, width: int, names: Mapping[str, str]) -> Html:
     label = name if len(name) <= 16 else f"{name[:15]}…"
     return join(
         tag("line", x1=_LABEL_PX, x2=width, y1=y, y2=y, class_="lane"),
-        tag("text", tag("title", f"{name} ({pid})"), label, x=0, y=y + 4, class_="lane-name"),
+        tag("text", tag("title", f"{name} ({pid})"), label, x=8, y=y + 4, class_="lane-name"),
     )
 
 

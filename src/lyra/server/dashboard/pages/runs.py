@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ENDPOINTS", "kind_of", "state_of"]
 
-KINDS: Final = {"agent": "Agents", "program": "Programs", "pipeline": "Pipelines", "vega": "Vega"}
+KINDS: Final = {
+    "agent": "Agents",
+    "program": "Programs",
+    "supervisor": "Supervisors",
+    "pipeline": "Pipelines",
+    "vega": "Vega",
+}
 _EVENTS: Final = ("process.created", "process.terminated", "model.called", "interrupt.created", "interrupt.resolved")
 _SHOWN: Final = 200
 _VEGA_SHOWN: Final = 50
 
 
 class RunsQuery(RequestQuery):
-    """`kind` is agent, program, pipeline or vega; `text` is in the name, the program or the pid."""
+    """`kind` is agent, program, supervisor, pipeline or vega; `text` is in the name, the program or the pid."""
 
     kind: str = ""
     text: str = ""
@@ -45,6 +51,8 @@ def kind_of(call: HttpCall, process: Process) -> str:
     if process.pid in call.kernel.orchestrator.state.sessions:
         return "pipeline"
     run = process.stands_for or process
+    if run.program == SUPERVISE:
+        return "supervisor"
     return "agent" if run.program.startswith("agent:") else "program"
 
 
@@ -82,7 +90,9 @@ def _lines(call: HttpCall) -> list[RunLine]:
         fork = forks.get(process.pid) or {}
         what = f"fork of {fork['of']} at step {fork['at']}" if "of" in fork else ""
         kind = kind_of(call, process)
-        name = process.name or run.program.removeprefix("agent:")
+        session = call.kernel.orchestrator.state.sessions.get(process.pid)
+        own = run.program.removeprefix("agent:") if session is None else session.pipeline_config.name
+        name = process.name or own
         lines.append(RunLine(process.pid, name, kind, state_of(process), micro_usd, process.created_at, what))
     return sorted(lines, key=lambda line: -line.began_at)
 

@@ -7,11 +7,7 @@ const scrub = () => document.getElementById("scrub");
 let wanted = null;
 let timer = 0;
 
-function place() {
-  const at = new URL(location.href).searchParams.get("at");
-  const handle = scrub();
-  return at === null ? Number(handle.max) : Math.min(Number(at), Number(handle.max));
-}
+const place = () => Number(scrub().value);
 
 function show(number) {
   const handle = scrub();
@@ -80,7 +76,20 @@ document.addEventListener("refreshed", (event) => {
   handle.max = String(count);
   if (isAtEnd) handle.value = String(count);
   tell(Number(handle.value), count);
-  event.target.querySelector(".mark.here")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 });
 
-document.querySelector(".mark.here")?.scrollIntoView({ block: "nearest", inline: "center" });
+document.addEventListener("refreshed", (event) => {
+  if (event.target.id === "moment") showStep();
+});
+
+// The list of the steps shows the one at the place; the page itself does not move.
+function showStep() {
+  const list = document.querySelector(".steps");
+  const step = list?.querySelector("[aria-current]");
+  if (step) list.scrollTop = step.parentElement.offsetTop - list.clientHeight / 2;
+}
+
+showStep();
+const lanes = document.querySelector(".lanes-box");
+const mark = document.querySelector(".mark.here");
+if (lanes && mark) lanes.scrollLeft = mark.getBBox().x - lanes.clientWidth / 2;
