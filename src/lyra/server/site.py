@@ -5,14 +5,21 @@
 
 from __future__ import annotations
 
+from lyra.server.dashboard.problem import problem_page
 from lyra.server.dashboard.routes import PAGES
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.protocols.routes import PROTOCOLS
 
-__all__ = ["site"]
+__all__ = ["problem_page", "site"]
 
 
-def site() -> tuple[Endpoint, ...]:
-    """The table of one server."""
-    return (*ENDPOINTS, *PROTOCOLS, *PAGES)
+def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
+    """The table of one server. With the gateway, its endpoints take the place of those with the same path."""
+    table = (*ENDPOINTS, *PROTOCOLS, *PAGES)
+    if not gateway:
+        return table
+    from lyra.server.gateway.routes import GATEWAY
+
+    replaced = {(endpoint.method, endpoint.path) for endpoint in GATEWAY}
+    return (*(endpoint for endpoint in table if (endpoint.method, endpoint.path) not in replaced), *GATEWAY)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.content import message_of
+from lyra.agents.session.client_tools import client_tools
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.execution import AgentState
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
+    from lyra.core.tool import Tool
     from lyra.models.stream import Completion
 
 __all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serve"]
@@ -147,7 +149,8 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
                 turn.status = "withdrawn"
                 turn_ended(turn, request_id, mark, asyncio.CancelledError(GIVEN_UP))
         else:
-            failure = await _answer(turn, request_id, content, only=limit_of(message))
+            client = client_tools(message)
+            failure = await _answer(turn, request_id, content, only=limit_of(message), client=client)
             if turn_ended is not None:
                 turn_ended(turn, request_id, mark, failure)
         if not session.durable:
@@ -273,7 +276,12 @@ def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
 
 
 async def _answer(
-    turn: Turn, request_id: str, content: Any, *, only: tuple[str, ...] | None = None
+    turn: Turn,
+    request_id: str,
+    content: Any,
+    *,
+    only: tuple[str, ...] | None = None,
+    client: tuple[Tool, ...] = (),
 ) -> BaseException | None:
     """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
@@ -289,7 +297,7 @@ async def _answer(
     failure: BaseException | None = None
     value: Any = None
     try:
-        session.tools.begin(process)
+        session.tools.begin(process, client)
         value = await _run(turn, content, only)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
