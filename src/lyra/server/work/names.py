@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.pipelines.outside import StageRun
 
-__all__ = ["Desk", "WorkerAgent", "ServedNames"]
+__all__ = ["Desk", "ServedNames", "WorkerAgent"]
 
 _log: Final = logging.getLogger("lyra.server")
 
