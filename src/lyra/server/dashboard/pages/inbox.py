@@ -63,9 +63,7 @@ WAYS: Final[dict[str, Way]] = {
     "confirmation": Way(("approve", "deny"), _YES_NO),
     "agent_review": Way(("approve", "deny"), _YES_NO),
     "checkpoint": Way(("approve", "deny"), _YES_NO),
-    "clarification": Way(
-        ("answer",), (("Your answer", "It goes on with the text that you write."),), "Your answer"
-    ),
+    "clarification": Way(("answer",), (("Your answer", "It goes on with the text that you write."),), "Your answer"),
     "in_doubt": Way(
         ("retry", "skip", "fail"),
         (
