@@ -148,7 +148,7 @@ async def test_a_conversation_with_an_agent_of_ones_own(tmp_path: Path) -> None:
         editor.answer = "2"
         await agent.prompt(session_id=session.session_id, prompt=text("ask me"))
         assert [option.name for option in editor.asked[-1][1]][:2] == ["red", "teal"]
-        assert "teal" in str(editor.of("tool_call_update")[-1].content)
+        assert "text='2'" in str(editor.of("tool_call_update")[-1].content)
         commands = [row.name for row in editor.of("available_commands_update")[0].available_commands]
         assert commands == ["cost", "compact"]
         await agent.prompt(session_id=session.session_id, prompt=text("/cost"))
