@@ -34,6 +34,7 @@ SUBJECTS = {
     "interrupts": "Questions waiting for people",
     "grpc_calls": "Calls of the server over gRPC",
     "http_calls": "Requests to the server over HTTP",
+    "gateway_calls": "Calls of model providers through the gateway",
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",

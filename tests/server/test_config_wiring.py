@@ -65,6 +65,13 @@ async def _hosts(folder: Path) -> None:
         assert await status_of(server, **named) == 200
 
 
+async def _gateway(folder: Path) -> None:
+    async with served(folder) as server:
+        assert await status_of(server, "/api/keys") == 404
+    async with served(folder, *ONE_FACE, "server.gateway=true") as server:
+        assert await status_of(server, "/api/keys") == 200
+
+
 async def _message_bytes(folder: Path) -> None:
     async with served(folder, *ONE_FACE, "server.message_bytes_max=2048") as server:
         sent: dict[str, Any] = {"method": "POST", "headers": {"content-type": "application/json"}}
@@ -150,6 +157,7 @@ async def _tls(folder: Path) -> None:
 CHECKS: dict[str, Callable[[Path], Awaitable[None]]] = {
     "server.grpc": _grpc,
     "server.http": _http,
+    "server.gateway": _gateway,
     "server.hosts": _hosts,
     "server.message_bytes_max": _message_bytes,
     "server.requests_per_minute": _requests,

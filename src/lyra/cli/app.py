@@ -46,6 +46,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
     ),
     "cost": Lazy("lyra.cli.views.cost", "cost", "Sum up what model calls cost, by agent, model, day or process."),
     "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
+    "diff": Lazy(
+        "lyra.cli.replay.diff",
+        "diff",
+        "Compare two runs step by step: the first difference, cost and tokens.",
+    ),
     "doctor": Lazy(
         "lyra.cli.commands.doctor",
         "doctor",
@@ -61,6 +66,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "export",
         "Write the Events, calls and spans of a store to JSON lines, SQLite or OpenTelemetry.",
     ),
+    "keys": Lazy(
+        "lyra.cli.commands.keys",
+        "keys",
+        "Make, list and revoke the keys with which programs call models through `lyra serve --gateway`.",
+    ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
     "mock": Lazy(
         "lyra.cli.commands.mock", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."
@@ -74,6 +84,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
     ),
     "ps": Lazy("lyra.cli.views.ps", "ps", "List processes: state, age, spending, what each waits for."),
+    "replay": Lazy(
+        "lyra.cli.replay.command",
+        "replay",
+        "Step through the run of an agent or a Python program both ways; fork it from any step.",
+    ),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "sage": Lazy("lyra.cli.sage.group", "sage", "Work on code with an agent: in this terminal, or printed with -p."),
     "serve": Lazy(

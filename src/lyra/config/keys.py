@@ -271,6 +271,15 @@ _TABLE: Final = (
         most=3600,
     ),
     SettingKey(
+        "server.gateway",
+        type="flag",
+        default=False,
+        sentence=(
+            "`true` lets clients with a key of `lyra keys` call the model providers through `lyra serve`, with the "
+            "server's own provider keys."
+        ),
+    ),
+    SettingKey(
         "server.grpc",
         type="address",
         default="127.0.0.1:50051",

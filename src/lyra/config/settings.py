@@ -98,6 +98,7 @@ class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int
     drain_s: float
+    gateway: bool
     grpc: str | None
     hosts: tuple[str, ...]
     http: str | None

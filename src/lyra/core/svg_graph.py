@@ -131,7 +131,8 @@ class Canvas:
     def element(self, title: str, width: float, height: float) -> str:
         """The picture as an `<svg>` element of a page, which has its style sheet."""
         mark = _ARROW.replace(' fill="#6b7684"', "")
-        head = f'<svg viewBox="0 0 {width:.0f} {height:.0f}" class="graph" role="img"><title>{escape(title)}</title>'
+        size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+        head = f'<svg {size} class="graph" role="img"><title>{escape(title)}</title>'
         return "\n".join([head, mark, *self._lines, *self._boxes, *self._labels, "</svg>"])
 
     def document(self, title: str, width: float, height: float, style: str = "") -> str:

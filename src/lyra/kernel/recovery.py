@@ -23,10 +23,10 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
-from lyra.errors import Conflict, Corrupt, LyraError, StoreFull, Tampered
+from lyra.errors import Conflict, Corrupt, EffectInDoubt, LyraError, StoreFull, Tampered
 from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, text_of
+from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
 from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
@@ -70,6 +70,7 @@ class Recovery:
         "_snapshotting",
         "_store",
         "_supervisors",
+        "_wakes",
         "dormant",
     )
 
@@ -85,6 +86,7 @@ class Recovery:
         supervisors: Supervisors,
         snapshot_every_events: int,
         retention_s: float,
+        wakes: Collection[str] | None = None,
     ) -> None:
         self._core = core
         self._store = store
@@ -95,6 +97,7 @@ class Recovery:
         self._supervisors = supervisors
         self._snapshot_every_events = snapshot_every_events
         self._retention_s = retention_s
+        self._wakes = None if wakes is None else set(wakes)  # pids that go on, with all below them; None: all
         core.find_replayed = self.rebuilt
         core.after_commit.append(self.rows_written)
         self._snapshot_seq = 0
@@ -124,7 +127,27 @@ class Recovery:
 
     def _bring_back(self, ordered: list[tuple[str, ProcessState]]) -> None:
         for pid, state in ordered:
+            if self._wakes is not None and state.created.parent in self._wakes:
+                self._wakes.add(pid)
             self._rebuild(pid, state)
+        self._resume([(pid, state) for pid, state in ordered if self._wakes is None or pid in self._wakes])
+        # What a replay may still ask for: the children of the living. The rest is in the table as long as others are.
+        self._rebuilt = {
+            pid: self._rebuilt[pid]
+            for pid, state in ordered
+            if state.created.parent in self._rebuilt and self._rebuilt[state.created.parent].exit is None
+        }
+
+    def graft(self, states: dict[str, ProcessState]) -> None:
+        """Bring processes to life whose rows were just written, parents before their children (a fork)."""
+        ordered = list(states.items())
+        if self._wakes is not None:
+            self._wakes |= states.keys()
+        for pid, state in ordered:
+            self._rebuild(pid, state)
+        self._resume(ordered)
+
+    def _resume(self, ordered: list[tuple[str, ProcessState]]) -> None:
         now = self._core.now()
         for pid, state in ordered:
             self._tie(pid, state)
@@ -135,12 +158,6 @@ class Recovery:
             # One that had been told to end has ended just now, and may have taken others that were linked to it along.
             if state.exit is None and self._rebuilt[pid].exit is None:
                 self._go_on(self._rebuilt[pid], state)
-        # What a replay may still ask for: the children of the living. The rest is in the table as long as others are.
-        self._rebuilt = {
-            pid: self._rebuilt[pid]
-            for pid, state in ordered
-            if state.created.parent in self._rebuilt and self._rebuilt[state.created.parent].exit is None
-        }
 
     def rebuilt(self, pid: str) -> Process | None:
         """A process from before the restart that a program asks for again."""
@@ -180,6 +197,8 @@ class Recovery:
                 seq=state.created_seq,
             )
         process.life = state.created_seq if state.created.chosen else 0
+        if created.fork is not None:
+            core.forks[pid] = created.fork
         self._rebuilt[pid] = process
         if (
             isinstance(scope, JoinableBudget) and state.created.budget is not None
@@ -187,6 +206,8 @@ class Recovery:
             scope.restore(Usage.from_data(state.spent), Usage.from_data(state.peak), refused=state.refused)
         else:
             scope.charge(Usage.from_data(state.spent))
+        for key in [key for key in state.held if rows.is_passing(key)]:
+            self._charge_cut_off(process, key, state.held[key])
         if state.exit is not None:
             self._bury(process, state)
         else:
@@ -196,6 +217,16 @@ class Recovery:
                 core.is_before_id.add(pid)
             self._lifetimes.enter(process)
             self._refill(process, state)
+
+    def _charge_cut_off(self, process: Process, key: rows.Key, cost: dict[str, int]) -> None:
+        """A passing effect was in flight when the last kernel died. It may have happened, and is not made again: what
+        was set aside for it counts as spent."""
+        journal = self._core.journal
+        assert journal is not None
+        process.budget.charge(Usage.from_data(cost))
+        error = EffectInDoubt("its kernel died while it was in flight", key=str(key))
+        row = rows.Finished(key, error=error_to_row(error), usage=cost or None)
+        journal.write(process.pid, "effect.finished", rows.encode(row))
 
     def _tie(self, pid: str, state: ProcessState) -> None:
         """Links and monitors whose other end still lives; the rest was told when that one ended."""
@@ -233,6 +264,8 @@ class Recovery:
                 (seq, read_signal(form, self._store.get_blob(blob) if blob else bytes(message)))
                 for seq, message, blob, form in state.inbox
             )
+        if self._wakes is not None and process.pid not in self._wakes:  # it stands still, and so do its questions
+            return
         for pending in state.interrupts.values():
             self._interrupts.restore(
                 process,

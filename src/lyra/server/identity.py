@@ -32,6 +32,7 @@ __all__ = [
     "TokenTable",
     "bearer_token",
     "kept_token",
+    "operator_token",
 ]
 
 TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
@@ -200,6 +201,12 @@ def kept_token(env: Mapping[str, str] = os.environ) -> str:
         return env[TOKEN_VARIABLE].strip()
     path = data_folder(env) / DEFAULT_TOKEN_FILE
     return next(iter(_parse_tokens(_token_lines(path), str(path))), "") if path.is_file() else ""
+
+
+def operator_token(path: str | os.PathLike[str]) -> str:
+    """The first token of a file that is an operator's; "" where there is none."""
+    holders = _parse_tokens(_token_lines(path), str(path))
+    return next((token for token, holder in holders.items() if holder.role == OPERATOR), "")
 
 
 def _hashed(token: str) -> bytes:

@@ -57,7 +57,7 @@ class OwnedPid:
         return self._user == _encoded(user_id)
 
 
-KINDS: Final = frozenset({"agui", "chat", "call", "run", "webhook", "hook"})
+KINDS: Final = frozenset({"agui", "chat", "call", "run", "webhook", "hook", "key", "task", "push"})
 
 
 def owned_pid(kind: str, user_id: str, rest: str) -> str:
@@ -75,9 +75,9 @@ def _encoded(user_id: str) -> str:
     return "b" + base64.b32hexencode(data).decode().rstrip("=").lower()
 
 
-def spawn_for(kernel: Kernel, user_id: str, program: Any, *args: Any, pid: str) -> Any:
+def spawn_for(kernel: Kernel, user_id: str, program: Any, *args: Any, pid: str, budget: Any = None) -> Any:
     """Start a process for a user, or give the one of that pid; the kernel, too, lists and counts it as the user's."""
-    handle = kernel.spawn(program, *args, pid=pid)
+    handle = kernel.spawn(program, *args, pid=pid, budget=budget)
     if user_id and handle.alive:
         kernel.lifecycle.set_owner(pid, user_id)
     return handle

@@ -15,6 +15,7 @@ from lyra.agents.session.provider_keys import known_to
 from lyra.core.address import Address
 from lyra.core.secrets.process_keys import add_key_source
 from lyra.observe import attach_metrics, export_as_configured
+from lyra.server.announcement import announce, withdraw
 from lyra.server.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -76,8 +77,17 @@ class Server:
             from lyra.server.http.face import HttpFace
             from lyra.server.site import problem_page, site
 
-            face = HttpFace(self.kernel, self.settings, endpoints=site(), problem_page=problem_page)
+            endpoints = site(gateway=self.settings.gateway)
+            face = HttpFace(self.kernel, self.settings, endpoints=endpoints, problem_page=problem_page)
             self.http = await self._start(face)
+            if self._is_announced:
+                assert self.kernel.config is not None
+                announce(self.kernel.config.store_target(), self.ready_line()["http"])
+
+    @property
+    def _is_announced(self) -> bool:
+        """Whether commands that name the store have to find the server."""
+        return self.http is not None and self.settings.gateway and self.kernel.config is not None
 
     async def _start(self, face: Face) -> Address:
         self._faces.append(face)
@@ -109,6 +119,9 @@ class Server:
             for face in faces:
                 await face.stop(max(0.0, until_s - clock.monotonic()))
         finally:
+            if self._is_announced:
+                assert self.kernel.config is not None
+                withdraw(self.kernel.config.store_target(), self.ready_line()["http"])
             left_s = max(_CLOSE_S, until_s - clock.monotonic())
             await self.kernel.shutdown("server stopped", drain_s=min(left_s, drain_s))
 

@@ -57,6 +57,7 @@ class ServeSettings:
     requests_per_minute: int | None = None
     drain_s: float = SERVER_DRAIN_S
     hosts: tuple[str, ...] = ()  # names under which clients reach it, besides its address
+    gateway: bool = False  # whether clients may call model providers through it
     token_source: str = ""  # in words, for the person who starts it
 
     def __post_init__(self) -> None:
@@ -94,6 +95,7 @@ class ServeSettings:
             "requests_per_minute": section.requests_per_minute,
             "drain_s": section.drain_s,
             "hosts": section.hosts,
+            "gateway": section.gateway,
         }
         return cls(**{**settings, **given, "tokens": tokens, "tls": tls, "token_source": source})
 

@@ -14,6 +14,12 @@ from lyra.server.protocols.routes import PROTOCOLS
 __all__ = ["problem_page", "site"]
 
 
-def site() -> tuple[Endpoint, ...]:
-    """The table of one server."""
-    return (*ENDPOINTS, *PROTOCOLS, *PAGES)
+def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
+    """The table of one server. With the gateway, its endpoints take the place of those with the same path."""
+    table = (*ENDPOINTS, *PROTOCOLS, *PAGES)
+    if not gateway:
+        return table
+    from lyra.server.gateway.routes import GATEWAY
+
+    replaced = {(endpoint.method, endpoint.path) for endpoint in GATEWAY}
+    return (*(endpoint for endpoint in table if (endpoint.method, endpoint.path) not in replaced), *GATEWAY)

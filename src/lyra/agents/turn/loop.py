@@ -9,7 +9,7 @@ without an answer has a status of its own (`STATUSES`) and is an AgentFailed for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -214,13 +214,17 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
             await write_milestone(process, _COMPACTED, begin, session.window_data())
 
 
-async def once(ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None) -> str:
+async def once(
+    ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None, history: Iterable[Message] = ()
+) -> str:
     """The program of an agent that does one task: its result is the text of the answer, its error why there is none.
-    The `sink` is told the answer as it comes."""
+    The `sink` is told the answer as it comes; `history` is the conversation before the task."""
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
     began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, None)
+    if before := list(history):
+        session.revise(0, before)
     session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     early_call = current_early_call.get()
     around = scopes.get() if early_call is None else early_call.around(scopes.get())

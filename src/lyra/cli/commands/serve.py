@@ -44,6 +44,9 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
 @click.option(
     "--load", type=_FILE, metavar="FILE.py", help="Run setup(kernel) of this file: agents, services, programs."
 )
+@click.option(
+    "--gateway", is_flag=True, default=False, help="Let clients with a key of `lyra keys` call the model providers."
+)
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="The certificate chain of the server (PEM).")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of that certificate (PEM).")
 @click.option(
@@ -59,6 +62,7 @@ def serve(
     db: str | None,
     token_file: str | None,
     load: str | None,
+    gateway: bool,
     **tls: str | None,
 ) -> None:
     """Serve the kernel over gRPC and HTTP to other programs and people."""
@@ -66,7 +70,9 @@ def serve(
     invocation.flags += [f"{name}={value}" for name, value in flags.items() if value is not None]
     from lyra.server.settings import ServeSettings
 
-    settings = ServeSettings.from_config(invocation.config, {"token_file": token_file, **tls})
+    settings = ServeSettings.from_config(
+        invocation.config, {"token_file": token_file, "gateway": gateway or None, **tls}
+    )
     for warning in settings.tokens.warnings:
         _tell(invocation, warning, logging.WARNING)
     if not allow_open_files(2 * settings.connections_max + _OTHER_FILES):

@@ -63,7 +63,7 @@ class ProcessState(msgspec.Struct):
     interrupts: dict[str, PendingInterrupt] = {}
     spent: dict[str, int] = {}
     peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
-    held: dict[rows.Key, dict[str, int]] = {}  # and what is set aside
+    held: dict[rows.Key, dict[str, int]] = {}  # and what is set aside; of any process, for its passing effects
     refused: bool = False  # and found no room ahead of its turn
     exit: rows.Terminated | None = None
     exit_at: float = 0.0
@@ -234,7 +234,9 @@ def _fault(entry: Entry) -> str | None:
 
 
 def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
-    if row.cost and JoinableBudget.is_saved_in(state.created.budget):
+    if rows.is_passing(row.key):
+        state.held[row.key] = row.cost or {}
+    elif row.cost and JoinableBudget.is_saved_in(state.created.budget):
         _hold(state, row.key, row.cost)
     if rows.is_aside(row.key):
         return

@@ -21,6 +21,7 @@ __all__ = [
     "ASIDE",
     "DECODERS",
     "NIL",
+    "PASSING",
     "RIGHTS",
     "Checkpointed",
     "Created",
@@ -41,17 +42,26 @@ __all__ = [
     "answer_fault",
     "encode",
     "is_aside",
+    "is_passing",
 ]
 
 Key = int | str  # a number in the program itself; "0/3" in its first parallel branch
 ASIDE: Final = "aside:"  # begins the key of what an effect under way asks and pays for: told, and never replayed
+# Begins the key of an effect that a server performs for a client of its own, whose connection does not survive a crash:
+# it is never replayed. What was set aside for one that was in flight at a crash is charged by the next kernel.
+PASSING: Final = "passing:"
 NIL: Final = Raw(b"\xc0")
 # The rights that a version checks. 0: neither models, tools, processes, questions, events nor memories were checked.
 RIGHTS: Final = 1
 
 
 def is_aside(key: Key | None) -> bool:
-    return isinstance(key, str) and key.startswith(ASIDE)
+    """Whether no replay asks for what has this key."""
+    return isinstance(key, str) and key.startswith((ASIDE, PASSING))
+
+
+def is_passing(key: Key | None) -> bool:
+    return isinstance(key, str) and key.startswith(PASSING)
 
 
 class Row(msgspec.Struct, omit_defaults=True):
@@ -72,6 +82,7 @@ class Created(Row):
     guarded: bool = False  # its parent is a guard: to the others it is known by that one's pid
     rights: int = 0  # RIGHTS of the version that wrote it
     chosen: bool = False  # a caller chose its pid, which another process may have had: its calls' keys tell them apart
+    fork: dict[str, Any] | None = None  # `of`, `at`: the run and step that it was forked from; what it does otherwise
 
 
 class Terminated(Row):
@@ -105,6 +116,7 @@ class Finished(Row):
     # Only when there was no `started` row: readings of the clock, effects refused before they began, calls cut short.
     name: str = ""
     hash: bytes = b""
+    recorded: dict[str, int] | None = None  # in a fork: what it cost the run that the answer was copied from
     form: str = "do"  # do, read, wait, passage, refused; also sleep, receive, send, ask when cancelled while it waited
 
 

@@ -19,13 +19,17 @@ __all__ = ["Azure"]
 
 class Azure(OpenAI):
     def url(self, request: Request) -> str:
+        return self.url_of(self.path, request.model)
+
+    def url_of(self, path: str, model: str) -> str:
+        """The address of one of OpenAI's APIs (`chat/completions`) for a deployment."""
         base = self.settings.base_url.removesuffix("/openai")
         if not self.settings.api_version:
-            return f"{base.removesuffix('/openai/v1')}/openai/v1/{self.path}"
+            return f"{base.removesuffix('/openai/v1')}/openai/v1/{path}"
         version = urlencode({"api-version": self.settings.api_version})
-        if self.api == "responses":
-            return f"{base}/openai/{self.path}?{version}"
-        return f"{base}/openai/deployments/{quote(request.model, safe='')}/{self.path}?{version}"
+        if path == "responses":
+            return f"{base}/openai/{path}?{version}"
+        return f"{base}/openai/deployments/{quote(model, safe='')}/{path}?{version}"
 
     def headers(self, request: Request) -> dict[str, str]:
         headers = super().headers(request)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-__all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "load", "usual_sentence"]
+__all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "UnreadAnswer", "load", "usual_sentence"]
 
 T = TypeVar("T")
 
@@ -123,6 +123,18 @@ class _Route(NamedTuple):
         return cls(tls, tls and not is_loopback(urlsplit(url).hostname or ""))
 
 
+class UnreadAnswer(NamedTuple):
+    """An answer as the provider gives it: its status, its headers (names in lower case), the pieces of its body."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return b"".join([chunk async for chunk in self.chunks])
+
+
 class Http:
     """The pooled client of one provider. `secrets` are redacted in every message of the server."""
 
@@ -194,22 +206,36 @@ class Http:
         self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The pieces of the answer's body. Errors of the transport become ModelErrors, also those met while reading."""
+        sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
+        async with self._exchange(url, body, {**sent, **headers}) as (response, waits):
+            if not 200 <= response.status_code < 300:
+                raise await self._refused(response, waits)
+            self._check_type(response)
+            yield self._chunks(response, waits)
+
+    @asynccontextmanager
+    async def forward(self, url: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[UnreadAnswer]:
+        """An answer of any status, unread. Errors of the transport become ModelErrors, also those met while reading."""
+        async with self._exchange(url, body, headers) as (response, waits):
+            yield UnreadAnswer(response.status_code, response.headers, self._chunks(response, waits))
+
+    @asynccontextmanager
+    async def _exchange(
+        self, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[tuple[httpx2.Response, _Waits]]:
         import httpx2
 
         client = await self._open(_Route.to(url))
         begun = False
-        sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
+        sent = dict(headers)
         outgoing(sent)
         waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
         try:
-            request = client.build_request("POST", url, content=body, headers={**sent, **headers})
+            request = client.build_request("POST", url, content=body, headers=sent)
             response = await waits.first(client.send(request, stream=True))
             begun = True
             try:
-                if not 200 <= response.status_code < 300:
-                    raise await self._refused(response, waits)
-                self._check_type(response)
-                yield self._chunks(response, waits)
+                yield response, waits
             finally:
                 await response.aclose()
         except DeadlineExceeded:  # of the process that waits; it is an OSError, and none of the transport
@@ -277,6 +303,13 @@ class Http:
         hint = "set SSL_CERT_FILE to the certificates to trust" if "CERTIFICATE_VERIFY" in error_text else None
         message = f"{self.provider} cannot be reached at {address}: {error_text}"
         return unreachable(message, hint=hint, provider=self.provider, address=address)
+
+    def redact(self, body: bytes) -> bytes:
+        """The bytes of an answer that is passed on, with keys redacted; the same bytes where there are none."""
+        keys = KnownKeys.of(secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
+        text = body.decode("utf-8", "surrogateescape")
+        masked = keys.mask(text, any_part=True)
+        return body if masked == text else masked.encode("utf-8", "surrogateescape")
 
     def clean(self, text: str) -> str:
         """A message of the server on one line, with keys redacted."""

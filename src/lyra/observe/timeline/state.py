@@ -62,6 +62,7 @@ class RunState:
         self.conversations: dict[str, AgentConversation] = {}
         self.boards: dict[str, dict[str, Any]] = {}  # values of the groups, by group and key
         self.members: dict[str, set[str]] = {}  # groups, and which processes of the run are in them
+        self._starts: dict[tuple[str, str], int] = {}  # of supervised children, by what they are
         self.seq = 0
         self.time = 0.0
 
@@ -106,15 +107,8 @@ class RunState:
         arguments = value_of(self._reader, data, "args")
         parent = self.processes.get(process.parent)
         if parent is not None and parent.program == SUPERVISE:
-            siblings = [other for other in self.processes.values() if other.parent == process.parent]
-            process.starts = (
-                sum(
-                    (other.program, other.name, other.values.get("arguments"))
-                    == (process.program, process.name, arguments)
-                    for other in siblings[:-1]
-                )
-                + 1
-            )
+            same = (process.parent, f"{process.name}|{process.program}|{brief(arguments)}")
+            process.starts = self._starts[same] = self._starts.get(same, 0) + 1
         if process.is_agent:
             conversation = self.conversations[event.pid] = AgentConversation()
             if isinstance(arguments, list) and arguments:

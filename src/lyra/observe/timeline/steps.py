@@ -156,13 +156,18 @@ class StepFold:
         message = None if mail is None else value_of(self._reader, mail.data, "message")
         form = "" if mail is None else str(mail.data.get("form") or "")
         if form:
-            pid = message.get("pid", "") if isinstance(message, Mapping) else ""
-            self._step(event, "signal", f"{form} of {pid}", result=self._brief(message))
+            self._signal(event, form, message if isinstance(message, Mapping) else {})
             return
         sender = "" if mail is None else str(mail.data.get("sender") or "")
         step = self._step(event, "message", f"from {sender}" if sender else "a message", name=sender)
         step.request = self._brief(message_text(message))
         step.key = str(data.get("key"))
+
+    def _signal(self, event: Event, form: str, message: Mapping[str, Any]) -> None:
+        if "verb" not in message:
+            self._step(event, "signal", f"{form} of {message.get('pid', '')}", result=self._brief(message))
+        elif message["verb"] != "started":  # which asks a supervisor whether it has begun, and changes nothing
+            self._step(event, "signal", f"order to {message['verb']} {message.get('id', '')}".rstrip())
 
     def _begun(self, event: Event, data: Mapping[str, Any]) -> None:
         name = str(data.get("name", ""))

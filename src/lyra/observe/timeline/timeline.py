@@ -48,6 +48,18 @@ class RunTimeline:
         if not self._fold.steps and pid not in self._rows.kept:
             raise self._unknown(pid)
 
+    @classmethod
+    def named(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
+        """The run of a process by pid, or by the name that a process had last."""
+        pid = word
+        for event in reader.rows(wanted=_is_creation):
+            if event.pid == word:
+                pid = word
+                break
+            if event.data.get("name") == word:
+                pid = event.pid
+        return cls(reader, pid, **options)
+
     @property
     def steps(self) -> Sequence[TimelineStep]:
         return self._fold.steps

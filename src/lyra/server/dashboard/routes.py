@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login
-from lyra.server.dashboard.pages import figures, overview
+from lyra.server.dashboard import assets, login, welcome
+from lyra.server.dashboard.pages import chat, figures, inbox, overview
+from lyra.server.dashboard.record_pages import RECORD_PAGES
 from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["PAGES"]
@@ -15,4 +16,8 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *login.ENDPOINTS,
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
+    *RECORD_PAGES,
+    *welcome.ENDPOINTS,
+    *inbox.ENDPOINTS,
+    *chat.ENDPOINTS,
 )

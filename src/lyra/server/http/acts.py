@@ -1,4 +1,4 @@
-"""Acts: what people change over HTTP, each told as an Event `person.acted` that the audit log writes down.
+"""Acts: what people change over HTTP, each a row and an Event `person.acted` that the audit log writes down.
 
 `record_act` is called in one place for every request that may change something: when its handler has ended, or has been
 refused. The Event names the person, the act (the name of the endpoint), its target (the values in its path) and its
@@ -32,7 +32,7 @@ def record_act(kernel: Kernel, caller: Caller, act: str, path: Mapping[str, str]
     }
     if caller.user_id:
         data["user_id"] = caller.user_id
-    kernel.publish(pid if pid in kernel.processes else "", "person.acted", data)
+    kernel.person_acts.record(pid if pid in kernel.processes else "", data)
 
 
 def record_login(kernel: Kernel, caller: Caller, act: str) -> None:

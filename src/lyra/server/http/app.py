@@ -153,9 +153,9 @@ class HttpApp:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
         if endpoint.group == "pages" and any(name == "token" for name, _ in query):
             return self._log_in(cookie, path, query)
-        identity = guard.anonymous(cookie) if endpoint.is_open else await guard.identify(headers, query, cookie)
+        identity = await self._identify(endpoint, headers, query, cookie)
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
-        if endpoint.method == "GET" or endpoint.is_open:
+        if endpoint.method == "GET" or endpoint.is_open or endpoint.identify is not None:  # no act of a person
             return await self._perform(call, identity, query, scope, receive)
         outcome = "failed"
         try:
@@ -168,6 +168,17 @@ class HttpApp:
             record_act(self.parts.kernel, call.caller, endpoint.name, values, outcome)
         return answer
 
+    async def _identify(
+        self, endpoint: Endpoint, headers: Mapping[str, str], query: list[tuple[str, str]], cookie: CookiePlace
+    ) -> RequestIdentity:
+        """Who asks, by the endpoint's own keys or by the server's tokens."""
+        if endpoint.is_open:
+            return self.guard.anonymous(cookie)
+        own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
+        if own is not None:
+            return self.guard.known(own, headers, cookie)
+        return await self.guard.identify(headers, query, cookie)
+
     async def _perform(
         self, call: HttpCall, identity: RequestIdentity, query: list[tuple[str, str]], scope: Any, receive: Receive
     ) -> RawAnswer | Streamed:
@@ -177,6 +188,7 @@ class HttpApp:
             guard.admit(identity, endpoint)
             guard.check_change(identity, endpoint)
         self.parts.open()
+        call.base_url = _base_url(scope, headers)
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(b"" if _has_no_body(scope, headers) else await guard.read_body(receive, headers))
@@ -274,6 +286,13 @@ def _own_path(scope: Any) -> str:
     raw = scope.get("raw_path")
     path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
     return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _base_url(scope: Any, headers: Mapping[str, str]) -> str:
+    """The address under which the client reaches the application, also behind a proxy that does TLS."""
+    forwarded = headers.get("x-forwarded-proto", "") == "https"
+    scheme = "https" if forwarded else scope.get("scheme", "http")
+    return f"{scheme}://{headers.get('host', '')}{scope.get('root_path', '')}"
 
 
 def _query_of(text: bytes) -> list[tuple[str, str]]:

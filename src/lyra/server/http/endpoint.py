@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.guard import RequestIdentity
     from lyra.server.http.parts import HttpParts
+    from lyra.server.identity import Caller
 
 __all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "RouteMatch", "Streamed"]
 
@@ -76,11 +77,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     may_stream: bool = False  # does so where the body has `stream: true`
     media: str = "application/json"  # of the answer
     is_open: bool = False  # needs no token
+    # Gives the caller of a request that comes with a credential other than a token; None where it has no such one.
+    identify: Callable[[HttpParts, Mapping[str, str]], Awaitable[Caller | None]] | None = None
     ends_with_client: bool = False  # is given up when the client leaves before the answer
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
     is_documented: bool = True  # stands in the OpenAPI document and the reference; pages for people do not
     about: str = ""  # more than the summary, for the reference
+    opens: Callable[[HttpParts], Any] | None = None  # made when the server opens: work that goes on without a request
 
     @property
     def group(self) -> str:
@@ -101,6 +105,7 @@ class HttpCall:
     """One request, checked: who asks, for what."""
 
     __slots__ = (
+        "base_url",
         "body",
         "caller",
         "cookie",
@@ -138,6 +143,7 @@ class HttpCall:
         self.query: Any = None
         self.body: Any = None
         self.raw_body = b""
+        self.base_url = ""  # under which the client reaches this application
 
     @property
     def kernel(self) -> Kernel:

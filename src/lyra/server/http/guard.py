@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestIdentity"]
+__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestIdentity", "check_work_limits"]
 
 # Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
@@ -111,6 +111,10 @@ class HttpGuard:
         key = f"user:{caller.user_id}" if caller.is_bound else f"{login.caller_key}:{caller.user_id}"
         return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True)
 
+    def known(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
+        """The identity of a caller that an endpoint knows by keys of its own."""
+        return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins)
+
     async def _authenticated(self, headers: Mapping[str, str]) -> Caller:
         """Whom the authenticator of the application knows."""
         assert self._authenticate is not None
@@ -153,16 +157,7 @@ class HttpGuard:
         if wait_s:
             raise too_many(wait_s, "more a minute than one caller may make")
         if endpoint.is_work:
-            self._check_kernel_limits(identity.caller.user_id, endpoint.name)
-
-    def _check_kernel_limits(self, user_id: str, endpoint: str) -> None:
-        """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
-        limits = self._kernel.rate_limiter.state
-        if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
-            return
-        result = self._kernel.check_rate_limit(user_id, endpoint)
-        if not result.allowed:
-            raise too_many(result.retry_after_seconds, result.reason)
+            check_work_limits(self._kernel, identity.caller.user_id, endpoint.name)
 
     # ------------------------------------------------------------------ how much
 
@@ -208,6 +203,16 @@ class HttpGuard:
                         return
         except TimeoutError:
             return
+
+
+def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> None:
+    """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
+    limits = kernel.rate_limiter.state
+    if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
+        return
+    result = kernel.check_rate_limit(user_id, endpoint)
+    if not result.allowed:
+        raise too_many(result.retry_after_seconds, result.reason)
 
 
 class ClientLeft(Exception):

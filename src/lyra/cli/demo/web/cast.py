@@ -50,7 +50,7 @@ def _reviewer(topic: str, seed: int, pace: float) -> Agent[Any]:
     usage = {"input_tokens": 1_900, "output_tokens": 140}
     replies: list[dict[str, Any]] = [_failure(), {"one_of": list(REVIEW_TOPICS[topic]), "usage": usage}]
     return Agent(
-        f"{topic} reviewer",
+        topic,
         model=_provider(replies, seed, first_s=0.9 * pace, chunk_s=0.05 * pace),
         system=f"Review the change for {topic}. Be brief.",
         description=f"Reviews changes for {topic}",
@@ -62,7 +62,7 @@ def _writer(seed: int, pace: float) -> Agent[Any]:
     texts = ["Adds paging to the export.", "Makes the token check constant in time.", "Renames two functions."]
     reply = {"one_of": texts, "usage": {"input_tokens": 900, "output_tokens": 60}}
     return Agent(
-        "summary writer",
+        "summary",
         model=_provider([reply], seed, first_s=0.5 * pace, chunk_s=0.05 * pace),
         system="Write one line for the change log.",
         description="Writes the line of a change for the change log",

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cli.demo.web.cast import make_cast
+from lyra.cli.demo.web.explanation import LINES, TITLE
 from lyra.cli.demo.web.node_texts import NODES, MistakenPath, inputs_of
 from lyra.cli.demo.web.programs import TEAM, Programs
 from lyra.errors import LyraError
+from lyra.server.dashboard.welcome import set_welcome
 
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
@@ -54,7 +56,9 @@ _FIRST_EXECUTIONS: Final = {
 class Scene:
     """See the module. `folder` is for the nodes' own store; `pace` is 0.0 without pauses."""
 
-    def __init__(self, folder: Path, *, seed: int = 1, pace: float = 1.0) -> None:
+    def __init__(self, folder: Path, *, seed: int = 1, pace: float = 1.0, has_past: bool = True) -> None:
+        """Without a past the nodes have not been executed yet."""
+        self._has_past = has_past
         self.seed = seed
         self.pace = pace
         self._folder = folder
@@ -93,6 +97,7 @@ class Scene:
             kernel.register_service(service)
             kernel.register_handler(str(service["name"]), self._serve)
         kernel.services.update_health("mailer", "degraded")
+        set_welcome(kernel, TITLE, LINES)
         await kernel.supervise(self.programs.tree(), pid=TEAM, name=TEAM)
         await asyncio.to_thread(self._open_nodes)
 
@@ -109,7 +114,7 @@ class Scene:
         self._nodes = {node_id: load(text) for node_id, text in NODES.items()}
         self._runtime = Runtime(store=str(self._folder / "nodes.db"), direct=MistakenPath())
         mount_nodes(self.kernel, self._runtime, self._nodes.values())
-        for node_id, counts in _FIRST_EXECUTIONS.items():
+        for node_id, counts in _FIRST_EXECUTIONS.items() if self._has_past else ():
             self._runtime.set_mode(self._nodes[node_id], "shadow_direct", force=True)
             for count in counts:
                 self.execute_node(node_id, count)

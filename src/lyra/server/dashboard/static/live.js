@@ -134,6 +134,7 @@ function replace(region, text) {
   const parsed = new DOMParser().parseFromString(text, "text/html");
   const fresh = parsed.getElementById(region.id);
   if (fresh === null) return;
+  if (region.dataset.source) fresh.dataset.source = region.dataset.source; // relative to this page, not to its own
   morph(region, fresh);
   for (const callback of afterRefresh) callback(region);
   region.dispatchEvent(new CustomEvent("refreshed", { bubbles: true }));

@@ -1,12 +1,12 @@
 // Plots: every `figure.plot` of a page drawn in SVG from the table beside it.
 //
 // The table is the data: the page is complete without this script. A plot is drawn into a box of fixed height, so nothing
-// moves; it is drawn again when the table changes or the box gets another width. The keyboard reaches it as a slider: the
+// moves; it is drawn again when its region was fetched again or the box gets another width. The keyboard reaches it as a slider: the
 // arrow keys go from step to step, and each step's values are said. Start here; `plot_table.js` reads the table,
 // `plot_scales.js` has axes and numbers, `plot_marks.js` bars, lines and bands, `plot_export.js` the downloads.
 
 import { addDownloads } from "./plot_export.js";
-import { drawMarks, patternsOf } from "./plot_marks.js";
+import { drawMarks, drawSwatches, patternsOf } from "./plot_marks.js";
 import { frameOf, niceTicks, svgElement, tickText } from "./plot_scales.js";
 import { readTable } from "./plot_table.js";
 
@@ -58,6 +58,7 @@ class PlotPicture {
     if (this.svg) this.svg.replaceWith(svg);
     else this.box.prepend(svg);
     this.svg = svg;
+    drawSwatches(this.figure, data, name);
     this.cursor.setAttribute("aria-label", `Steps of ${data.title}`);
     this.cursor.setAttribute("aria-valuemin", "0");
     this.cursor.setAttribute("aria-valuemax", String(Math.max(0, data.steps.length - 1)));
@@ -170,21 +171,5 @@ function drawAll() {
   }
 }
 
-let isPlanned = false;
-function plan() {
-  if (isPlanned) return;
-  isPlanned = true;
-  requestAnimationFrame(() => {
-    isPlanned = false;
-    drawAll();
-  });
-}
-
-const isData = (node) => {
-  const element = node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement;
-  return Boolean(element) && !element.closest(".plot-box, .plot-downloads, .figures");
-};
-new MutationObserver((changes) => {
-  if (changes.some((change) => isData(change.target))) plan();
-}).observe(document.querySelector("main") || document.body, { subtree: true, childList: true, characterData: true });
+document.addEventListener("refreshed", drawAll);
 drawAll();

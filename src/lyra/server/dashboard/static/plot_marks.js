@@ -23,6 +23,16 @@ export function patternsOf(data, name) {
   return defs;
 }
 
+export function drawSwatches(figure, data, name) {
+  figure.querySelectorAll(".plot-legend .swatch").forEach((swatch, number) => {
+    const roles = data.series[number]?.roles ?? [];
+    const mark = data.kind === "stacked"
+      ? svgElement("rect", { width: 20, height: 12, fill: `url(#${name}-fill-${number % SERIES})` })
+      : svgElement("path", { d: "M0 6 H20", class: "plot-line", "stroke-dasharray": roles.includes("line") ? DASHES[number % SERIES] : "1 1" });
+    swatch.replaceChildren(mark);
+  });
+}
+
 export function drawMarks(data, frame, name) {
   const group = svgElement("g", { class: "plot-marks" });
   if (data.kind === "stacked") drawBars(group, data, frame, name);

@@ -40,7 +40,7 @@ function range(data) {
     : data.series.flatMap((row) => row.cells.map((cell) => cell.value).filter((value) => value !== null));
   const high = Math.max(0, ...values);
   const low = data.low === null ? 0 : Math.min(data.low, ...values);
-  return { low, high: data.unit === "share" ? Math.max(high, low + 1e-6) : high || 1 };
+  return { low, high: data.unit === "share" ? 1 : high || 1 };
 }
 
 export function frameOf(data, width, height) {

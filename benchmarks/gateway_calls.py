@@ -1,0 +1,207 @@
+"""Calls through the gateway beside the same calls made directly, to a fake provider in a process of its own.
+
+The figure is the median time until an answer is whole, one call after the other on a kept connection; the goal is on
+the added delay. The last rows are sixteen at a time: wall time of a call, and CPU time of the gateway's process.
+Gateway and provider each have a process of their own; the store is SQLite, so that each call waits for its rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.measure import Figure, Row, Size, at_most
+
+_AT_ONCE: Final = 16
+_TOKEN: Final = "benchmark-token-0123456789"
+_MODEL: Final = "openai/gpt-4o-mini"
+_WORDS: Final = 20
+_USAGE: Final = {"prompt_tokens": 10, "completion_tokens": _WORDS, "total_tokens": 10 + _WORDS}
+_HEAD: Final = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-4o-mini"}
+
+
+def _whole() -> bytes:
+    message = {"role": "assistant", "content": "word " * _WORDS}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return msgspec.json.encode({**_HEAD, "choices": [choice], "usage": _USAGE})
+
+
+def _stream() -> bytes:
+    head = {**_HEAD, "object": "chat.completion.chunk"}
+    deltas: list[dict[str, Any]] = [{"content": "word "}] * _WORDS
+    chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    chunks.append({**head, "choices": [], "usage": _USAGE})
+    return b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+async def _provide() -> None:
+    """The fake provider: it reads a request and writes an answer that was made before."""
+    whole, stream = _whole(), _stream()
+    answers = [
+        b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s" % (media, len(body), body)
+        for media, body in ((b"application/json", whole), (b"text/event-stream", stream))
+    ]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+                body = await reader.readexactly(length)
+                writer.write(answers[b'"stream":true' in body.replace(b" ", b"")])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+async def _serve(provider_port: int, store: str) -> None:
+    """The gateway, until the standard input ends; prints its port and a key."""
+    from lyra.core.address import Address
+    from lyra.kernel import Kernel
+    from lyra.models.client import LLMClient
+    from lyra.server.gateway.gateway import gateway_of
+    from lyra.server.http.face import HttpFace
+    from lyra.server.identity import TokenTable
+    from lyra.server.settings import ServeSettings
+    from lyra.server.site import site
+
+    settings = {"base_url": f"http://127.0.0.1:{provider_port}/v1", "api_key": "sk-benchmark-provider-key"}
+    kernel = Kernel(store)
+    kernel.parts["models"] = LLMClient({"openai": settings}, env={})
+    async with kernel:
+        serve = ServeSettings(TokenTable({_TOKEN: ""}), http=Address("127.0.0.1", 0), gateway=True)
+        face = HttpFace(kernel, serve, endpoints=site(gateway=True))
+        address = await face.start()
+        _, key = await gateway_of(face.app.parts).keys.create(name="benchmark", budget="$1000")
+        print(address.port, key, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        await face.stop(1.0)
+
+
+class _Child:
+    """A process of this benchmark; `words` are what it said when it was ready."""
+
+    def __init__(self, *args: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.gateway_calls", *args]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.words = self._process.stdout.readline().split()
+
+    def cpu_s(self) -> float:
+        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mib(self) -> float:
+        with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def __enter__(self) -> _Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate("")
+
+
+def _request(key: str, *, model: str, stream: bool) -> bytes:
+    more = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    messages = [{"role": "user", "content": "Say word twenty times. " * 20}]
+    body = msgspec.json.encode({"model": model, "messages": messages, "max_completion_tokens": 100, **more})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
+    return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    assert head.startswith(b"http/1.1 200"), head
+    if b"content-length:" in head:
+        await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
+    else:
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+
+
+async def _one_by_one(contenders: dict[str, tuple[int, bytes]], count: int) -> dict[str, float]:
+    """Median milliseconds of a call of each, interleaved call by call."""
+    streams = {name: await asyncio.open_connection("127.0.0.1", port) for name, (port, _) in contenders.items()}
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(count + 20):
+        for name, (_, request) in contenders.items():
+            reader, writer = streams[name]
+            began = time.perf_counter()
+            writer.write(request)
+            await _read_answer(reader)
+            if number >= 20:
+                times[name].append((time.perf_counter() - began) * 1000)
+    for _, writer in streams.values():
+        writer.close()
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+async def _at_once(child: _Child, port: int, request: bytes, count: int) -> tuple[float, float]:
+    """Sixteen connections at a time: milliseconds of CPU of a process for one call, and of wall time."""
+
+    async def some(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(number):
+            writer.write(request)
+            await _read_answer(reader)
+        writer.close()
+
+    await some(20)
+    began, cpu = time.perf_counter(), child.cpu_s()
+    await asyncio.gather(*(some(count // _AT_ONCE) for _ in range(_AT_ONCE)))
+    calls = count // _AT_ONCE * _AT_ONCE
+    return (child.cpu_s() - cpu) * 1000 / calls, (time.perf_counter() - began) * 1000 / calls
+
+
+def run(size: Size) -> list[Row]:
+    count = size.of(1_000, 20)
+    with tempfile.TemporaryDirectory() as folder, _Child("provider") as provider:
+        port = provider.words[0]
+        with _Child("gateway", port, f"{folder}/gateway.db") as gateway:
+            gateway_port, key = int(gateway.words[0]), gateway.words[1]
+            requests = {
+                "direct": (int(port), _request(key, model="gpt-4o-mini", stream=False)),
+                "gateway": (gateway_port, _request(key, model=_MODEL, stream=False)),
+                "direct stream": (int(port), _request(key, model="gpt-4o-mini", stream=True)),
+                "gateway stream": (gateway_port, _request(key, model=_MODEL, stream=True)),
+            }
+            median = asyncio.run(_one_by_one(requests, count))
+            load = {
+                name: asyncio.run(_at_once(gateway, *requests[name], size.of(4_000, 64)))
+                for name in ("gateway", "gateway stream")
+            }
+            memory = gateway.memory_mib()
+
+    def added(what: str, name: str, direct: str) -> Row:
+        added_ms = median[name] - median[direct]
+        note = f"{median[name]:.2f} ms beside {median[direct]:.2f} ms directly: {median[name] / median[direct]:.1f}×"
+        return Row(what, Figure(added_ms, "ms"), goals=(at_most(5.0, "ms"),), note=note)
+
+    def loaded(what: str, name: str) -> Row:
+        cpu_ms, wall_ms = load[name]
+        return Row(what, Figure(cpu_ms, "ms", wall_ms), note=f"{1000 / wall_ms:.0f} calls a second")
+
+    return [
+        added("Delay that the gateway adds to an answer, p50", "gateway", "direct"),
+        added("Delay that it adds to a streamed answer, p50", "gateway stream", "direct stream"),
+        loaded("A call, sixteen at a time", "gateway"),
+        loaded("A streamed call, sixteen at a time", "gateway stream"),
+        Row("Memory of the gateway's process afterwards", Figure(memory, "MiB")),
+    ]
+
+
+if __name__ == "__main__":
+    asyncio.run(_provide() if sys.argv[1] == "provider" else _serve(int(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,104 @@
+"""The most that a call may cost, before it is made: bounds of the tokens that go in and come out.
+
+A budget holds only if no call can cost more than was reserved for it, so these are bounds, not guesses: no tokenizer
+makes more tokens of a text than it has bytes, an image counts as the largest that providers take, and an answer has at
+most the tokens that the request allows. What has no bound is refused for a key with a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from lyra.errors import ConfigError
+from lyra.models.tokens import BASE_TOKENS, IMAGE_TOKENS, MESSAGE_TOKENS, TOOLS_TOKENS
+from lyra.server.gateway.request import GatewayRequest
+
+__all__ = ["ANSWER_TOKENS", "choices", "input_bound", "output_bound", "refuse_unbounded"]
+
+ANSWER_TOKENS: Final = 32_768  # the bound of an answer where neither the request nor the money left sets a lower one
+_IMAGE_PARTS: Final = frozenset({"image", "image_url", "input_image"})
+_CONVERSATION: Final = ("messages", "input")
+# Parts of a message whose tokens are not bounded by their bytes, or are not in the request at all.
+_UNBOUNDED_PARTS: Final = frozenset(
+    {
+        *("document", "file", "input_file", "container_upload", "item_reference"),
+        *("input_audio", "audio", "video", "input_video"),
+    }
+)
+# Members that bring in text which the gateway does not see, or that are paid for in another way than by the token.
+_UNBOUNDED: Final = (
+    *("previous_response_id", "conversation", "prompt", "container", "mcp_servers", "web_search_options"),
+    *("audio", "prediction"),
+)
+_CLIENT_TOOLS: Final = frozenset({"", "function", "custom"})
+_DEARER_TIERS: Final = ("priority", "scale")
+
+
+def input_bound(request: GatewayRequest) -> int:
+    """The most tokens that the request can be."""
+    tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
+    for part in _parts(request):
+        tokens += MESSAGE_TOKENS
+        if part.get("type") in _IMAGE_PARTS:
+            tokens += IMAGE_TOKENS - _data_bytes(part)
+    return tokens
+
+
+def _parts(request: GatewayRequest) -> Iterator[dict[str, Any]]:
+    """The messages of a request, their parts, and the parts of tools' results. Only what a provider reads as a part
+    is one: an object inside the arguments of a tool call is text to it."""
+    for name in _CONVERSATION:
+        pending = request.value(name) if request.has(name) else None
+        level = 0
+        while isinstance(pending, list) and level < 3:  # messages, their parts, parts of results
+            parts = [part for part in pending if isinstance(part, dict)]
+            yield from parts
+            nested = [part.get(field) for part in parts for field in ("content", "output")]
+            pending = [part for parts_inside in nested if isinstance(parts_inside, list) for part in parts_inside]
+            level += 1 if pending else 3
+
+
+def _data_bytes(part: dict[str, Any]) -> int:
+    """The bytes of an image's data inside a request."""
+    source = part.get("source")
+    if isinstance(source, dict):
+        return len(source["data"]) if isinstance(source.get("data"), str) and source.get("type") == "base64" else 0
+    url = part.get("image_url")
+    text = url.get("url") if isinstance(url, dict) else url
+    return len(text) if isinstance(text, str) and text.startswith("data:image/") else 0
+
+
+def output_bound(request: GatewayRequest) -> int:
+    """The most tokens that the answer can have, of each of its choices."""
+    return (request.limit or ANSWER_TOKENS) if request.format.limits else 0
+
+
+def choices(request: GatewayRequest) -> int:
+    """How many answers are asked for."""
+    count = request.value("n") if request.format.name == "chat" else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 1 else 1
+
+
+def refuse_unbounded(request: GatewayRequest) -> None:
+    """Refuse what has no known bound."""
+    for name in _UNBOUNDED:
+        if request.value(name):
+            raise _unbounded(name)
+    tools = request.value("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        kind = str(tool.get("type") or "") if isinstance(tool, dict) else ""
+        if kind not in _CLIENT_TOOLS:
+            raise _unbounded(f"the tool {kind[:60]!r}")
+    if request.value("service_tier") in _DEARER_TIERS:
+        raise _unbounded("service_tier")
+    for part in _parts(request):
+        if part.get("type") in _UNBOUNDED_PARTS:
+            raise _unbounded(f"a part of type {part['type']!r}")
+
+
+def _unbounded(what: str) -> ConfigError:
+    return ConfigError(
+        f"what {what} costs is not known before the call, so the key's budget cannot hold it",
+        hint="leave it out, or use a key without a budget",
+    )

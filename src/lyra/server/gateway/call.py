@@ -1,0 +1,294 @@
+"""GatewayCall: one request on its way to one model, and the effect that performs it.
+
+`quote` reserves the most that the call may cost, and lowers the bound of the answer to what the budget's money pays;
+`forward` sends the bytes, passes the answer's bytes to the client through `Passage`, and settles with the usage that
+the provider tells. A call is performed by the door under a passing key: it is never made again by a restart, and what
+was reserved for one that a crash cut off is charged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.budgets.budget import Budget, Usage
+from lyra.core.effect import Charged, Effect
+from lyra.core.policies.retry import Backoff, Retry
+from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
+from lyra.models.tokens import WORDY
+from lyra.models.usage import TokenUsage
+from lyra.models.wire.faults import of_status, retry_after
+from lyra.models.wire.http import usual_sentence
+from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
+from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
+from lyra.server.gateway.usage import AnswerMeter
+from lyra.server.http.endpoint import RawAnswer
+
+if TYPE_CHECKING:
+    from lyra.core.policies.breaker import Breaker
+    from lyra.models.pricing import Price
+    from lyra.models.wire.http import UnreadAnswer
+    from lyra.models.wire.remote import RemoteProvider
+    from lyra.server.gateway.keys import GatewayKey
+    from lyra.server.gateway.passage import Passage
+    from lyra.server.gateway.request import GatewayRequest
+
+__all__ = ["GatewayCall", "ModelTarget", "call_effect"]
+
+_ANSWER_TOKENS_LEAST: Final = 64  # for a shorter answer than this, or than was asked for, the model is not asked
+_PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
+_LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
+_SERVER_KEY_REFUSED: Final = (401, 403)
+
+
+class GatewayRetry(Retry, frozen=True):
+    """Another try, unless the client has a part of the answer already or the provider asks for a long pause."""
+
+    def should_retry(self, error: BaseException, attempt: int) -> bool:
+        if isinstance(error, CircuitOpen) or not isinstance(error, ModelError) or error.fields.get("begun"):
+            return False
+        return float(error.fields.get("retry_after_s") or 0) <= _PATIENCE_S and super().should_retry(error, attempt)
+
+
+_RETRY: Final = GatewayRetry(max_attempts=2, backoff=Backoff(initial_s=0.25, factor=2.0, max_s=2.0, jitter=0.2))
+
+
+class ModelTarget(msgspec.Struct, frozen=True):
+    """A model that is asked: its provider, the provider's name for it, Lyra's name for it, its price if known."""
+
+    provider: Any
+    model: str
+    name: str
+    price: Any
+    breaker: Any
+
+
+class GatewayCall:
+    """See the module."""
+
+    __slots__ = (
+        "answer",
+        "body",
+        "bound_lowered",
+        "headers",
+        "id",
+        "key",
+        "meter",
+        "micro_usd",
+        "passage",
+        "query",
+        "quoted",
+        "refusal",
+        "request",
+        "target",
+        "tries",
+    )
+
+    def __init__(
+        self,
+        call_id: str,
+        key: GatewayKey,
+        request: GatewayRequest,
+        target: ModelTarget,
+        *,
+        headers: Mapping[str, str],
+        query: str,
+        passage: Passage,
+    ) -> None:
+        self.id = call_id
+        self.key = key
+        self.request = request
+        self.target = target
+        self.headers = headers
+        self.query = query
+        self.passage = passage
+        self.body = b""
+        self.bound_lowered: int | None = None  # the bound of the answer, where it is not the request's own
+        self.quoted = Usage()
+        self.meter = AnswerMeter(request.format, request.stream)
+        self.micro_usd: int | None = None
+        self.refusal: RawAnswer | None = None  # the provider's own words, where it refused
+        self.answer: RawAnswer | None = None
+        self.tries = 0
+
+    def to_data(self) -> bytes:
+        """What the journal knows the call by."""
+        return self.id.encode()
+
+    # ------------------------------------------------------------------ before
+
+    def prepare(self, budget: Budget) -> Usage:
+        """The most that the call may cost, and the body that keeps to it."""
+        request, price = self.request, self.target.price
+        changes: dict[str, Any] = {"model": self.target.model}
+        self.bound_lowered = None
+        tokens_in = input_bound(request)
+        if budget.limits_money:
+            tokens_out = self._affordable(budget, tokens_in)
+            if tokens_out != request.limit and request.format.limits:
+                changes[self._limit_name()] = self.bound_lowered = tokens_out
+            tokens_out *= choices(request)
+            quoted = Usage.of_call(price.worst_case(tokens_in, tokens_out), tokens_in, tokens_out)
+        else:  # nothing is limited: what a crash would leave in doubt is the request itself
+            probable = TokenUsage(int(tokens_in * WORDY))
+            quoted = Usage.of_call(0 if price is None else price.cost(probable), probable.input_tokens, 0)
+        if request.format.name == "chat" and request.stream:
+            self._ask_for_usage(changes)
+        self.body = request.body(changes)
+        self.quoted = quoted
+        return quoted
+
+    def _affordable(self, budget: Budget, tokens_in: int) -> int:
+        """The bound of the answer that the money left pays; BudgetExceeded where that is too short."""
+        request, price = self.request, self.target.price
+        if price is None:
+            raise ConfigError(
+                f"the price of {self.target.name} is unknown, so the key's budget cannot hold it",
+                hint="the operator can give its price under [prices] in lyra.toml",
+            )
+        refuse_unbounded(request)
+        wanted, count = output_bound(request), choices(request)
+        left = budget.spendable("usd")
+        if left is None or price.worst_case(tokens_in, wanted * count) <= left:
+            return wanted
+        tokens: int = price.affordable_output(left, tokens_in) // count
+        if tokens < min(wanted, _ANSWER_TOKENS_LEAST) or not request.format.limits:
+            raise BudgetExceeded(
+                "the key's budget is used up, or does not pay for this call",
+                hint="ask the operator for more, or send less",
+                remaining=left,
+            )
+        return min(tokens, wanted)
+
+    def _limit_name(self) -> str:
+        """The member that bounds the answer: the one that the request has, else the provider's usual one."""
+        names = self.request.format.limits
+        given = next((name for name in names if self.request.has(name)), "")
+        return given or names[0 if self.target.provider.name in ("openai", "azure") or len(names) == 1 else -1]
+
+    def _ask_for_usage(self, changes: dict[str, Any]) -> None:
+        """Have a stream of chat completions tell its usage; a client that did not ask for it does not see it."""
+        options = self.request.value("stream_options")
+        options = options if isinstance(options, dict) else {}
+        if options.get("include_usage") is not True:
+            changes["stream_options"] = {**options, "include_usage": True}
+            self.meter.hides_usage = True
+
+    # ------------------------------------------------------------------ the call
+
+    async def send(self) -> None:
+        """Send the request, and pass the answer on."""
+        provider: RemoteProvider = self.target.provider
+        wire = self.request.format
+        url = upstream_url(provider, wire, self.target.model, self.query)
+        headers = upstream_headers(provider, self.target.model, self.headers)
+        async with provider.http.forward(url, self.body, headers) as answer:
+            if not 200 <= answer.status < 300:
+                raise await self._refused(provider, answer)
+            if self.request.stream and "event-stream" in answer.headers.get("content-type", ""):
+                await self._pass_stream(answer)
+            else:
+                await self._pass_whole(answer)
+
+    async def _pass_stream(self, answer: UnreadAnswer) -> None:
+        passage, meter = self.passage, self.meter
+        passage.begin(answer_headers(answer.headers))
+        async for chunk in _until_done(answer.chunks, meter):
+            kept = meter.feed(chunk)
+            if kept:
+                await passage.put(kept, is_last=meter.done)
+        meter.close()
+
+    async def _pass_whole(self, answer: UnreadAnswer) -> None:
+        body = await answer.read()
+        self.meter.read(body)
+        media = answer.headers.get("content-type", "application/json")
+        self.answer = RawAnswer(body, media, answer.status, answer_headers(answer.headers))
+
+    async def _refused(self, provider: RemoteProvider, answer: UnreadAnswer) -> ModelError:
+        """The error of an answer that is none; the provider's own words are kept for the client."""
+        body = await answer.read()
+        try:
+            data = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError):
+            data = None
+        code, sentence = provider.sentence(answer.status, data) if data is not None else usual_sentence(0, None)
+        sentence = provider.http.clean(sentence) or f"{provider.name} answered with status {answer.status}"
+        if answer.status not in _SERVER_KEY_REFUSED:  # those are about the server's key, which the client does not have
+            media = answer.headers.get("content-type", "application/json")
+            text = provider.http.redact(body)
+            self.refusal = RawAnswer(text, media, answer.status, answer_headers(answer.headers))
+        wait_s = retry_after(answer.headers, self.key.process.core.clock.now())
+        return of_status(
+            answer.status,
+            sentence,
+            code=provider.http.clean(code),
+            provider=provider.name,
+            model=self.target.model,
+            retry_after_s=wait_s,
+        )
+
+    # ------------------------------------------------------------------ what it cost
+
+    def spent(self, *, is_whole: bool) -> Usage:
+        """What the call used: as the provider told, else an estimate that is rather too high."""
+        tokens = self.meter.tokens(self.quoted["input_tokens"], is_whole=is_whole)
+        price: Price | None = self.target.price
+        self.micro_usd = None if price is None else price.cost(tokens)
+        return Usage.of_call(self.micro_usd or 0, tokens.total_input, tokens.output_tokens)
+
+
+async def _until_done(chunks: AsyncIterator[bytes], meter: AnswerMeter) -> AsyncIterator[bytes]:
+    """The pieces of a stream. After its last event, its connection has a moment to end by itself."""
+    async for chunk in chunks:
+        yield chunk
+        if meter.done:
+            break
+    try:
+        async with asyncio.timeout(_LINGER_S) as lingering:
+            async for chunk in chunks:
+                yield chunk
+    except TimeoutError:
+        if not lingering.expired():
+            raise
+
+
+def quote(budget: Budget, call: GatewayCall) -> Usage:
+    return call.prepare(budget)
+
+
+async def forward(call: GatewayCall) -> None:
+    """Make one try. A client that left, or a key that was revoked, cuts it off: it is paid for all the same."""
+    breaker: Breaker = call.target.breaker
+    clock = call.key.process.core.clock
+    breaker.admit(clock.monotonic())
+    call.tries += 1
+    call.refusal = None
+    try:
+        await call.send()
+    except ModelError as error:
+        breaker.failure(clock.monotonic()) if _is_failure(error) else breaker.abandon()
+        if call.meter.has_begun:
+            error.fields["begun"] = True
+            error.usage = call.spent(is_whole=False)  # type: ignore[attr-defined]  # the door charges it
+        raise
+    except BaseException as cut:
+        breaker.abandon()
+        cut.usage = call.spent(is_whole=False)  # type: ignore[attr-defined]  # the door charges it
+        raise
+    breaker.success(clock.monotonic())
+    return Charged(None, call.spent(is_whole=True))  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _is_failure(error: ModelError) -> bool:
+    from lyra.core.policies.breaker import counts_as_failure
+
+    return counts_as_failure(error)
+
+
+def call_effect(key_name: str, model: str) -> Effect:
+    """The effect of calling one model with one key."""
+    return Effect(forward, name=f"model:key/{key_name}:{model}", retry=_RETRY, quote=quote)

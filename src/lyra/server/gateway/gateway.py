@@ -1,0 +1,217 @@
+"""Gateway: from a request with a key to a provider's answer.
+
+One for each server. It finds the key, checks what the key may do, and performs the call as an effect of the key's
+process, with the next fallback where a model is down. What a provider refuses comes back in the provider's own words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.session.shared import runtime_of
+from lyra.core.policies.breaker import Breaker, CircuitBreaker
+from lyra.core.policies.retry import RETRYABLE, error_class
+from lyra.errors import ConfigError, LyraError, ModelError, Unauthenticated
+from lyra.kernel.journal.rows import PASSING
+from lyra.server.gateway.call import GatewayCall, ModelTarget, call_effect
+from lyra.server.gateway.keys import GatewayKey, KeyTable
+from lyra.server.gateway.passage import Passage
+from lyra.server.gateway.record import call_record
+from lyra.server.gateway.request import GatewayRequest
+from lyra.server.gateway.upstream import speaks
+from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
+from lyra.server.http.problems import HttpRefusal, error_body, problem_of, too_many
+from lyra.server.http.sse import sse_event
+from lyra.server.identity import Caller, bearer_token
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lyra.core.effect import Effect
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.gateway.formats import WireFormat
+    from lyra.server.http.parts import HttpParts
+
+__all__ = ["Gateway", "gateway_of", "identify_key"]
+
+_KEPT_MAX: Final = 10_000  # effects and breakers, each
+_BREAKER: Final = CircuitBreaker(threshold=10, reset_after=15.0)
+
+
+def gateway_of(parts: HttpParts) -> Gateway:
+    """The gateway of a server."""
+    return parts.shared(_make)
+
+
+def _make(parts: HttpParts) -> Gateway:
+    return Gateway(parts.kernel)
+
+
+def key_text(headers: Mapping[str, str]) -> str:
+    """The key or the token that a request comes with."""
+    return bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
+
+
+async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller | None:
+    """The caller of a request with a key of the gateway's; None where it has none, so that tokens are looked at."""
+    key = await gateway_of(parts).keys.find(key_text(headers))
+    return None if key is None else Caller(key.settings.user or f"key/{key.settings.name}", is_bound=True)
+
+
+class Gateway:
+    """See the module."""
+
+    __slots__ = ("_breakers", "_effects", "_kernel", "keys")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.keys = KeyTable(kernel)
+        self._effects: dict[tuple[str, str], Effect] = {}
+        self._breakers: dict[str, Breaker] = {}
+
+    async def key_of(self, call: HttpCall) -> GatewayKey:
+        """The key of a request; a token of the server stands for a key without limits."""
+        key = await self.keys.find(key_text(call.headers))
+        return await self.keys.of_user(call.caller.user_id) if key is None else key
+
+    async def answer(self, call: HttpCall, wire: WireFormat, request: GatewayRequest) -> RawAnswer | Streamed:
+        """The answer of a provider to a request."""
+        key = await self.key_of(call)
+        targets = self._targets(key, wire, request)
+        wait_s = key.window.admit("")
+        if wait_s:
+            raise too_many(wait_s, "more a minute than this key may make")
+        for target in targets[:-1]:
+            try:
+                return await self._ask(call, key, request, target)
+            except LyraError as error:
+                if error_class(error) not in RETRYABLE:
+                    return _told(error)
+        try:
+            return await self._ask(call, key, request, targets[-1])
+        except LyraError as error:
+            return _told(error)
+
+    # ------------------------------------------------------------------ the model
+
+    def _targets(self, key: GatewayKey, wire: WireFormat, request: GatewayRequest) -> list[ModelTarget]:
+        """The model that is asked for, and the fallbacks of the key."""
+        first = self._target(request.model, wire)
+        key.settings.require(first.name)
+        others = [self._target(name, wire) for name in key.settings.fallbacks]
+        return [first, *(target for target in others if target.name != first.name)]
+
+    def _target(self, name: str, wire: WireFormat) -> ModelTarget:
+        runtime = runtime_of(self._kernel)
+        try:
+            provider, model, full = runtime.load(name)
+        except ConfigError as error:
+            raise HttpRefusal(404, error.message, hint=error.hint) from None
+        if not speaks(provider, wire):
+            raise HttpRefusal(400, f"{provider.name} does not take requests of this form")
+        price = provider.price(model) or runtime.settings.prices.of(full)
+        return ModelTarget(provider, model, full, price, self._breaker(full))
+
+    def _breaker(self, model: str) -> Breaker:
+        breaker = self._breakers.get(model)
+        if breaker is None:
+            if len(self._breakers) >= _KEPT_MAX:
+                self._breakers.clear()
+            breaker = self._breakers[model] = Breaker(_BREAKER)
+        return breaker
+
+    def _effect(self, key: GatewayKey, model: str) -> Effect:
+        names = (key.settings.name, model)
+        effect = self._effects.get(names)
+        if effect is None:
+            if len(self._effects) >= _KEPT_MAX:
+                self._effects.clear()
+            effect = self._effects[names] = call_effect(*names)
+        return effect
+
+    # ------------------------------------------------------------------ the call
+
+    async def _ask(
+        self, call: HttpCall, key: GatewayKey, request: GatewayRequest, target: ModelTarget
+    ) -> RawAnswer | Streamed:
+        passage = Passage()
+        asked = GatewayCall(
+            self._kernel.entropy.text(16),
+            key,
+            request,
+            target,
+            headers=call.headers,
+            query="beta=true" if getattr(call.query, "beta", "") == "true" else "",
+            passage=passage,
+        )
+        asked.prepare(key.process.budget)  # what is refused here leaves no row
+        task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
+        try:
+            if request.stream:
+                await passage.wait_begun()
+            if not passage.has_begun or task.done():
+                await _outcome(task)
+        except BaseException:
+            task.cancel()
+            raise
+        if asked.answer is not None or not request.stream:
+            await _outcome(task)
+            assert asked.answer is not None
+            return asked.answer
+        return Streamed(self._pieces(asked, task), passage.headers)
+
+    async def _perform(self, asked: GatewayCall) -> None:
+        """Perform the call as an effect of the key's process, and tell what came of it."""
+        kernel, key = self._kernel, asked.key
+        effect = self._effect(key, asked.target.name)
+        began_s = kernel.clock.monotonic()
+        error: BaseException | None = None
+        try:
+            await kernel.door.perform(key.process, f"{PASSING}{asked.id}", effect, (asked,), {})
+        except BaseException as raised:
+            error = raised
+            if isinstance(raised, ModelError) and asked.refusal is not None:
+                raised.fields["refusal"] = asked.refusal
+            raise
+        finally:
+            asked.passage.end()
+            if asked.tries and kernel.agents_heard and kernel.listeners.hears("model.called"):
+                took_s = kernel.clock.monotonic() - began_s
+                kernel.publish(key.process.pid, "model.called", call_record(kernel, asked, took_s, error))
+
+    async def _pieces(self, asked: GatewayCall, task: asyncio.Task[None]) -> AsyncGenerator[bytes, None]:
+        """The bytes of a stream. Closing it cuts the call off."""
+        try:
+            async for piece in asked.passage.pieces():
+                yield piece
+            try:
+                await _outcome(task)
+            except LyraError as error:
+                vendor = asked.request.format.vendor
+                problem = error_body(problem_of(error, self._kernel), vendor)
+                yield sse_event(problem, event="error" if vendor == "anthropic" else "")
+                return
+            if asked.passage.last:
+                yield asked.passage.last
+        finally:
+            task.cancel()
+
+
+async def _outcome(task: asyncio.Task[None]) -> None:
+    """Wait for a call. It goes on where the client leaves: it is paid for, so that its usage is read."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled():
+            raise Unauthenticated("the key was revoked, or the server stops") from None
+        raise
+
+
+def _told(error: LyraError) -> RawAnswer:
+    """What the provider said, where it refused; else the error."""
+    refusal: Any = error.fields.pop("refusal", None)
+    if isinstance(refusal, RawAnswer):
+        return refusal
+    raise error

@@ -1,0 +1,170 @@
+"""KeyTable: the keys of one kernel. Makes, lists and revokes them, and finds the key that a request comes with.
+
+A key's text is shown once, when it is made. The store keeps its hash, in the arguments of the key's process; after a
+restart the processes go on, and each enters itself here again. A token of the server works as a key, too: each user of
+a token has a key process without limits of its own, made at the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.budgets.money import money
+from lyra.errors import NameTaken, NoSuchProcess, Overloaded, Unauthenticated
+from lyra.server.gateway.key import KEY_PREFIX, PART, KeySettings, checked_settings, hashed, hold_key
+from lyra.server.owners import OwnedPid, owned_pid, spawn_for
+from lyra.server.request_window import RequestWindow
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
+
+__all__ = ["GatewayKey", "KeyTable"]
+
+_KIND: Final = "key"
+_KEYS_MAX: Final = 10_000
+_ENTER_S: Final = 10.0  # for the processes of the store to enter themselves after a start
+_OWN: Final = "token"  # in the pid of the key of a server token
+
+
+class GatewayKey:
+    """A key that is in force: its settings and its process."""
+
+    __slots__ = ("process", "settings", "window")
+
+    def __init__(self, settings: KeySettings, process: Process) -> None:
+        self.settings = settings
+        self.process = process
+        self.window = RequestWindow(settings.requests_per_minute, process.core.clock)
+
+    @property
+    def is_for_token(self) -> bool:
+        """Whether it stands for tokens of the server."""
+        return not self.settings.hash
+
+
+class KeyTable:
+    """See the module."""
+
+    __slots__ = ("_by_hash", "_by_id", "_is_restored", "_kernel")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._by_id: dict[str, GatewayKey] = {}
+        self._by_hash: dict[str, GatewayKey] = {}
+        self._is_restored = False
+
+    async def open(self) -> None:
+        """Have the keys of the store go on; a second call changes nothing."""
+        if self._is_restored:
+            return
+        kernel = self._kernel
+        if kernel.parts.get(PART) is not self:
+            kernel.parts[PART] = self
+            kernel.register(hold_key)
+        async with asyncio.timeout(_ENTER_S):
+            while any(pid not in self._pids() for pid in self._living()):  # noqa: ASYNC110 - a step or two away
+                await asyncio.sleep(0)
+        self._is_restored = True
+
+    async def close(self) -> None:
+        """Called with the kernel."""
+        self._by_id.clear()
+        self._by_hash.clear()
+
+    def _pids(self) -> set[str]:
+        return {key.process.pid for key in self._by_id.values()}
+
+    def _living(self) -> list[str]:
+        """The pids of keys in the table of processes that have not ended."""
+        return [pid for pid, process in list(self._kernel.processes.items()) if _is_key(pid) and process.exit is None]
+
+    def enter(self, process: Process, settings: KeySettings) -> None:
+        """The process of a key begins, or goes on after a restart."""
+        key = self._by_id[settings.id] = GatewayKey(settings, process)
+        if settings.hash:
+            self._by_hash[settings.hash] = key
+
+    # ------------------------------------------------------------------ making and ending
+
+    async def create(self, *, name: str, budget: str | None = None, **settings: Any) -> tuple[str, str]:
+        """Make a key; its id and its text, which is shown to its maker and kept nowhere."""
+        await self.open()
+        keys = self.all()
+        if len(keys) >= _KEYS_MAX:
+            raise Overloaded(f"{_KEYS_MAX} keys, the most there may be", hint="revoke one")
+        if any(key.settings.name == name for key in keys):
+            raise NameTaken(f"there is a key {name!r} already", hint="revoke it first, or take another name")
+        entropy = self._kernel.entropy
+        key_id = f"key-{entropy.text(12)}"
+        text = f"{KEY_PREFIX}{entropy.token()}"
+        known = KeySettings(
+            id=key_id, name=name, hash=hashed(text), created_at=round(self._kernel.clock.now(), 3), **settings
+        )
+        await self._start(checked_settings(known), _limits(budget))
+        return key_id, text
+
+    async def _start(self, settings: KeySettings, limits: dict[str, Any]) -> None:
+        pid = owned_pid(_KIND, settings.user, settings.id)
+        await spawn_for(self._kernel, settings.user, hold_key, msgspec.to_builtins(settings), pid=pid, budget=limits)
+        while settings.id not in self._by_id:  # noqa: ASYNC110 - a step away
+            await asyncio.sleep(0)
+
+    async def revoke(self, key_id: str) -> None:
+        """End a key: from now on it is not known, and its calls in flight are cut off."""
+        key = await self.get(key_id)
+        self._by_hash.pop(key.settings.hash, None)
+        del self._by_id[key.settings.id]
+        await self._kernel.kill(key.process.pid, "revoked")
+
+    # ------------------------------------------------------------------ finding
+
+    def all(self) -> list[GatewayKey]:
+        """The keys in force that people made, the oldest first."""
+        keys = [key for key in self._by_id.values() if not key.is_for_token and key.process.exit is None]
+        return sorted(keys, key=lambda key: key.settings.created_at)
+
+    async def get(self, key_id: str) -> GatewayKey:
+        """The key of an id or a name."""
+        await self.open()
+        for key in self.all():
+            if key_id in (key.settings.id, key.settings.name):
+                return key
+        raise NoSuchProcess(f"no key {key_id[:80]!r}", hint="`lyra keys list` shows them")
+
+    async def find(self, text: str) -> GatewayKey | None:
+        """The key that a request comes with; None where the text is no key of the gateway's."""
+        if not text.startswith(KEY_PREFIX):
+            return None
+        await self.open()
+        key = self._by_hash.get(hashed(text))
+        if key is None or key.process.exit is not None:
+            raise Unauthenticated("the key is not known, or was revoked", hint="`lyra keys create` makes one")
+        return key
+
+    async def of_user(self, user_id: str) -> GatewayKey:
+        """The key of those who come with a token of the server."""
+        await self.open()
+        key_id = f"{_OWN}-{hashed(user_id)[:24]}" if user_id else _OWN
+        key = self._by_id.get(key_id)
+        if key is None or key.process.exit is not None:
+            name = user_id or "operator"
+            await self._start(KeySettings(id=key_id, name=name, hash="", created_at=0.0, user=user_id), _limits(None))
+            key = self._by_id[key_id]
+        return key
+
+
+def _is_key(pid: str) -> bool:
+    owned = OwnedPid.read(pid)
+    return owned is not None and owned.kind == _KIND
+
+
+def _limits(budget: str | None) -> dict[str, Any]:
+    """The scope of a key: one of its own also without a limit, in which its spending is counted."""
+    limits: dict[str, Any] = {"name": "the key's budget"}
+    if budget is not None:
+        limits["usd"] = money(budget)
+    return limits

@@ -1,0 +1,45 @@
+"""The record of a call through the gateway: the same fields as an agent's call of a model, and the key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lyra.agents.session.spans import new_span
+from lyra.core.trace_context import enclosing_span
+from lyra.errors import LyraError
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.gateway.call import GatewayCall
+
+__all__ = ["call_record"]
+
+
+def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseException | None) -> dict[str, Any]:
+    """The data of the Event `model.called`."""
+    tokens = asked.meter.tokens(asked.quoted["input_tokens"], is_whole=error is None)
+    has_cost = error is None or asked.meter.has_begun or isinstance(error, asyncio.CancelledError)
+    outer = enclosing_span()
+    settings = asked.key.settings
+    micro_usd = asked.micro_usd if has_cost else 0
+    return {
+        "trace_id": outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}",
+        "span_id": new_span(kernel),
+        "agent": f"key/{settings.name}",
+        "model": asked.target.name,
+        "input_tokens": tokens.input_tokens if has_cost else 0,
+        "output_tokens": tokens.output_tokens if has_cost else 0,
+        "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
+        "latency_ms": int(took_s * 1000),
+        "status": "ok" if error is None else _status(error),
+        "retries": asked.tries - 1,
+        "parent_span": (outer.span_id or None) if outer is not None else None,
+        "key": settings.name,
+        **({"team": settings.team} if settings.team else {}),
+        **({"estimated": True} if tokens.estimated and has_cost else {}),
+    }
+
+
+def _status(error: BaseException) -> str:
+    return str(error.fields.get("kind") or error.code) if isinstance(error, LyraError) else "cancelled"

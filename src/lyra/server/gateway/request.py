@@ -1,0 +1,72 @@
+"""GatewayRequest: the body of a request, read as far as the gateway has to know it.
+
+The members of the JSON object are kept as the bytes that came: `body` puts them together again with another model's
+name (and, where a budget needs it, another bound of the answer), so that every other value goes on byte for byte. A
+member that is given twice stands once, the last of them: a provider never reads another model than the one checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra.errors import ConfigError
+from lyra.server.gateway.formats import WireFormat
+
+__all__ = ["GatewayRequest"]
+
+_MODEL_CHARS_MAX: Final = 300
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode: Final = msgspec.json.encode
+
+
+class GatewayRequest:
+    """See the module."""
+
+    __slots__ = ("_members", "format", "model", "stream")
+
+    def __init__(self, wire: WireFormat, raw: bytes) -> None:
+        self.format = wire
+        try:
+            self._members = _members.decode(raw)
+            model = self.value("model")
+            stream = self.value("stream")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
+        if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:
+            raise ConfigError("the request names a model", hint="such as openai/gpt-5-mini", key="model")
+        self.model = model
+        self.stream = stream is True
+
+    def value(self, name: str) -> Any:
+        """A member, read; None where there is none."""
+        member = self._members.get(name)
+        return None if member is None else msgspec.json.decode(member)
+
+    def has(self, name: str) -> bool:
+        return name in self._members
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all members, their names included."""
+        return sum(len(name) + len(memoryview(value)) for name, value in self._members.items())
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens that the answer may have; None where the request does not say."""
+        for name in self.format.limits:
+            limit = self.value(name)
+            if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0:
+                return limit
+        return None
+
+    def body(self, changes: dict[str, Any]) -> bytes:
+        """The request with other values for some members; the rest as it came, in its order."""
+        members = self._members
+        texts = [
+            _encode(name) + b":" + (_encode(changes[name]) if name in changes else bytes(value))
+            for name, value in members.items()
+        ]
+        texts += [_encode(name) + b":" + _encode(value) for name, value in changes.items() if name not in members]
+        return b"{" + b",".join(texts) + b"}"

@@ -1,0 +1,116 @@
+"""AnswerMeter: reads the usage of an answer while its bytes pass.
+
+It never changes what the client gets, with one exception: of a stream whose usage the client did not ask for, the chunk
+that tells it is left out. An answer that it cannot read passes all the same, and is settled by an estimate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.limits import COUNTED_MAX
+from lyra.errors import ModelError
+from lyra.models.stream import Fold
+from lyra.models.tokens import WORDY, answer_tokens
+from lyra.models.usage import TokenUsage
+from lyra.server.gateway.formats import WireFormat
+
+__all__ = ["AnswerMeter"]
+
+_USAGE_MEMBER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class AnswerMeter:
+    """See the module."""
+
+    __slots__ = ("_fold", "_is_unreadable", "_pending", "_reader", "_size", "_usage", "_wire", "done", "hides_usage")
+
+    def __init__(self, wire: WireFormat, stream: bool) -> None:
+        self._wire = wire
+        self._reader = wire.reader() if stream and wire.reader is not None else None
+        self._fold = Fold()
+        self._usage = TokenUsage()
+        self._size = 0  # bytes of an answer that is not a stream
+        self._is_unreadable = False
+        self._pending = b""  # the beginning of an event, where the usage is hidden
+        self.done = False  # the last event of a stream has come
+        self.hides_usage = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of an answer has come."""
+        return bool(self._size or self._fold.usage != TokenUsage() or self._fold.text)
+
+    # ------------------------------------------------------------------ streams
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Read a piece of a stream; gives what the client gets of it."""
+        self._size += len(chunk)
+        reader = self._reader
+        if reader is not None and not self._is_unreadable and not reader.done:
+            try:
+                for event in reader.feed(chunk):
+                    self._fold.feed(event)
+            except ModelError:
+                self._is_unreadable = True
+            self.done = reader.done
+        return self._without_usage(chunk) if self.hides_usage else chunk
+
+    def _without_usage(self, chunk: bytes) -> bytes:
+        """The whole events so far, without the one that has only the usage."""
+        *events, self._pending = (self._pending + chunk).split(b"\n\n")
+        kept = [event for event in events if not _is_usage_alone(event)]
+        return b"".join(event + b"\n\n" for event in kept)
+
+    def close(self) -> None:
+        """The stream has ended; ModelError where it ended too early."""
+        reader = self._reader
+        if reader is None or reader.done or self._is_unreadable:
+            return
+        for event in reader.close():
+            self._fold.feed(event)
+        if reader.error is not None:
+            raise reader.error
+
+    # ------------------------------------------------------------------ whole answers
+
+    def read(self, body: bytes) -> None:
+        """Read the usage of a whole answer."""
+        self._size = len(body)
+        try:
+            usage = msgspec.json.decode(_USAGE_MEMBER.decode(body).get("usage", b"null"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if isinstance(usage, dict):
+            self._usage = self._wire.usage(usage).checked()
+
+    # ------------------------------------------------------------------ the result
+
+    def tokens(self, input_bound: int, *, is_whole: bool) -> TokenUsage:
+        """What the provider counted; what it did not tell is an estimate on the high side."""
+        usage = self._fold.usage if self._reader is not None else self._usage
+        counted_in, counted_out = usage.total_input, usage.output_tokens
+        if is_whole and counted_in and (counted_out or not self._wire.limits):
+            return usage
+        out = max(counted_out, self._estimated_output())
+        into = usage.input_tokens if counted_in else min(input_bound, COUNTED_MAX)
+        return msgspec.structs.replace(usage, input_tokens=into, output_tokens=out, estimated=True)
+
+    def _estimated_output(self) -> int:
+        if self._reader is not None and not self._is_unreadable:
+            return answer_tokens(self._fold.message)
+        return int(self._size * WORDY)
+
+
+def _is_usage_alone(event: bytes) -> bool:
+    """Whether an event is the chunk of a chat stream that tells the usage and nothing else."""
+    data = event.strip().removeprefix(b"data:").strip()
+    if b'"usage"' not in data or b'"choices"' not in data:
+        return False
+    try:
+        chunk: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(chunk, dict) and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
