@@ -29,6 +29,7 @@ __all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of", 
 OUTPUT_TOKENS_MAX: Final = 2**31 - 1  # the answer of affordable_output where output costs nothing
 _SCALE: Final = 10**9  # parts of a micro-dollar; a rate below one part is rounded up
 _USD_MAX: Final = 1_000_000  # for a million tokens
+_KEPT_MAX: Final = 10_000  # models whose price was looked up
 _REFRESH_S: Final = 3600.0  # prices that change with the date or the hour are looked up again after this
 _OURS: Final[dict[str, str]] = {
     "gemini": "google",
@@ -204,6 +205,7 @@ class Prices:
             name: price if isinstance(price, Price) else _override(name, price)
             for name, price in (overrides or {}).items()
         }
+        self._given = frozenset(self._known)
         self._until: dict[str, float] = {}  # when a price that changes is looked up again
         self._embeddings: dict[str, Price | None] = {}  # of models that are priced by their input alone
 
@@ -224,6 +226,8 @@ class Prices:
         """The price of a call that gives numbers and no text: such a model may have no price for output."""
         price = self.of(name)
         if price is None and name not in self._embeddings:
+            if len(self._embeddings) >= _KEPT_MAX:
+                self._embeddings.clear()
             provider, _, model = name.partition("/")
             is_published = bool(model) and provider != "sim"
             now = self._clock.now()
@@ -245,6 +249,9 @@ class Prices:
         raised = self._raising.get(name)
         if raised is not None and (price is None or raised.covers(price)):
             price = raised
+        if len(self._known) >= _KEPT_MAX + len(self._given):  # names may come from outside
+            self._known = {known: self._known[known] for known in self._given}
+            self._until.clear()
         self._known[name] = price
         return price
 

@@ -45,6 +45,10 @@ class GatewayRequest:
         member = self._members.get(name)
         return None if member is None else msgspec.json.decode(member)
 
+    def data(self) -> dict[str, Any]:
+        """The whole request, read."""
+        return {name: msgspec.json.decode(value) for name, value in self._members.items()}
+
     def has(self, name: str) -> bool:
         return name in self._members
 
