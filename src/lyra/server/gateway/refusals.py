@@ -29,6 +29,14 @@ _STATUSES: Final[dict[str, int]] = {
 }
 
 
+# What the client is told of failures whose sentence names the server's own addresses or keys.
+_SENTENCES: Final[dict[str, str]] = {
+    "connection": "the model's provider cannot be reached",
+    "auth": "the model's provider refused the key of this server",
+    "bad_response": "what came from the model's provider is not an answer",
+}
+
+
 def failure_answer(error: LyraError, vendor: str, kernel: Kernel) -> RawAnswer:
     """The answer to a call that failed before the client had a part of an answer."""
     refusal: Any = error.fields.get("refusal")
@@ -47,7 +55,12 @@ def failure_body(error: LyraError, vendor: str, kernel: Kernel) -> dict[str, Any
 
 def _problem(error: LyraError, kernel: Kernel) -> HttpProblem:
     problem = problem_of(error, kernel)
-    status = _STATUSES.get(str(error.fields.get("kind"))) if isinstance(error, ModelError) else None
+    if not isinstance(error, ModelError):
+        return problem
+    kind = str(error.fields.get("kind"))
+    if kind in _SENTENCES:
+        return problem._replace(message=_SENTENCES[kind], hint="")
+    status = _STATUSES.get(kind)
     if status is None:
         return problem
     wait_s = error.fields.get("retry_after_s")
