@@ -45,6 +45,7 @@ settings.load_profile("lyra")
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (
     "agents/",
+    "browser/",
     "cli/commands/test_agent",
     "cli/commands/test_mcp.py",
     "cli/demo/test_demo.py",

@@ -76,6 +76,7 @@ PARTS: Final = (
     Part("packages from npm", r"\.ci/node", (FOLDER / "installed").is_file),
     Part("Node", r"\b(no|needs) (node|npm)\b", partial(_has, "node", "npm")),
     Part("ripgrep", r"needs ripgrep", partial(_has, "rg")),
+    Part("Chromium", r"needs chromium", partial(_has, "chromium")),
     Part("bash", r"needs bash", partial(_has, "bash")),
     Part("OpenSSL", r"needs openssl", partial(_has, "openssl")),
     Part("fork", r"needs fork", lambda: hasattr(os, "fork")),

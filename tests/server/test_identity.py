@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lyra.errors import ConfigError, Denied, Unauthenticated
-from lyra.server.identity import Caller, TokenTable, bearer_token, kept_token
+from lyra.server.identity import Caller, TokenHolder, TokenTable, bearer_token, kept_token
 
 OPERATOR = "operator-token-0123456789"
 ALICE = "alices-token-0123456789"
@@ -20,7 +20,7 @@ def tokens() -> TokenTable:
 
 
 def test_a_bound_token_acts_for_its_user_alone(tokens: TokenTable) -> None:
-    assert tokens.caller(ALICE) == Caller("alice", "", True)
+    assert tokens.caller(ALICE) == Caller.of_user("alice")
     assert tokens.caller(ALICE, user_id="alice", session_id="s").session_id == "s"
     with pytest.raises(Denied):
         tokens.caller(ALICE, user_id="bob")
@@ -106,3 +106,52 @@ def test_tokens_come_from_the_file_the_variable_or_the_users_own_file(tmp_path: 
 def test_a_bearer_header_is_read_in_any_case() -> None:
     assert bearer_token(f"Bearer {ALICE}") == bearer_token(f"bearer  {ALICE} ") == ALICE
     assert bearer_token(ALICE) == bearer_token(f"Basic {ALICE}") == bearer_token("") == ""
+
+
+def test_a_line_of_a_token_file_names_a_role(tmp_path: Path) -> None:
+    """An operator with a name sees all under that name, a viewer sees all and changes nothing, a user has their own."""
+    file = tmp_path / "tokens"
+    lines = ("op-token-0123456789 olga role=operator", "vi-token-0123456789 vera role=viewer")
+    more = ("an-token-0123456789 role=viewer", "us-token-0123456789 ada role=user", "ad-token-0123456789 ada")
+    file.write_text("\n".join((*lines, *more)) + "\n")
+    tokens = TokenTable.read(file)
+    olga, vera, any_viewer, ada, plain = [tokens.caller(line.split()[0]) for line in (*lines, *more)]
+    assert olga.is_operator
+    assert olga.may_change
+    assert olga.name == "olga"
+    assert not olga.user_id
+    assert vera.is_operator
+    assert not vera.may_change
+    assert vera.name == "vera"
+    assert not any_viewer.may_change
+    assert any_viewer.name == "viewer"
+    assert ada == plain == Caller.of_user("ada")
+    assert ada.may_change
+    assert not ada.is_operator
+    assert TokenHolder("vera", "viewer") in tokens.holders()
+
+
+@pytest.mark.parametrize(
+    "line", ["t role=viewer ada", "t ada role=boss", "t role=user", "t ada role=viewer role=user", "t a b role=viewer"]
+)
+def test_a_role_that_cannot_be_meant_is_refused(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(line + "\n")
+    with pytest.raises(ConfigError) as refused:
+        TokenTable.read(file)
+    assert refused.value.place == f"{file}:1"
+
+
+def test_a_role_that_is_not_known_changes_nothing() -> None:
+    """A caller that an application makes with a role of its own fails closed."""
+    with pytest.raises(Denied):
+        Caller("ada", role="guest").require_change()
+    Caller("ada", role="user").require_change()
+
+
+def test_a_viewer_that_acts_for_a_user_stays_a_viewer() -> None:
+    tokens = TokenTable({"vi-token-0123456789": TokenHolder("vera", "viewer")})
+    caller = tokens.caller("vi-token-0123456789", user_id="ada")
+    assert caller.user_id == "ada"
+    assert not caller.may_change
+    assert caller.person == "vera"

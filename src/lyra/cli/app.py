@@ -45,6 +45,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
     ),
     "cost": Lazy("lyra.cli.views.cost", "cost", "Sum up what model calls cost, by agent, model, day or process."),
     "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
+    "diff": Lazy(
+        "lyra.cli.replay.diff",
+        "diff",
+        "Compare two runs step by step: the first difference, cost and tokens.",
+    ),
     "doctor": Lazy(
         "lyra.cli.commands.doctor",
         "doctor",
@@ -78,6 +83,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
     ),
     "ps": Lazy("lyra.cli.views.ps", "ps", "List processes: state, age, spending, what each waits for."),
+    "replay": Lazy(
+        "lyra.cli.replay.command",
+        "replay",
+        "Step through the run of an agent or a Python program both ways; fork it from any step.",
+    ),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "sage": Lazy("lyra.cli.sage.group", "sage", "Work on code with an agent: in this terminal, or printed with -p."),
     "serve": Lazy(

@@ -107,6 +107,7 @@ KINDS: Final[dict[str, str]] = {
     "group.unset": "a value was wiped off a group's blackboard",
     "memory.added": "something is remembered",
     "memory.forgotten": "something is no longer remembered",
+    "person.acted": "a person changed something over HTTP, or was refused it: who, what, on what, and the outcome",
     "health.alert": "a process makes no progress, fails again and again, or is near one of its limits",
     "snapshot.failed": "a snapshot could not be written; the next restart is slower, nothing is lost",
     "child.restarting": "a supervised process ended and its supervisor starts it again",

@@ -15,6 +15,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 __all__ = [
+    "A2A_PUSH",
+    "A2A_TASK",
+    "A2A_TURN",
     "GATEWAY_KEY",
     "INCOMING_HOOK",
     "OLD_NAMES",
@@ -44,6 +47,9 @@ VEGA_AGENT: Final = "lyra:vega.agent"
 VESPER_NODE: Final = "lyra:vesper.node"
 WEBHOOK: Final = "lyra:webhook"
 INCOMING_HOOK: Final = "lyra:webhook.incoming"
+A2A_TASK: Final = "lyra:a2a.task"
+A2A_TURN: Final = "lyra:a2a.turn"
+A2A_PUSH: Final = "lyra:a2a.push"
 GATEWAY_KEY: Final = "lyra:gateway.key"
 
 # Fixed name → the names that earlier versions wrote. Rows are added, never changed: old journals are read for ever.
@@ -56,6 +62,9 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     VESPER_NODE: (),
     WEBHOOK: (),
     INCOMING_HOOK: (),
+    A2A_TASK: (),
+    A2A_TURN: (),
+    A2A_PUSH: (),
     GATEWAY_KEY: (),
     "lyra:vega.repl": ("lyra.vega.runtime.interactive:_pieces", "vega:repl"),
     "lyra:demo.lead": ("lyra.cli.demo_team:lead",),

@@ -5,7 +5,8 @@
 `draw_layers` places nodes in rows from top to bottom, by their longest path from the start or as given in `rows`, and
 draws edges between them; edges that lead back run at the right side. `Canvas` is the painter below it, for callers that
 place boxes themselves. A node's or an edge's `kind` is a class of the style sheet, so that a caller gives colours with
-`style`. The same graph gives the same bytes.
+`style`. With `embedded`, the picture is an `<svg>` element for a page that has the style sheet: no style and no colour
+of its own. The same graph gives the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-__all__ = ["Canvas", "GraphEdge", "GraphNode", "draw_layers"]
+__all__ = ["Canvas", "GraphEdge", "GraphMark", "GraphNode", "draw_layers"]
 
 _ROW: Final = 112  # from one layer to the next
 _HEIGHT: Final = 44
@@ -55,6 +56,15 @@ class GraphEdge(NamedTuple):
     target: str
     label: str = ""
     kind: str = ""
+
+
+class GraphMark(NamedTuple):
+    """A small circle on a node, at its upper left corner; several on one node stand side by side."""
+
+    node: str
+    key: str
+    kind: str = "mark"
+    title: str = ""
 
 
 class _Placed(NamedTuple):
@@ -111,6 +121,20 @@ class Canvas:
         way = f"M {start} C {', '.join(rest)}"
         self._lines.append(f'<path{_kind(f"edge {kind}")} d="{way}" marker-end="url(#arrow)"/>')
 
+    def circle(self, x: float, y: float, radius: float, kind: str, *, key: str = "", title: str = "") -> None:
+        """A mark above all boxes; `key` tells a script which mark of an earlier picture it is."""
+        known = f' data-key="{escape(key)}"' if key else ""
+        inside = f"<title>{escape(title)}</title>" if title else ""
+        place = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
+        self._labels.append(f"<circle{_kind(kind)}{known} {place}>{inside}</circle>")
+
+    def element(self, title: str, width: float, height: float) -> str:
+        """The picture as an `<svg>` element of a page, which has its style sheet."""
+        mark = _ARROW.replace(' fill="#6b7684"', "")
+        size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+        head = f'<svg {size} class="graph" role="img"><title>{escape(title)}</title>'
+        return "\n".join([head, mark, *self._lines, *self._boxes, *self._labels, "</svg>"])
+
     def document(self, title: str, width: float, height: float, style: str = "") -> str:
         size = f'width="{width:.0f}" height="{height:.0f}"'
         head = [
@@ -142,9 +166,11 @@ def draw_layers(
     style: str = "",
     rows: Mapping[str, int] | None = None,
     last: Collection[str] = (),
+    embedded: bool = False,
+    marks: Sequence[GraphMark] = (),
 ) -> str:
     """The picture as a whole SVG document. `rows` gives the row of each node; without it the rows follow from the
-    edges, and the nodes of `last` stand below all others."""
+    edges, and the nodes of `last` stand below all others. `marks` are drawn on nodes."""
     if rows is None:
         rows = _layers([node.name for node in nodes], edges)
         bottom_row = max((row for name, row in rows.items() if name not in last), default=-1) + 1
@@ -165,6 +191,9 @@ def draw_layers(
             _draw_down(canvas, edge, placed, turn)
     for place in placed.values():
         _draw_node(canvas, place)
+    _draw_marks(canvas, marks, placed)
+    if embedded:
+        return canvas.element(title, width, bottom + _MARGIN)
     return canvas.document(title, width, bottom + _MARGIN, style)
 
 
@@ -259,3 +288,12 @@ def _draw_node(canvas: Canvas, place: _Placed) -> None:
     canvas.text(place.x, place.y - 2 if node.note else place.y + 4.5, node.name)
     if node.note:
         canvas.text(place.x, place.y + 13, node.note, "small")
+
+
+def _draw_marks(canvas: Canvas, marks: Sequence[GraphMark], placed: Mapping[str, _Placed]) -> None:
+    counts: dict[str, int] = {}
+    for mark in marks:
+        place = placed[mark.node]
+        number = counts[mark.node] = counts.get(mark.node, -1) + 1
+        x = place.x - place.width / 2 + 10 + 18 * number
+        canvas.circle(x, place.y - _HEIGHT / 2, 8, mark.kind, key=mark.key, title=mark.title)

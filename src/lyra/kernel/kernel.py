@@ -47,6 +47,7 @@ from lyra.kernel.effects.door import Door
 from lyra.kernel.effects.registry import Declared
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.interrupts.service import InterruptService
+from lyra.kernel.journal.history import ProcessState
 from lyra.kernel.journal.journal import Journal
 from lyra.kernel.journal.lease import Ownership, owner_name
 from lyra.kernel.parts import WorkerParts
@@ -65,6 +66,7 @@ from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
 from lyra.kernel.shared.memories import Memories
+from lyra.kernel.shared.person_acts import PersonActs
 from lyra.kernel.shared.taint import Taint
 from lyra.kernel.shared.withdrawals import Withdrawals
 from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
@@ -125,6 +127,7 @@ class Kernel:
         "_programs",
         "_recovery",
         "_target",
+        "_wakes",
         "abort",
         "budget",
         "bus",
@@ -158,6 +161,7 @@ class Kernel:
         "outside_pause",
         "parts",
         "pause",
+        "person_acts",
         "processes",
         "publish",
         "raise_if_failed",
@@ -271,6 +275,7 @@ class Kernel:
         self._door = seams.door(core, self.declared, self.interrupts.ask)
         self._programs = seams.programs(self._became_known, ())
         self._kills = seams.kills
+        self._wakes = seams.wakes
         self.lifetimes = Lifetimes(core, self._programs, self.mailboxes, self.links, seams.pids)
         self.supervisors = Supervisors(
             core, self._programs, self.lifetimes, self.mailboxes, self.links, self.until_known
@@ -288,6 +293,7 @@ class Kernel:
         self.taint = Taint(core)
         self.memories = Memories(core, self.taint)
         self.withdrawals = Withdrawals(core)
+        self.person_acts = PersonActs(core)
         self.orchestrator = Orchestrator(
             core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
         )
@@ -318,6 +324,7 @@ class Kernel:
             self.memories,
             self.taint,
             self.withdrawals,
+            self.person_acts,
             self.supervisors,
             self.orchestrator,
             self.envelopes,
@@ -461,6 +468,7 @@ class Kernel:
                 supervisors=self.supervisors,
                 snapshot_every_events=self.snapshot_every_events,
                 retention_s=self.retention_s,
+                wakes=self._wakes,
             )
             core.journal = Journal(core, store, epoch=lease.epoch, seq=0)
             await self._recovery.load()
@@ -823,6 +831,11 @@ class Kernel:
         self.supervisors.known(name)
         if self._recovery is not None:
             self._recovery.revive(name)
+
+    def graft(self, states: dict[str, ProcessState]) -> None:
+        """Have processes whose rows were just written go on from there, as after a restart: see `forks`."""
+        assert self._recovery is not None
+        self._recovery.graft(states)
 
     def hold_back(self) -> None:
         """Dormant processes whose programs become known from now on wait for `let_go`."""

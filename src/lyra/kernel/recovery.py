@@ -70,6 +70,7 @@ class Recovery:
         "_snapshotting",
         "_store",
         "_supervisors",
+        "_wakes",
         "dormant",
     )
 
@@ -85,6 +86,7 @@ class Recovery:
         supervisors: Supervisors,
         snapshot_every_events: int,
         retention_s: float,
+        wakes: Collection[str] | None = None,
     ) -> None:
         self._core = core
         self._store = store
@@ -95,6 +97,7 @@ class Recovery:
         self._supervisors = supervisors
         self._snapshot_every_events = snapshot_every_events
         self._retention_s = retention_s
+        self._wakes = None if wakes is None else set(wakes)  # pids that go on, with all below them; None: all
         core.find_replayed = self.rebuilt
         core.after_commit.append(self.rows_written)
         self._snapshot_seq = 0
@@ -124,7 +127,27 @@ class Recovery:
 
     def _bring_back(self, ordered: list[tuple[str, ProcessState]]) -> None:
         for pid, state in ordered:
+            if self._wakes is not None and state.created.parent in self._wakes:
+                self._wakes.add(pid)
             self._rebuild(pid, state)
+        self._resume([(pid, state) for pid, state in ordered if self._wakes is None or pid in self._wakes])
+        # What a replay may still ask for: the children of the living. The rest is in the table as long as others are.
+        self._rebuilt = {
+            pid: self._rebuilt[pid]
+            for pid, state in ordered
+            if state.created.parent in self._rebuilt and self._rebuilt[state.created.parent].exit is None
+        }
+
+    def graft(self, states: dict[str, ProcessState]) -> None:
+        """Bring processes to life whose rows were just written, parents before their children (a fork)."""
+        ordered = list(states.items())
+        if self._wakes is not None:
+            self._wakes |= states.keys()
+        for pid, state in ordered:
+            self._rebuild(pid, state)
+        self._resume(ordered)
+
+    def _resume(self, ordered: list[tuple[str, ProcessState]]) -> None:
         now = self._core.now()
         for pid, state in ordered:
             self._tie(pid, state)
@@ -135,12 +158,6 @@ class Recovery:
             # One that had been told to end has ended just now, and may have taken others that were linked to it along.
             if state.exit is None and self._rebuilt[pid].exit is None:
                 self._go_on(self._rebuilt[pid], state)
-        # What a replay may still ask for: the children of the living. The rest is in the table as long as others are.
-        self._rebuilt = {
-            pid: self._rebuilt[pid]
-            for pid, state in ordered
-            if state.created.parent in self._rebuilt and self._rebuilt[state.created.parent].exit is None
-        }
 
     def rebuilt(self, pid: str) -> Process | None:
         """A process from before the restart that a program asks for again."""
@@ -180,6 +197,8 @@ class Recovery:
                 seq=state.created_seq,
             )
         process.life = state.created_seq if state.created.chosen else 0
+        if created.fork is not None:
+            core.forks[pid] = created.fork
         self._rebuilt[pid] = process
         if (
             isinstance(scope, JoinableBudget) and state.created.budget is not None
@@ -245,6 +264,8 @@ class Recovery:
                 (seq, read_signal(form, self._store.get_blob(blob) if blob else bytes(message)))
                 for seq, message, blob, form in state.inbox
             )
+        if self._wakes is not None and process.pid not in self._wakes:  # it stands still, and so do its questions
+            return
         for pending in state.interrupts.values():
             self._interrupts.restore(
                 process,

@@ -8,7 +8,7 @@ once the kernel is made. `Seams` is the one way to hand in others, before anythi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lyra.kernel.effects.door import Door
@@ -33,4 +33,6 @@ class Seams(NamedTuple):
     programs: Callable[[Callable[[str], None], Iterable[Any]], Programs] = Programs
     pids: Pids | None = None  # how children are numbered; None counts the rows of the journal
     states: tuple[State, ...] = ()  # what the layers above remember in the journal, beside the subsystems
+    # The pids that go on when the kernel opens, with all below them; None: all. The others stand still.
+    wakes: Collection[str] | None = None
     kills: bool = True  # whether `kernel.kill` ends a process: a replay lets it go on to where its record ends

@@ -67,6 +67,7 @@ KINDS: Final[dict[str, AuditedKind]] = {
     "interrupt.resolved": AuditedKind("basic", _ANSWER),
     "interrupt.expired": AuditedKind("basic", _ANSWER),
     "interrupt.cancelled": AuditedKind("basic", _ANSWER),
+    "person.acted": AuditedKind("basic", ("person", "role", "act", "target", "outcome", "user_id")),
     "resource.exceeded": AuditedKind("basic", ("effect", "error", "resource", "used", "limit", "reason", "message")),
     "budget.overrun": AuditedKind("basic", ("effect", "overrun")),
     "tool.called": AuditedKind(

@@ -33,6 +33,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "pcb.interrupt_created": _QUESTION,
     "pcb.interrupt_ended": _ANSWER,
     "process.tainted": ("by",),
+    "person.acted": ("person", "role", "act", "target", "outcome", "user_id"),
 }
 
 

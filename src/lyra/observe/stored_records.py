@@ -2,8 +2,8 @@
 
 Model calls, tool calls and the processes around them, with the times, tokens and costs that the rows tell. Ids are made
 from the store's id, the process and the call, so that each export of a store gives the same ones; the trace of a root
-process has the id that its session had when it ran. What only listeners hear (turns, the tokens of a cache) is not in
-a journal, and not here. Reads Events, opens nothing.
+process has the id that its session had when it ran. What only listeners hear (turns) is not in a journal, and not here.
+Reads Events, opens nothing.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class _StoredSpans:
                 "status": call.status,
                 "retries": call.tries - 1,
                 "parent_span": self._id(8, call.pid),
+                **({"cache_read_tokens": call.cached_tokens} if call.cached_tokens else {}),
             }
         else:
             failed = call.status != "ok"

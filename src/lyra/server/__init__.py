@@ -27,17 +27,17 @@ def app(kernel: Kernel, **options: Any) -> HttpApp:
     """The HTTP face of a kernel as an ASGI application, to mount into one's own; `lyra.server.http.app.make_app` has
     the options: `tokens`, `authenticate`, `hosts`, `message_bytes_max`, `requests_per_minute`."""
     from lyra.server.http.app import make_app
-    from lyra.server.site import site
+    from lyra.server.site import problem_page, site
 
-    return make_app(kernel, endpoints=site(), **options)
+    return make_app(kernel, endpoints=site(), problem_page=problem_page, **options)
 
 
 def wsgi(kernel: Kernel, **options: Any) -> WsgiApp:
     """The same for WSGI: Flask, Django and others. The kernel runs in a thread of its own from the first request on."""
     from lyra.server.http.wsgi import WsgiApp
-    from lyra.server.site import site
+    from lyra.server.site import problem_page, site
 
-    return WsgiApp(kernel, endpoints=site(), **options)
+    return WsgiApp(kernel, endpoints=site(), problem_page=problem_page, **options)
 
 
 def mount_nodes(kernel: Kernel, runtime: Runtime, nodes: Iterable[Node] = ()) -> None:

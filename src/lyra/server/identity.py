@@ -1,8 +1,9 @@
-"""Who calls: tokens, the users that they are bound to, and what belongs to whom.
+"""Who calls: tokens, the people and roles that they stand for, and what belongs to whom.
 
-A request carries a token. A token that is bound to a user acts for that user alone; any other token is the operator's
-and acts for the user that the request names. A process, session or question belongs to one user; `Caller.require_owner`
-is the one check of that. Tokens are kept as hashes, so that neither an error nor a dump shows one.
+A request carries a token. A token of the role `user` acts for its user alone; one of the role `operator` sees all and
+acts for the user that the request names; one of the role `viewer` sees all and changes nothing (`ROLES`). A process,
+session or question belongs to one user; `Caller.require_owner` is the one check of that, and `Caller.require_change`
+the one check of the role. Tokens are kept as hashes, so that neither an error nor a dump shows one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from lyra.config.private_file import alone, write_private
+from lyra.core.checking.check import one_of
 from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
@@ -23,8 +25,10 @@ from lyra.errors import ConfigError, Denied, Unauthenticated
 
 __all__ = [
     "DEFAULT_TOKEN_FILE",
+    "ROLES",
     "TOKEN_VARIABLE",
     "Caller",
+    "TokenHolder",
     "TokenTable",
     "bearer_token",
     "kept_token",
@@ -34,14 +38,66 @@ __all__ = [
 TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
 DEFAULT_TOKEN_FILE: Final = "server-token"  # noqa: S105 (a name, in the user's data folder)
 _BEARER: Final = "bearer "
+_ROLE_PREFIX: Final = "role="
+
+OPERATOR: Final = "operator"
+USER: Final = "user"
+VIEWER: Final = "viewer"
+ROLES: Final[dict[str, str]] = {
+    OPERATOR: "sees everything and may change everything",
+    USER: "sees and changes what belongs to this user",
+    VIEWER: "sees everything and changes nothing",
+}
+_CHANGING_ROLES: Final = frozenset({OPERATOR, USER})  # a role that is not listed changes nothing
+
+
+class TokenHolder(NamedTuple):
+    """The person that a token stands for ("" for an operator without a name), and the role."""
+
+    person: str = ""
+    role: str = OPERATOR
+
+    @classmethod
+    def of(cls, person: str) -> Self:
+        """The holder of a token for which only a user is named: bound to that user, or the operator."""
+        return cls(person, USER if person else OPERATOR)
 
 
 class Caller(NamedTuple):
-    """Who makes a request. `user_id` is "" where neither the token nor the request names a user."""
+    """Who makes a request. `user_id` is "" where neither the token nor the request names a user; `person` is the name
+    for the audit log."""
 
     user_id: str = ""
     session_id: str = ""
     is_bound: bool = False
+    person: str = ""
+    role: str = OPERATOR
+
+    @classmethod
+    def of_user(cls, user_id: str, session_id: str = "") -> Self:
+        """A caller that is one user and no other."""
+        return cls(user_id, session_id, is_bound=True, person=user_id, role=USER)
+
+    @classmethod
+    def of_holder(cls, holder: TokenHolder, session_id: str = "") -> Self:
+        """The caller that a token stands for."""
+        if holder.role == USER:
+            return cls.of_user(holder.person, session_id)
+        return cls("", session_id, person=holder.person, role=holder.role)
+
+    @property
+    def name(self) -> str:
+        """The person in words: the name, else the role."""
+        return self.person or self.user_id or self.role
+
+    @property
+    def may_change(self) -> bool:
+        return self.role in _CHANGING_ROLES
+
+    def require_change(self) -> None:
+        """Denied for a caller whose role only reads."""
+        if not self.may_change:
+            raise Denied(f"the role {self.role} changes nothing", hint="use a token of the role operator or user")
 
     @property
     def is_operator(self) -> bool:
@@ -77,23 +133,26 @@ class Caller(NamedTuple):
 class TokenTable:
     """The tokens that a server knows."""
 
-    __slots__ = ("_users", "warnings")
+    __slots__ = ("_holders", "warnings")
 
-    def __init__(self, users: Mapping[str, str]) -> None:
-        """The user of each token; "" for one that is not bound."""
+    def __init__(self, users: Mapping[str, str | TokenHolder]) -> None:
+        """The user of each token ("" for one that is not bound), or its holder."""
         if not users:
             raise ConfigError("no token: the server would refuse every request")
         for token in users:
             if not token or not token.isascii() or not token.isprintable():
                 raise ConfigError("a token is printable ASCII text without spaces")
-        self._users = {_hashed(token): user for token, user in users.items()}
+        self._holders = {
+            _hashed(token): _checked_holder(TokenHolder.of(user) if isinstance(user, str) else user)
+            for token, user in users.items()
+        }
         self.warnings: list[str] = []
         if any(len(token) < SERVER_TOKEN_CHARS_MIN for token in users):
             self.warnings.append(f"a token of fewer than {SERVER_TOKEN_CHARS_MIN} characters can be guessed")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """The tokens of a file: a line each, `TOKEN [USER]`; empty lines and `#` comments are passed over."""
+        """The tokens of a file: a line each, `TOKEN [USER] [role=ROLE]`; empty lines and `#` comments do not count."""
         tokens = cls(_parse_tokens(_token_lines(path), str(path)))
         if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             tokens.warnings.append(f"other users of this machine can read the token file {path}: chmod 600 {path}")
@@ -113,15 +172,21 @@ class TokenTable:
     def caller(self, token: str, *, user_id: str = "", session_id: str = "") -> Caller:
         """Who calls with this token for this user; Unauthenticated if the token is not known, Denied if it is another
         user's."""
-        user = self._users.get(_hashed(token)) if token else None
-        if user is None:
+        caller = Caller.of_holder(self.holder(token), _checked_id(session_id, "session_id"))
+        return caller.acting_for(_checked_id(user_id, "user_id"))
+
+    def holder(self, token: str) -> TokenHolder:
+        """The person and role of a token; Unauthenticated if it is not known."""
+        holder = self._holders.get(_hashed(token)) if token else None
+        if holder is None:
             raise Unauthenticated(
                 "the token is missing or not known", hint="send the header `authorization: Bearer TOKEN`"
             )
-        session_id = _checked_id(session_id, "session_id")
-        if user:
-            return Caller(user, session_id, is_bound=True).acting_for(_checked_id(user_id, "user_id"))
-        return Caller(_checked_id(user_id, "user_id"), session_id)
+        return holder
+
+    def holders(self) -> list[TokenHolder]:
+        """The holders of all tokens, without the tokens."""
+        return list(self._holders.values())
 
 
 def bearer_token(header: str) -> str:
@@ -139,8 +204,9 @@ def kept_token(env: Mapping[str, str] = os.environ) -> str:
 
 
 def operator_token(path: str | os.PathLike[str]) -> str:
-    """The first token of a file that is not bound to a user; "" where there is none."""
-    return next((token for token, user in _parse_tokens(_token_lines(path), str(path)).items() if not user), "")
+    """The first token of a file that is an operator's; "" where there is none."""
+    holders = _parse_tokens(_token_lines(path), str(path))
+    return next((token for token, holder in holders.items() if holder.role == OPERATOR), "")
 
 
 def _hashed(token: str) -> bytes:
@@ -161,20 +227,40 @@ def _token_lines(path: str | os.PathLike[str]) -> list[str]:
         raise ConfigError(f"the token file {path} cannot be read: {reason}") from None
 
 
-def _parse_tokens(lines: Iterable[str], path: str) -> dict[str, str]:
-    users: dict[str, str] = {}
+def _parse_tokens(lines: Iterable[str], path: str) -> dict[str, TokenHolder]:
+    holders: dict[str, TokenHolder] = {}
     for number, line in enumerate(lines, 1):
         words = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()
         if not words:
             continue
-        if len(words) > 2:
-            raise ConfigError("a line of a token file is TOKEN [USER]", place=f"{path}:{number}")
-        if words[0] in users:
+        if words[0] in holders:
             raise ConfigError("a token stands twice in the token file", place=f"{path}:{number}")
-        users[words[0]] = _checked_id("".join(words[1:]), "a user")
-        if len(users) > SERVER_TOKENS_MAX:
+        holders[words[0]] = _parse_holder(words[1:], f"{path}:{number}")
+        if len(holders) > SERVER_TOKENS_MAX:
             raise ConfigError(f"a token file has at most {SERVER_TOKENS_MAX} tokens", place=path)
-    return users
+    return holders
+
+
+def _parse_holder(words: list[str], place: str) -> TokenHolder:
+    """The holder that the words behind a token name: `[USER] [role=ROLE]`."""
+    roles = [word for word in words if word.startswith(_ROLE_PREFIX)]
+    people = [word for word in words if not word.startswith(_ROLE_PREFIX)]
+    if len(roles) > 1 or len(people) > 1 or (roles and words[-1] is not roles[0]):
+        raise ConfigError("a line of a token file is TOKEN [USER] [role=user|operator|viewer]", place=place)
+    person = _checked_id("".join(people), "a user")
+    if not roles:
+        return TokenHolder.of(person)
+    try:
+        return _checked_holder(TokenHolder(person, roles[0].removeprefix(_ROLE_PREFIX)))
+    except ConfigError as error:
+        raise ConfigError(error.message, hint=error.hint, place=place) from None
+
+
+def _checked_holder(holder: TokenHolder) -> TokenHolder:
+    one_of(holder.role, ROLES, "a role")
+    if holder.role == USER and not holder.person:
+        raise ConfigError("a token of the role user names its user", hint="TOKEN USER role=user")
+    return holder
 
 
 def _make_own_file(env: Mapping[str, str]) -> Path:

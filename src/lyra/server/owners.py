@@ -57,7 +57,7 @@ class OwnedPid:
         return self._user == _encoded(user_id)
 
 
-KINDS: Final = frozenset({"chat", "call", "run", "webhook", "hook", "key"})
+KINDS: Final = frozenset({"agui", "chat", "call", "run", "webhook", "hook", "key", "task", "push"})
 
 
 def owned_pid(kind: str, user_id: str, rest: str) -> str:

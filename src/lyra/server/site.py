@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from lyra.server.dashboard.problem import problem_page
 from lyra.server.dashboard.routes import PAGES
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.protocols.routes import PROTOCOLS
 
-__all__ = ["site"]
+__all__ = ["problem_page", "site"]
 
 
 def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:

@@ -17,13 +17,14 @@ from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.face import GrpcFace
 from lyra.server.grpc.guard import Observe
-from lyra.server.identity import TokenTable
+from lyra.server.identity import TokenHolder, TokenTable
 from lyra.server.settings import ServeSettings
 
 OPERATOR = "operator-token-0123456789"
 ALICE = "alice-token-0123456789abc"
 BOB = "bob-token-0123456789abcdef"
-TOKENS = {OPERATOR: "", ALICE: "alice", BOB: "bob"}
+VIEWER = "viewer-token-0123456789ab"
+TOKENS = {OPERATOR: "", ALICE: "alice", BOB: "bob", VIEWER: TokenHolder("vera", "viewer")}
 TIMEOUT_S = 60.0
 
 

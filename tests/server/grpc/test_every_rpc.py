@@ -9,8 +9,9 @@ import pytest
 
 from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
+from lyra.server.grpc.guard import READING
 from lyra.server.grpc.handlers import SERVICES, method_name
-from tests.server.grpc.client import ALICE, BOB, Client, on_loop, serving
+from tests.server.grpc.client import ALICE, BOB, VIEWER, Client, on_loop, serving
 from tests.server.grpc.world import RPCS, Rpc, furnish, with_question
 
 BY_METHOD = pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.method)
@@ -138,3 +139,23 @@ def test_no_token(rpc: Rpc):
                 assert await client.as_(token).status(rpc.method, **rpc.good) == "UNAUTHENTICATED"
 
     body()
+
+
+def test_the_calls_that_only_read_are_of_the_contract():
+    """A viewer's table names no call that does not exist."""
+    served = {f"{name}/{rpc.name}" for name in SERVICES for rpc in pb.DESCRIPTOR.services_by_name[name].methods}
+    assert served > READING
+
+
+@on_loop
+async def test_a_viewer_makes_the_calls_that_only_read_and_no_other():
+    """Everything that may change something is PERMISSION_DENIED, also a call that is new and in no table."""
+    async with serving() as (kernel, client):
+        question = await furnish(kernel)
+        before = len(kernel.lifecycle.state.entries)
+        for rpc in RPCS:
+            if rpc.method == "CommBusService/Subscribe":
+                continue
+            status = await client.as_(VIEWER).status(rpc.method, **with_question(rpc.good, question))
+            assert (status == "PERMISSION_DENIED") is (rpc.method not in READING), (rpc.method, status)
+        assert len(kernel.lifecycle.state.entries) == before

@@ -71,7 +71,9 @@ class ServeProcess:
     """A `lyra serve` that is ready."""
 
     def __init__(self, folder: Path, *, db: str, options: Sequence[str] = (), stderr: Any = None) -> None:
-        (folder / "tokens").write_text("".join(f"{token} {user}\n" for token, user in TOKENS.items()))
+        (folder / "tokens").write_text(
+            "".join(f"{token} {user}\n" for token, user in TOKENS.items() if isinstance(user, str))
+        )
         (folder / "tokens").chmod(0o600)
         (folder / "setup.py").write_text(SETUP)
         command = [sys.executable, "-m", "lyra", "serve", "--grpc", "127.0.0.1:0", "--http", "none", "--db", db]

@@ -15,13 +15,15 @@ from lyra.core.address import Address
 from lyra.models.sim import SimProvider
 from lyra.server.http.connection import ConnectionLimits
 from lyra.server.http.face import HttpFace
-from lyra.server.identity import TokenTable
+from lyra.server.identity import TokenHolder, TokenTable
 from lyra.server.settings import ServeSettings
+from lyra.server.site import problem_page, site
 
 OPERATOR = "operator-token-0123456789"
 ADA = "ada-token-0123456789abcdef"
 BOB = "bob-token-0123456789abcdef"
-TOKENS = {OPERATOR: "", ADA: "ada", BOB: "bob"}
+VIEWER = "viewer-token-0123456789ab"
+TOKENS = {OPERATOR: "", ADA: "ada", BOB: "bob", VIEWER: TokenHolder("vera", "viewer")}
 
 
 class Served(NamedTuple):
@@ -63,7 +65,15 @@ async def serving(
     served_kernel = kernel or Kernel(store, programs=agents or (echo(),))
     async with served_kernel:
         options = {"tokens": TokenTable(TOKENS), "http": Address("127.0.0.1", 0), **settings}
-        face = HttpFace(served_kernel, ServeSettings(**options), limits=limits, webhook_key=b"k" * 32, inside=inside)
+        face = HttpFace(
+            served_kernel,
+            ServeSettings(**options),
+            limits=limits,
+            webhook_key=b"k" * 32,
+            inside=inside,
+            endpoints=site(),
+            problem_page=problem_page,
+        )
         address = await face.start()
         try:
             async with (

@@ -202,6 +202,29 @@ def test_costs_outlive_the_server(tmp_path: Path) -> None:
     assert second_time["cost_usd"] == pytest.approx(2 * first_time["cost_usd"])
 
 
+def test_traces_outlive_the_server(tmp_path: Path) -> None:
+    """After a restart a trace is read from the journal, under the id that it had; users see their own alone."""
+    store = str(tmp_path / "lyra.db")
+
+    async def begin() -> str:
+        async with serving(priced(), store=store) as parts:
+            await parts.ada.post(CHAT, json={"message": "weather?"})
+            (line,) = (await parts.ada.get("/api/traces")).json()["traces"]
+            return str(line["trace_id"])
+
+    async def look(trace_id: str) -> None:
+        async with serving(priced(), store=store) as parts:
+            (line,) = (await parts.ada.get("/api/traces")).json()["traces"]
+            assert line["trace_id"] == trace_id
+            assert line["cost_usd"] > 0
+            trace = (await parts.ada.get(f"/api/traces/{trace_id}")).json()
+            spans = [span for root in trace["spans"] for span in (root, *root["children"])]
+            assert sorted(span["kind"] for span in spans) == ["model", "model", "session", "tool"]
+            assert (await parts.bob.get(f"/api/traces/{trace_id}")).status_code == 404
+
+    in_loop(look(in_loop(begin())))
+
+
 @served()
 async def test_a_caller_outside_is_the_parent_of_the_trace(parts: Served) -> None:
     trace_id = "0af7651916cd43dd8448eb211c80319c"

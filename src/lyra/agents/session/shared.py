@@ -161,6 +161,7 @@ class AgentRuntime:
         stream: bool = False,
         request_id: str = "",
         only: Iterable[str] | None = None,
+        tools: list[dict[str, Any]] | None = None,
     ) -> Pending:
         """Put a question to an agent process; the answer comes to the Pending that is returned.
 
@@ -214,6 +215,8 @@ class AgentRuntime:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
         more: dict[str, Any] = {} if only is None else {"only": list(only)}
+        if tools:
+            more["tools"] = self.clean_data(tools)
         if kernel.journal is not None and pending.span is not None and pending.span.span_id:
             more["trace"] = format_traceparent(pending.span)  # after a restart the turn goes on in the caller's trace
         kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content), **more})

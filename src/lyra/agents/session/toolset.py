@@ -33,6 +33,7 @@ class Toolset:
     __slots__ = (
         "_agent",
         "_by_source",
+        "_client",
         "_failures",
         "_foreign",
         "_from_sources",
@@ -52,14 +53,19 @@ class Toolset:
         self._failures: list[str] = []  # of sources that could not be asked
         self._from_sources: dict[str, Tool] = {}  # their tools when they were last asked
         self._by_source: dict[int, tuple[Tool, ...]] = {}  # the tools that each source gave last
+        self._client: tuple[Tool, ...] = ()  # of the caller of the message
         self._foreign = any(tool.foreign and not tool.deferred for tool in agent.toolbox)
         self.guarded = any(tool.guarded for tool in agent.toolbox)  # calls of some tools are always decided on
         if not self._plain:
             self._know(agent.toolbox)
 
     # ------------------------------------------------------------ a message begins
-    def begin(self, process: Process) -> None:
-        """Ask the sources for their tools; on a replay, take the tools they had then."""
+    def begin(self, process: Process, client: tuple[Tool, ...] = ()) -> None:
+        """Ask the sources for their tools; on a replay, take the tools they had then. `client` are the tools that the
+        caller of the message runs; names of other tools are not theirs."""
+        if client or self._client:
+            self._client, self._plain = client, False
+            self._know((*self._agent.toolbox, *self._from_sources.values()))
         if self._agent.sources:
             self._look(process, self._current())
             self._publish_problems(process)
@@ -110,7 +116,7 @@ class Toolset:
         return self._by_source.get(id(source), ())
 
     def _know(self, tools: Iterable[Tool]) -> None:
-        known = {tool.name: tool for tool in tools}
+        known = {tool.name: tool for tool in (*self._client, *tools)}
         if any(tool.deferred for tool in known.values()):
             from lyra.tools.tool_search import tool_search
 

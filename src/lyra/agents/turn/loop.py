@@ -9,12 +9,13 @@ without an answer has a status of its own (`STATUSES`) and is an AgentFailed for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.agents.declaration.content import message_of
+from lyra.agents.session.client_tools import client_tools
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.execution import AgentState
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
+    from lyra.core.tool import Tool
     from lyra.models.stream import Completion
 
 __all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serve"]
@@ -147,7 +149,8 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
                 turn.status = "withdrawn"
                 turn_ended(turn, request_id, mark, asyncio.CancelledError(GIVEN_UP))
         else:
-            failure = await _answer(turn, request_id, content, only=limit_of(message))
+            client = client_tools(message)
+            failure = await _answer(turn, request_id, content, only=limit_of(message), client=client)
             if turn_ended is not None:
                 turn_ended(turn, request_id, mark, failure)
         if not session.durable:
@@ -211,13 +214,17 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
             await write_milestone(process, _COMPACTED, begin, session.window_data())
 
 
-async def once(ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None) -> str:
+async def once(
+    ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None, history: Iterable[Message] = ()
+) -> str:
     """The program of an agent that does one task: its result is the text of the answer, its error why there is none.
-    The `sink` is told the answer as it comes."""
+    The `sink` is told the answer as it comes; `history` is the conversation before the task."""
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
     began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, None)
+    if before := list(history):
+        session.revise(0, before)
     session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     early_call = current_early_call.get()
     around = scopes.get() if early_call is None else early_call.around(scopes.get())
@@ -269,7 +276,12 @@ def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
 
 
 async def _answer(
-    turn: Turn, request_id: str, content: Any, *, only: tuple[str, ...] | None = None
+    turn: Turn,
+    request_id: str,
+    content: Any,
+    *,
+    only: tuple[str, ...] | None = None,
+    client: tuple[Tool, ...] = (),
 ) -> BaseException | None:
     """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
@@ -285,7 +297,7 @@ async def _answer(
     failure: BaseException | None = None
     value: Any = None
     try:
-        session.tools.begin(process)
+        session.tools.begin(process, client)
         value = await _run(turn, content, only)
     except asyncio.CancelledError as cancelled:
         failure = cancelled

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.spans import new_span, turn_span
 from lyra.agents.turn.context_window import CHECK_TOKENS, fit
+from lyra.agents.turn.forked import models_here, system_here
 from lyra.agents.turn.model_effect import expected, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.policies.retry import RETRYABLE, error_class
@@ -47,8 +48,8 @@ async def ask_model(turn: Turn) -> Completion:
 async def _ask_models(turn: Turn) -> Completion:
     """The answer of the agent's model or, where that fails, of its next fallback."""
     runtime, session, process = turn.runtime, turn.session, turn.process
-    models, kernel = turn.agent.models, runtime.kernel
-    first = await resolve_model(turn, turn.agent.model)
+    models, kernel = models_here(turn), runtime.kernel
+    first = await resolve_model(turn, models[0])
     call = _model_call(turn, first[1])
     pending = turn.pending
     early_call = call.early_call = pending.early_call if pending is not None else None
@@ -105,7 +106,7 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
     request = Request(
         model=model,
         messages=session.sent(),
-        system=session.prompt(turn.system),
+        system=session.prompt(system_here(turn)),
         tools=session.tools.offered(session.messages),
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,

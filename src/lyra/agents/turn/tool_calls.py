@@ -285,11 +285,17 @@ def _with_changes(call: ToolCall, output: Any) -> Any:
 class _ToolContext(Context):
     """The agent's ctx as a tool gets it: its questions are events of the answer's stream, too."""
 
-    __slots__ = ("_sink",)
+    __slots__ = ("_call", "_sink")
 
-    def __init__(self, ctx: Context, sink: Sink | None) -> None:
+    def __init__(self, ctx: Context, sink: Sink | None, call: ToolCall) -> None:
         super().__init__(ctx.own_process)
         self._sink = sink
+        self._call = call
+
+    @property
+    def call_id(self) -> str:
+        """The id of the tool call, as the model gave it."""
+        return self._call.id
 
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
         process = self.own_process
@@ -299,7 +305,8 @@ class _ToolContext(Context):
         return answer
 
     def _tell(self, interrupt_id: str) -> bool:
-        return show_question(self._sink, self.own_process, interrupt_id)
+        about = {"call_id": self._call.id, "tool": self._call.name}
+        return show_question(self._sink, self.own_process, interrupt_id, about)
 
 
 class _ProgressReports:
@@ -366,7 +373,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
         if not inside:
             return output
         assert tool.run is not None
-        work = contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink)))
+        work = contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink, call)))
         return await recorded_output(turn.process, work, runtime.clean_data)
 
 

@@ -20,13 +20,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, json_option
 from lyra.cli.new_file import check_folder
-from lyra.cli.render import document, wants_colour
+from lyra.cli.render import document, note, wants_colour
 from lyra.core.budgets.money import Money
 from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError, InternalError, error_from_data
@@ -52,20 +53,45 @@ _LINE_BYTES_MAX: Final = 1 << 20
 )
 @click.option("--store", "path", type=click.Path(), metavar="PATH", help="Keep the store in a new file here.")
 @click.option("--keep", is_flag=True, help="Keep the temporary store and print its path.")
-def demo(*, as_json: bool, seed: int, speed: float, fast: bool, ask: bool, path: str | None, keep: bool) -> None:
+@click.option("--web", is_flag=True, help="Serve a team at work on this machine, and open its page in the browser.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="With --web: the port; 0, the default: any.")
+@click.option("--no-open", is_flag=True, help="With --web: print the address, and open no page.")
+def demo(
+    *,
+    as_json: bool,
+    seed: int,
+    speed: float,
+    fast: bool,
+    ask: bool,
+    path: str | None,
+    keep: bool,
+    web: bool,
+    port: int | None,
+    no_open: bool,
+) -> None:
     """Show a supervised team of processes survive crashes and kill -9.
 
     A lead and five reviewers call a flaky service, spend from nested budgets and ask a question. Supervisors
     start again what crashes. The kernel is killed in the middle and a second one goes on from the journal.
+
+    With --web another team works until Ctrl-C, and is watched in the browser.
     """
     if math.isnan(speed):  # which is inside every range
         raise ConfigError("--speed is not a number", hint="such as --speed 2")
+    _check_together(web, {"--ask": ask, "--fast": fast}, {"--port": port is not None, "--no-open": no_open})
     if path is not None and ("://" in path or os.path.exists(path)):
         raise ConfigError(f"--store makes a new file, and {path} is not one", hint="name a file that is not there yet")
     if path is not None:
         check_folder(path, "--store")
     with _folder(keep=keep) as folder:
         target = path or os.path.join(folder, "demo.db")
+        if web:
+            from lyra.cli.demo.web.show import WebDemo, run_web_demo
+
+            run_web_demo(WebDemo(target, Path(folder), port or 0, not no_open, as_json, seed, 1.0 / speed))
+            if keep and not path:
+                note(f"the store is {target}")
+            return
         show = Demo(target, folder, seed=seed, pace=0.0 if fast else _PACE / speed, ask=ask, quiet=as_json)
         try:
             report = show.run()
@@ -79,6 +105,13 @@ def demo(*, as_json: bool, seed: int, speed: float, fast: bool, ask: bool, path:
             _print(report)
     if report["problems"]:
         raise InternalError("; ".join(report["problems"]))
+
+
+def _check_together(web: bool, without: dict[str, bool], needing: dict[str, bool]) -> None:
+    """Refuse an option that would do nothing: one that --web has no use for, or one that needs it."""
+    for option, is_given in (without if web else needing).items():
+        if is_given:
+            raise ConfigError(f"{option} {'does not go with' if web else 'needs'} --web", key=option)
 
 
 @contextmanager

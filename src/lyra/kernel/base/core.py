@@ -127,6 +127,7 @@ class Core(Generic[P]):
         "find_replayed",
         "finish",
         "flight",
+        "forks",
         "grant",
         "held",
         "in_flight",
@@ -183,6 +184,7 @@ class Core(Generic[P]):
         self.subsystems = Subsystems(self.states)
         self.tasks = Tasks()
         self.flight = Flight(self.came_to_its_end)
+        self.forks: dict[str, dict[str, Any]] = {}  # processes that are forks of others: `Created.fork`, by pid
         self.in_flight = 0  # effects at work
         self.in_flight_repeatable = 0  # those of them that are journaled and idempotent: cut off, they are made again
         self.held: list[Any] = []  # processes stopped at the door while the kernel drains

@@ -37,7 +37,12 @@ OF_AGENTS: Final = frozenset(
     }
 )
 # Facts that are told whether or not the acts of programs are heard.
-_ALWAYS_TOLD: Final = frozenset({"pipeline.reported", "pipeline.ended", "trace.span", "trace.event", "vesper.executed"})
+_ALWAYS_TOLD: Final = frozenset(
+    {
+        *("pipeline.reported", "pipeline.ended", "trace.span", "trace.event", "vesper.executed"),
+        *("child.restarting", "supervisor.gave_up"),
+    }
+)
 # The data of these is made for the Event and for nothing else.
 _OWN_DATA: Final = OF_AGENTS | {"effect.started", "effect.finished"}
 _WITH_STATES: Final = frozenset(kind for kind in KINDS if kind.startswith(("process.", "interrupt.")))

@@ -82,6 +82,7 @@ class Created(Row):
     guarded: bool = False  # its parent is a guard: to the others it is known by that one's pid
     rights: int = 0  # RIGHTS of the version that wrote it
     chosen: bool = False  # a caller chose its pid, which another process may have had: its calls' keys tell them apart
+    fork: dict[str, Any] | None = None  # `of`, `at`: the run and step that it was forked from; what it does otherwise
 
 
 class Terminated(Row):
@@ -115,6 +116,7 @@ class Finished(Row):
     # Only when there was no `started` row: readings of the clock, effects refused before they began, calls cut short.
     name: str = ""
     hash: bytes = b""
+    recorded: dict[str, int] | None = None  # in a fork: what it cost the run that the answer was copied from
     form: str = "do"  # do, read, wait, passage, refused; also sleep, receive, send, ask when cancelled while it waited
 
 

@@ -14,7 +14,7 @@ from lyra.core import svg_graph
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import NodeKind, RunMode
 
-__all__ = ["Edge", "edges", "svg"]
+__all__ = ["Edge", "arrows", "edges", "nodes", "svg"]
 
 _SPECIAL: Final = ("end", "clarification", "confirmation")
 _SYMBOLS: Final = {"eq": "=", "neq": "≠", "gt": ">", "lt": "<", "gte": "≥", "lte": "≤"}
@@ -121,17 +121,37 @@ def _expression(expr: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------ drawing
 def svg(config: PipelineConfig) -> str:
     """The picture, a whole SVG document."""
-    arrows = [
-        svg_graph.GraphEdge(edge.source, edge.target, edge.label, "error" if edge.kind == "error" else "")
-        for edge in edges(config)
-    ]
-    nodes = [
-        svg_graph.GraphNode(stage.name, stage.node_kind.value, _note(stage), _SHAPES.get(stage.node_kind, "box"))
+    return svg_graph.draw_layers(config.name, nodes(config), arrows(config), style=_STYLE, last=("end",))
+
+
+def nodes(config: PipelineConfig, classes: Mapping[str, str] | None = None) -> list[svg_graph.GraphNode]:
+    """The stages, and the places where a pipeline may lead besides them; `classes` are more kinds by name."""
+    more = classes or {}
+    targets = {edge.target for edge in edges(config)}
+    stages = [
+        svg_graph.GraphNode(
+            stage.name,
+            f"{stage.node_kind.value} {more.get(stage.name, '')}".strip(),
+            _note(stage),
+            _SHAPES.get(stage.node_kind, "box"),
+        )
         for stage in config.agents
     ]
-    targets = {arrow.target for arrow in arrows}
-    nodes += [svg_graph.GraphNode(name, "special", shape="round") for name in _SPECIAL if name in targets]
-    return svg_graph.draw_layers(config.name, nodes, arrows, style=_STYLE, last=("end",))
+    special = [name for name in _SPECIAL if name in targets]
+    return stages + [
+        svg_graph.GraphNode(name, f"special {more.get(name, '')}".strip(), shape="round") for name in special
+    ]
+
+
+def arrows(config: PipelineConfig, taken: Mapping[tuple[str, str], int] | None = None) -> list[svg_graph.GraphEdge]:
+    """The edges; `taken` says how often the pipeline went from one stage to another."""
+    drawn = []
+    for edge in edges(config):
+        count = (taken or {}).get((edge.source, edge.target), 0)
+        label = f"{edge.label} ×{count}".strip() if count > 1 else edge.label
+        kind = ("error" if edge.kind == "error" else "") + (" taken" if count else "")
+        drawn.append(svg_graph.GraphEdge(edge.source, edge.target, label, kind.strip()))
+    return drawn
 
 
 def _note(stage: AgentConfig) -> str:

@@ -462,6 +462,7 @@ class Lifetimes:
         process = self._core.processes.get(pid)
         if process is not None and process.exit is not None:
             del self._core.processes[pid]
+            self._core.forks.pop(pid, None)
             for forgotten in self._core.subsystems.forgotten:
                 forgotten(process)
 

@@ -1,4 +1,5 @@
-"""State that several processes share: groups with a blackboard, memories, and the taint of text from outside.
+"""State that several processes share: groups with a blackboard, memories, the taint of text from outside, questions
+that were withdrawn, acts of people.
 
-The three modules are independent subsystems; start with `groups`.
+The modules are independent subsystems; start with `groups`.
 """

@@ -35,6 +35,7 @@ class CallRecord(msgspec.Struct):
     input_tokens: int = 0
     output_tokens: int = 0
     tries: int = 1
+    cached_tokens: int = 0  # of the input, from the provider's cache
 
     @property
     def latency_ms(self) -> int | None:
@@ -96,8 +97,16 @@ class CallHistory:
         record.micro_usd += usage.get("usd", 0)
         record.input_tokens += usage.get("input_tokens", 0)
         record.output_tokens += usage.get("output_tokens", 0)
+        record.cached_tokens += _cached(data.get("value"))
         record.status = "ok" if error is None else str(error.get("code", "error"))
         record.error = "" if error is None else str(error.get("message", ""))
+
+
+def _cached(value: Any) -> int:
+    """The tokens that an answer of a model took from the provider's cache."""
+    usage = value.get("usage") if isinstance(value, Mapping) else None
+    tokens = usage.get("cache_read_tokens") if isinstance(usage, Mapping) else None
+    return tokens if isinstance(tokens, int) else 0
 
 
 def _parts(name: str) -> tuple[str, str, str]:

@@ -23,7 +23,7 @@ from lyra.observe.otel.requests import grpc_span
 from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, TokenTable, bearer_token
 
-__all__ = ["FINISHING", "WAITING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
+__all__ = ["FINISHING", "READING", "WAITING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
 
 Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
@@ -55,6 +55,22 @@ FINISHING: Final = frozenset(
         "WorkerService/ClaimWork",  # runs in flight go on with their workers
         "WorkerService/RenewWork",
         "WorkerService/CompleteWork",
+    }
+)
+
+# Calls that change nothing: all that a viewer may make. An RPC that is not listed is refused to viewers.
+READING: Final = frozenset(
+    {
+        "KernelService/GetProcess",
+        "KernelService/ListProcesses",
+        "KernelService/GetProcessCounts",
+        "EngineService/CheckBounds",
+        "OrchestrationService/GetSessionState",
+        "CommBusService/Subscribe",
+        "SystemService/GetSystemStatus",
+        "SystemService/GetRequestStatus",
+        "SystemService/ListInterrupts",
+        "SystemService/ListServices",
     }
 )
 
@@ -124,6 +140,8 @@ class CallGuard:
 
     def _admit(self, method: Method, data: bytes, context: Any) -> tuple[Message, Caller]:
         caller = self.caller(context.invocation_metadata())
+        if method.name not in READING:
+            caller.require_change()
         if self.draining and method.name not in FINISHING:
             raise Overloaded("the server is stopping", hint="try again when it is back")
         try:

@@ -12,24 +12,27 @@ import asyncio
 import re
 from collections.abc import Awaitable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
 from lyra.core.codec import to_plain
-from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
+from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.observe.otel.requests import request_span
+from lyra.server.http.acts import record_act, record_login
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
-from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard
+from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard, RequestIdentity
+from lyra.server.http.logins import CookiePlace
 from lyra.server.http.mounted_nodes import mounted_nodes
+from lyra.server.http.page_request import PageRequest, ProblemPage, query_text, same_page, wants_page, with_slash
 from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
-from lyra.server.identity import Caller, TokenTable
+from lyra.server.identity import TokenTable
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -47,7 +50,7 @@ _SECURITY: Final = (
 )
 # `testserver` is what the test clients of Starlette and FastAPI call; no public name has a single label.
 _APP_HOSTS: Final = LOOPBACK_HOSTS | {"testserver"}
-_NO_STORE: Final = (b"cache-control", b"no-store")
+_DEFAULT_HEADERS: Final = {b"cache-control": b"no-store", **dict(_SECURITY)}
 # What is taken while the server drains besides reading: it ends or finishes something.
 _FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -56,9 +59,10 @@ _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 class HttpApp:
     """See the module. `parts` is what the handlers share."""
 
-    def __init__(self, parts: HttpParts, guard: HttpGuard) -> None:
+    def __init__(self, parts: HttpParts, guard: HttpGuard, problem_page: ProblemPage | None = None) -> None:
         self.parts = parts
         self.guard = guard
+        self._problem_page = problem_page  # how a problem is shown to a person; None tells it as JSON
         self._table = PathTable(parts.endpoints)
         self._answering = 0  # requests that are not answered in full
 
@@ -126,6 +130,9 @@ class HttpApp:
             return None
         except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
             problem = problem_of(error, self.parts.kernel)
+            if self._problem_page is not None and wants_page(match, scope["method"], path, headers):
+                has_login = self.guard.logins.tokens is not None
+                return self._problem_page(problem, PageRequest(path, query_text(scope), headers, has_login))
             body = _encode(error_body(problem, vendor_of(path, headers)))
             return RawAnswer(body, "application/json", problem.status, problem.headers)
 
@@ -141,19 +148,65 @@ class HttpApp:
             endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
         if self.parts.is_draining and not _may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
-        caller = Caller()
+        cookie = CookiePlace.of(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
+        if endpoint.group == "pages" and not path:
+            return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
+        if endpoint.group == "pages" and any(name == "token" for name, _ in query):
+            return self._log_in(cookie, path, query)
+        identity = await self._identify(endpoint, headers, query, cookie)
+        call = HttpCall(self.parts, endpoint, identity, values, headers, path)
+        if endpoint.method == "GET" or endpoint.is_open or endpoint.identify is not None:  # no act of a person
+            return await self._perform(call, identity, query, scope, receive)
+        outcome = "failed"
+        try:
+            answer = await self._perform(call, identity, query, scope, receive)
+            outcome = "ok"
+        except Exception as error:
+            outcome = problem_of(error).code
+            raise
+        finally:
+            record_act(self.parts.kernel, call.caller, endpoint.name, values, outcome)
+        return answer
+
+    async def _identify(
+        self, endpoint: Endpoint, headers: Mapping[str, str], query: list[tuple[str, str]], cookie: CookiePlace
+    ) -> RequestIdentity:
+        """Who asks, by the endpoint's own keys or by the server's tokens."""
+        if endpoint.is_open:
+            return self.guard.anonymous(cookie)
+        own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
+        if own is not None:
+            return self.guard.known(own, headers, cookie)
+        return await self.guard.identify(headers, query, cookie)
+
+    async def _perform(
+        self, call: HttpCall, identity: RequestIdentity, query: list[tuple[str, str]], scope: Any, receive: Receive
+    ) -> RawAnswer | Streamed:
+        """What every request of a caller passes, and then the handler."""
+        guard, endpoint, headers = self.guard, call.endpoint, call.headers
         if not endpoint.is_open:
-            own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
-            caller = await guard.identify(headers, query) if own is None else own
-            guard.admit(caller, headers, endpoint)
+            guard.admit(identity, endpoint)
+            guard.check_change(identity, endpoint)
         self.parts.open()
-        call = HttpCall(self.parts, endpoint, caller, values, headers)
+        call.base_url = _base_url(scope, headers)
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(b"" if _has_no_body(scope, headers) else await guard.read_body(receive, headers))
+        guard.check_form(identity, endpoint, headers, call.form)
         if endpoint.ends_with_client:
             return _answer_of(endpoint, await _while_connected(receive, endpoint.handler(call)))
         return _answer_of(endpoint, await endpoint.handler(call))
+
+    def _log_in(self, cookie: CookiePlace, path: str, query: list[tuple[str, str]]) -> RawAnswer:
+        """A page that was asked for with a token: the person is known by a cookie from now on, and the address that the
+        browser shows and keeps has no token."""
+        token = next(value for name, value in query if name == "token")
+        caller, login_id = self.guard.logins.begin(token.strip())
+        record_login(self.parts.kernel, caller, "login")
+        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        location = same_page(path) + (f"?{rest}" if rest else "")
+        headers = {"location": location, "set-cookie": cookie.set_line(login_id, int(SERVER_LOGIN_S))}
+        return RawAnswer(b"", "text/plain", 303, headers)
 
     def _mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint of a path that is not in the table: one of a node."""
@@ -203,14 +256,13 @@ async def _while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
 
 
 async def _send(send: Send, answer: RawAnswer) -> None:
-    headers = [
-        (b"content-type", answer.media.encode()),
-        (b"content-length", str(len(answer.body)).encode()),
-        _NO_STORE,
-        *_SECURITY,
-        *_lines(answer.headers),
-    ]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    headers = {
+        b"content-type": answer.media.encode(),
+        b"content-length": str(len(answer.body)).encode(),
+        **_DEFAULT_HEADERS,
+        **dict(_lines(answer.headers)),  # a page and a cached file have other ones
+    }
+    await send({"type": "http.response.start", "status": answer.status, "headers": list(headers.items())})
     await send({"type": "http.response.body", "body": answer.body})
 
 
@@ -234,6 +286,13 @@ def _own_path(scope: Any) -> str:
     raw = scope.get("raw_path")
     path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
     return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _base_url(scope: Any, headers: Mapping[str, str]) -> str:
+    """The address under which the client reaches the application, also behind a proxy that does TLS."""
+    forwarded = headers.get("x-forwarded-proto", "") == "https"
+    scheme = "https" if forwarded else scope.get("scheme", "http")
+    return f"{scheme}://{headers.get('host', '')}{scope.get('root_path', '')}"
 
 
 def _query_of(text: bytes) -> list[tuple[str, str]]:
@@ -260,12 +319,13 @@ def make_app(
     webhook_key: bytes | None = None,
     inside: Collection[str] = (),
     endpoints: tuple[Endpoint, ...] = ENDPOINTS,
+    problem_page: ProblemPage | None = None,
 ) -> HttpApp:
     """The application for a kernel. `tokens` map each token to its user ("" for any); `authenticate` is a function of
     the headers that gives the user instead. With neither, the tokens are those of `lyra serve`. `hosts` are the names
     under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else from a key in
     the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach. `endpoints` is
-    the table of what can be asked; `lyra.server.site` makes the whole one."""
+    the table of what can be asked, and `problem_page` shows errors to people; `lyra.server.site` has both."""
     if tokens is None and authenticate is None:
         tokens, _ = TokenTable.load(None)
     known = tokens if tokens is None or isinstance(tokens, TokenTable) else TokenTable(tokens)
@@ -277,4 +337,4 @@ def make_app(
         message_bytes_max=message_bytes_max,
         requests_per_minute=requests_per_minute,
     )
-    return HttpApp(HttpParts(kernel, endpoints, webhook_key=webhook_key, inside=inside), guard)
+    return HttpApp(HttpParts(kernel, endpoints, webhook_key=webhook_key, inside=inside), guard, problem_page)

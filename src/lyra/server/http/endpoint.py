@@ -10,23 +10,27 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.identity import Caller
 from lyra.server.owners import owner_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.server.http.guard import RequestIdentity
     from lyra.server.http.parts import HttpParts
+    from lyra.server.identity import Caller
 
 __all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "RouteMatch", "Streamed"]
 
 _PATH_SEGMENTS_MAX: Final = 32
+_FORM_MEDIA: Final = "application/x-www-form-urlencoded"
+_FORM_FIELDS_MAX: Final = 100
+_GROUPS_FOR_PEOPLE: Final = frozenset({"pages", "acts"})
 
 
 class RequestBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -80,10 +84,16 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
     is_documented: bool = True  # stands in the OpenAPI document and the reference; pages for people do not
     about: str = ""  # more than the summary, for the reference
+    opens: Callable[[HttpParts], Any] | None = None  # made when the server opens: work that goes on without a request
 
     @property
     def group(self) -> str:
         return self.name.partition(".")[0]
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether a browser shows its answer: a page, or a form that leads to one."""
+        return self.group in _GROUPS_FOR_PEOPLE
 
     @property
     def parameters(self) -> list[str]:
@@ -94,19 +104,46 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 class HttpCall:
     """One request, checked: who asks, for what."""
 
-    __slots__ = ("body", "caller", "endpoint", "headers", "parts", "path", "query", "raw_body")
+    __slots__ = (
+        "base_url",
+        "body",
+        "caller",
+        "cookie",
+        "endpoint",
+        "form",
+        "form_token",
+        "headers",
+        "logins",
+        "parts",
+        "path",
+        "query",
+        "raw_body",
+        "raw_path",
+    )
 
     def __init__(
-        self, parts: HttpParts, endpoint: Endpoint, caller: Caller, path: Mapping[str, str], headers: Mapping[str, str]
+        self,
+        parts: HttpParts,
+        endpoint: Endpoint,
+        identity: RequestIdentity,
+        path: Mapping[str, str],
+        headers: Mapping[str, str],
+        raw_path: str,
     ) -> None:
         self.parts = parts
         self.endpoint = endpoint
-        self.caller = caller
+        self.caller = identity.caller
+        self.form_token = identity.form_token  # that a form of the page sends back
+        self.cookie = identity.cookie
+        self.logins = identity.logins
         self.path = path
         self.headers = headers
+        self.raw_path = raw_path  # as it was asked for, below the place where the application is mounted
+        self.form: dict[str, str] = {}
         self.query: Any = None
         self.body: Any = None
         self.raw_body = b""
+        self.base_url = ""  # under which the client reaches this application
 
     @property
     def kernel(self) -> Kernel:
@@ -122,11 +159,14 @@ class HttpCall:
     def take_body(self, body: bytes) -> None:
         self.raw_body = body
         wanted = self.endpoint.body
+        media = self.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if media == _FORM_MEDIA and self.endpoint.is_for_people:
+            self.form = _form_fields(body)
+            return
         if wanted is None:
             return
         if not body.strip():
             raise ConfigError("the request needs a JSON body", hint=_fields_hint(wanted))
-        media = self.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if media != "application/json" and not media.endswith("+json"):
             raise HttpRefusal(415, "the body is JSON", hint="send content-type: application/json")
         try:
@@ -154,6 +194,21 @@ def _converted(values: dict[str, str], wanted: Any, what: str) -> Any:
         return msgspec.convert(values, wanted, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{what} cannot be read: {error}") from None
+
+
+def _form_fields(body: bytes) -> dict[str, str]:
+    """The fields of a form as a browser sends it."""
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_FORM_FIELDS_MAX
+        )
+    except ValueError:
+        raise ConfigError("the form cannot be read") from None
+    fields: dict[str, str] = {}
+    for name, value in pairs:
+        if fields.setdefault(name, value) != value:
+            raise ConfigError(f"{name[:60]} is given twice in the form", key=name[:60])
+    return fields
 
 
 def _fields_hint(wanted: Any) -> str | None:

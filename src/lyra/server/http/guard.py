@@ -2,8 +2,10 @@
 
 host      a request for another host is refused (421): a name that leads here by a trick of DNS reads nothing
 origin    a page of another origin is refused (403); there is no CORS
-token     bearer or x-api-key, or what the authenticator of the application says
+token     bearer or x-api-key, the cookie of a login, or what the authenticator of the application says
 user      of the token; else of `x-user-id` or `user_id`
+role      a viewer reads and changes nothing (403)
+form      a change that is known by a cookie comes from a page of this server and has its form token (403)
 rate      requests a minute of one token and user (429); limits set in the kernel hold for work
 size      a body over the limit is refused (413), with or without a length; one that does not come is 408
 """
@@ -12,35 +14,50 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, Unauthenticated
+from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
 from lyra.server.http.problems import HttpRefusal, too_many
-from lyra.server.identity import Caller, TokenTable, bearer_token
+from lyra.server.identity import OPERATOR, USER, Caller, TokenTable, bearer_token
 from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard"]
+__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestIdentity", "check_work_limits"]
 
 # Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOG_OUT: Final = "acts.logout"  # the one change that every role may make
 _DISCARD_S: Final = 1.0  # for the rest of a body that is refused: a client that still writes would not read the refusal
 _DISCARD_BYTES: Final = 256 * 1024 * 1024
+
+
+class RequestIdentity(NamedTuple):
+    """Who makes a request and how that is known. `caller_key` counts its requests; `form_token` is what its forms
+    carry; `needs_form` says that a change needs it, because a browser sends the proof of identity by itself."""
+
+    caller: Caller
+    caller_key: str
+    cookie: CookiePlace
+    logins: LoginTable
+    form_token: str = ""
+    needs_form: bool = False
 
 
 class HttpGuard:
     """See the module."""
 
-    __slots__ = ("_authenticate", "_bytes_max", "_hosts", "_kernel", "_tokens", "_window", "body_s")
+    __slots__ = ("_authenticate", "_bytes_max", "_hosts", "_kernel", "_window", "body_s", "logins")
 
     def __init__(
         self,
@@ -55,7 +72,7 @@ class HttpGuard:
         if (tokens is None) == (authenticate is None):
             raise ConfigError("a server has tokens or an authenticator", hint="app(kernel, tokens=…)")
         self._kernel = kernel
-        self._tokens = tokens
+        self.logins = LoginTable(kernel.clock, tokens)
         self._authenticate = authenticate
         self._hosts = frozenset(host.lower() for host in hosts)
         self._bytes_max = message_bytes_max
@@ -75,39 +92,72 @@ class HttpGuard:
 
     # ------------------------------------------------------------------ who asks
 
-    async def identify(self, headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> Caller:
+    async def identify(
+        self, headers: Mapping[str, str], query: Iterable[tuple[str, str]], cookie: CookiePlace
+    ) -> RequestIdentity:
         """Who asks. Unauthenticated for a stranger, Denied for a user that is not the token's."""
         user_id = _named_user(headers, query)
-        if self._tokens is not None:
-            token = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
-            return self._tokens.caller(token, user_id=user_id, session_id=headers.get("x-session-id", ""))
+        tokens = self.logins.tokens
+        if tokens is None:
+            caller = await self._authenticated(headers)
+            key, form_token = _caller_key(caller, headers), self.logins.form_token_of(caller.name)
+            return RequestIdentity(caller.acting_for(user_id), key, cookie, self.logins, form_token)
+        token = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
+        login = None if token else self.logins.find(cookie.value(headers))
+        if login is None:
+            caller = tokens.caller(token, user_id=user_id, session_id=headers.get("x-session-id", ""))
+            return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins)
+        caller = Caller.of_holder(login.holder).acting_for(user_id)
+        key = f"user:{caller.user_id}" if caller.is_bound else f"{login.caller_key}:{caller.user_id}"
+        return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True)
+
+    def known(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
+        """The identity of a caller that an endpoint knows by keys of its own."""
+        return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins)
+
+    async def _authenticated(self, headers: Mapping[str, str]) -> Caller:
+        """Whom the authenticator of the application knows."""
         assert self._authenticate is not None
         identity = self._authenticate(headers)
         if inspect.isawaitable(identity):
             identity = await identity
         if identity is None or identity == "":
             raise Unauthenticated("the application does not know the caller")
-        caller = identity if isinstance(identity, Caller) else Caller(identity, is_bound=True)
-        return caller.acting_for(user_id)
+        if not isinstance(identity, Caller):
+            return Caller.of_user(identity)
+        return identity._replace(role=USER) if identity.is_bound and identity.role == OPERATOR else identity
+
+    def anonymous(self, cookie: CookiePlace) -> RequestIdentity:
+        """The identity of a request to an open endpoint."""
+        return RequestIdentity(Caller(), "", cookie, self.logins)
+
+    def check_change(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
+        """Refuse what a role may not do: a viewer reads, and logs out."""
+        if endpoint.method != "GET" and not endpoint.is_open and endpoint.name != LOG_OUT:
+            identity.caller.require_change()
+
+    def check_form(
+        self, identity: RequestIdentity, endpoint: Endpoint, headers: Mapping[str, str], form: Mapping[str, str]
+    ) -> None:
+        """Refuse a change that is known by a cookie and does not come from a page of this server."""
+        if endpoint.method == "GET" or endpoint.is_open:
+            return
+        if not identity.needs_form and not (endpoint.is_for_people and identity.form_token):
+            return
+        check_same_origin(headers)
+        given = headers.get(FORM_HEADER) or form.get(FORM_FIELD, "")
+        if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), identity.form_token.encode()):
+            raise HttpRefusal(403, "the form is not of this login", hint="load the page again, then send it again")
 
     # ------------------------------------------------------------------ how often
 
-    def admit(self, caller: Caller, headers: Mapping[str, str], endpoint: Endpoint) -> None:
+    def admit(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
         """Count a request of the caller; RateLimited where it is one too many."""
-        wait_s = 0.0 if self._window.is_unlimited else self._window.admit(_caller_key(caller, headers))
+        wait_s = 0.0 if self._window.is_unlimited else self._window.admit(identity.caller_key)
         if wait_s:
             raise too_many(wait_s, "more a minute than one caller may make")
         if endpoint.is_work:
-            self._check_kernel_limits(caller.user_id, endpoint.name)
-
-    def _check_kernel_limits(self, user_id: str, endpoint: str) -> None:
-        """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
-        limits = self._kernel.rate_limiter.state
-        if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
-            return
-        result = self._kernel.check_rate_limit(user_id, endpoint)
-        if not result.allowed:
-            raise too_many(result.retry_after_seconds, result.reason)
+            check_work_limits(self._kernel, identity.caller.user_id, endpoint.name)
 
     # ------------------------------------------------------------------ how much
 
@@ -155,8 +205,26 @@ class HttpGuard:
             return
 
 
+def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> None:
+    """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
+    limits = kernel.rate_limiter.state
+    if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
+        return
+    result = kernel.check_rate_limit(user_id, endpoint)
+    if not result.allowed:
+        raise too_many(result.retry_after_seconds, result.reason)
+
+
 class ClientLeft(Exception):
     """The client closed the connection before its request was whole: there is nothing to answer."""
+
+
+def check_same_origin(headers: Mapping[str, str]) -> None:
+    """Refuse a request that a browser did not send from a page of this server. An Origin that is given was compared
+    with the host already (`HttpGuard.check_place`)."""
+    site = headers.get("sec-fetch-site")
+    if site != "same-origin" if site is not None else "origin" not in headers:
+        raise HttpRefusal(403, "changes come from a page of this server, or with a token")
 
 
 def _caller_key(caller: Caller, headers: Mapping[str, str]) -> str:

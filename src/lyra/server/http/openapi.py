@@ -57,7 +57,24 @@ class AnthropicError(msgspec.Struct):
     error: AnthropicErrorDetail
 
 
-_ERRORS: Final[dict[str, Any]] = {"lyra": ErrorBody, "openai": OpenAiError, "anthropic": AnthropicError}
+class JsonRpcErrorDetail(msgspec.Struct):
+    code: int
+    message: str
+    data: Any = None
+
+
+class JsonRpcError(msgspec.Struct):
+    jsonrpc: str
+    id: str | int | None
+    error: JsonRpcErrorDetail
+
+
+_ERRORS: Final[dict[str, Any]] = {
+    "lyra": ErrorBody,
+    "openai": OpenAiError,
+    "anthropic": AnthropicError,
+    "jsonrpc": JsonRpcError,
+}
 
 
 @cache

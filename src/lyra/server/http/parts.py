@@ -86,6 +86,9 @@ class HttpParts:
             self.pipelines.runs.restore()
             self.deliveries.open()
             self.hooks.open()
+            for endpoint in self.endpoints:
+                if endpoint.opens is not None:
+                    self.shared(endpoint.opens)
 
     def drain(self) -> None:
         """The server stops: streams without an end are ended, others come to theirs."""

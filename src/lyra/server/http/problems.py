@@ -104,9 +104,11 @@ def too_many(wait_s: float, what: str) -> RateLimited:
 
 # ---------------------------------------------------------------- shapes
 def vendor_of(path: str, headers: Mapping[str, str]) -> str:
-    """Whose shape a client reads: `anthropic`, `openai` or `lyra`."""
+    """Whose shape a client reads: `anthropic`, `openai`, `jsonrpc` or `lyra`."""
     if path.startswith("/v1/messages") or (path.startswith("/v1/models") and "anthropic-version" in headers):
         return "anthropic"
+    if path.startswith("/a2a/"):
+        return "jsonrpc"
     return "openai" if path.startswith("/v1/") else "lyra"
 
 
@@ -131,6 +133,10 @@ _OPENAI_TYPES: Final = {
 }
 
 
+_JSONRPC_INTERNAL: Final = -32603
+_JSONRPC_REFUSED: Final = -32000
+
+
 def error_body(problem: HttpProblem, vendor: str) -> dict[str, Any]:
     """The body of a problem in the shape of a vendor."""
     message = f"{problem.message} ({problem.hint})" if problem.hint else problem.message
@@ -140,6 +146,13 @@ def error_body(problem: HttpProblem, vendor: str) -> dict[str, Any]:
     if vendor == "openai":
         kind = _OPENAI_TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "server_error")
         return {"error": {"message": message, "type": kind, "param": None, "code": problem.code}}
+    if vendor == "jsonrpc":
+        code = _JSONRPC_INTERNAL if problem.status >= 500 else _JSONRPC_REFUSED
+        return {
+            "jsonrpc": "2.0",
+            "id": None,
+            "error": {"code": code, "message": message, "data": {"code": problem.code}},
+        }
     return {"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}}
 
 

@@ -1,11 +1,12 @@
-"""What the agents of the kernel did: their spans since the server began, and what they cost by agent, model and day.
+"""What the agents of the kernel did: their spans, and what they cost by agent, model, key and day.
 
-A listener of the kernel, and for costs before its time a reader of the journal. The number of spans and of sums is
-bounded.
+A listener of the kernel; for the time before it began, a reader of the journal (`load_past`). The number of spans and
+of sums is bounded. `series` has the same calls as figures over time.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -17,8 +18,9 @@ from lyra.core.codec import decode
 from lyra.core.event import Event
 from lyra.core.limits import SERVER_COST_ROWS_MAX, SERVER_SPANS_KEPT
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.observe.history.calls import CallHistory, CallRecord
-from lyra.observe.spans import KINDS, Span, span_of
+from lyra.observe.history.time_series import TimeSeries
+from lyra.observe.spans import KINDS, Span, session_span, span_of
+from lyra.observe.stored_records import stored_records
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
@@ -28,19 +30,29 @@ if TYPE_CHECKING:
 __all__ = ["CostSum", "Records"]
 
 _OTHER: Final = "(other)"  # stands for what no sum of its own had room
+_RESTARTED: Final = "child.restarting"
+_SESSION_ENDED: Final = "agent.ended"
+# The rows that spans are made of, in an order in which their folds can be fed kind by kind.
+_PAST_KINDS: Final = (
+    *("process.created", "pcb.submitted", "pcb.owned"),
+    *("effect.started", "effect.retried", "effect.finished", "process.terminated"),
+)
 
 
 class CostSum(msgspec.Struct):
-    """What calls of models came to; a call without a known price counts in `unpriced_calls`."""
+    """What calls of models came to; a call without a known price counts in `unpriced_calls`. `key` is the id of the
+    gateway key that paid, "" where none did."""
 
     agent: str
     model: str
     day: str
     owner: str
+    key: str = ""
     calls: int = 0
     errors: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
     cost_micro_usd: int = 0
     unpriced_calls: int = 0
 
@@ -48,21 +60,24 @@ class CostSum(msgspec.Struct):
 class Records:
     """See the module."""
 
-    __slots__ = ("_is_past_loaded", "_kernel", "_since", "_spans", "_sums", "_threads")
+    __slots__ = ("_is_past_loaded", "_kernel", "_loading", "_past", "_since", "_spans", "_sums", "_threads", "series")
 
     def __init__(self) -> None:
         self._kernel: Kernel | None = None
         self._since = 0.0  # when it began to listen
         self._is_past_loaded = False
+        self._loading = asyncio.Lock()
         self._threads = BlockingCalls("lyra-costs")
+        self._past: list[tuple[str, Span]] = []  # with the user, from the journal
         self._spans: deque[tuple[str, Span]] = deque(maxlen=SERVER_SPANS_KEPT)  # with the user
-        self._sums: dict[tuple[str, str, str, str], CostSum] = {}
+        self._sums: dict[tuple[str, str, str, str, str], CostSum] = {}
+        self.series = TimeSeries()
 
     def attach(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._since = kernel.clock.now()
         kernel.parts["server.records"] = self
-        kernel.on_event(self._hear, kinds=tuple(KINDS))
+        kernel.on_event(self._hear, kinds=(*KINDS, _SESSION_ENDED, _RESTARTED))
 
     async def close(self) -> None:
         """Called with the kernel."""
@@ -70,68 +85,95 @@ class Records:
 
     async def load_past(self) -> None:
         """Add what the journal tells of the time before the server began; once."""
-        store = None if self._kernel is None or self._is_past_loaded else self._kernel.open_reader()
-        self._is_past_loaded = True
-        if store is None:
-            return
-        for record in await self._threads.call(_model_calls, store, self._since):
-            cost_usd = record.micro_usd / 1_000_000
-            tokens = {"input_tokens": record.input_tokens, "output_tokens": record.output_tokens, "cost_usd": cost_usd}
-            assert self._kernel is not None
-            self._count(
-                owner_if_known(self._kernel, record.pid),
-                agent=record.agent,
-                model=record.model,
-                time=record.started_at,
-                status=record.status,
-                data=tokens,
-            )
+        async with self._loading:
+            store = None if self._kernel is None or self._is_past_loaded else self._kernel.open_reader()
+            if store is None or self._kernel is None:
+                return
+            spans = await self._threads.call(_past_spans, store, self._since)
+            self._is_past_loaded = True
+            for span in spans:
+                owner = owner_if_known(self._kernel, span.pid)
+                self._past.append((owner, span))
+                self._count(owner, span)
+            del self._past[:-SERVER_SPANS_KEPT]
 
     def _hear(self, event: Event) -> None:
-        span = span_of(event)
         assert self._kernel is not None
-        if span is None:
-            return
         owner = owner_if_known(self._kernel, event.pid) if event.pid else ""
-        self._spans.append((owner, span))
-        if span.kind == "model":
-            self._count(owner, agent=span.agent, model=span.name, time=span.time, status=span.status, data=span.data)
+        if event.kind == _RESTARTED:
+            self.series.add_restart(event.time, owner)
+            return
+        span = _session(event) if event.kind == _SESSION_ENDED else span_of(event)
+        if span is not None:
+            self._spans.append((owner, span))
+            self._count(owner, span)
 
-    def _count(self, owner: str, *, agent: str, model: str, time: float, status: str, data: Mapping[str, Any]) -> None:
-        day = datetime.fromtimestamp(time, UTC).date().isoformat()
-        key = (agent, model, day, owner)
-        if key not in self._sums and len(self._sums) >= SERVER_COST_ROWS_MAX:
-            key = (_OTHER, _OTHER, day, "")
-        total = self._sums.get(key)
-        if total is None:
-            total = self._sums[key] = CostSum(*key)
+    def _count(self, owner: str, span: Span) -> None:
+        """Count the call of a model; other spans cost nothing of their own."""
+        if span.kind != "model":
+            return
+        data = span.data
+        total = self._sum_of(span, owner)
         cost_usd = data.get("cost_usd")
+        cost_micro_usd = round((cost_usd or 0.0) * 1_000_000)
+        tokens = {name: _whole(data, source) for name, source in _TOKENS.items()}
         total.calls += 1
-        total.errors += status != "ok"
-        total.input_tokens += int(data.get("input_tokens") or 0)
-        total.output_tokens += int(data.get("output_tokens") or 0)
+        total.errors += span.status != "ok"
         total.unpriced_calls += cost_usd is None
-        total.cost_micro_usd += round((cost_usd or 0.0) * 1_000_000)
+        total.cost_micro_usd += cost_micro_usd
+        for name, count in tokens.items():
+            setattr(total, name, getattr(total, name) + count)
+        self.series.add_call(
+            span.time,
+            owner,
+            latency_ms=span.latency_ms,
+            is_error=span.status != "ok",
+            micro_usd=cost_micro_usd,
+            **tokens,
+        )
+
+    def _sum_of(self, span: Span, owner: str) -> CostSum:
+        day = datetime.fromtimestamp(span.time, UTC).date().isoformat()
+        sum_key = (span.agent, span.name, day, owner, str(span.data.get("key") or ""))
+        if sum_key not in self._sums and len(self._sums) >= SERVER_COST_ROWS_MAX:
+            sum_key = (_OTHER, _OTHER, day, "", "")
+        return self._sums.setdefault(sum_key, CostSum(*sum_key))
 
     def spans(self) -> Iterator[tuple[str, Span]]:
-        """The user and the span, the oldest first."""
-        return iter(tuple(self._spans))
+        """The user and the span, the oldest first; those of an earlier time once `load_past` was called."""
+        return iter((*self._past, *self._spans))
 
     def sums(self) -> list[CostSum]:
         return list(self._sums.values())
 
 
-def _model_calls(store: Store, until: float) -> list[CallRecord]:
-    """The calls of models in a journal that ended before a time."""
-    history = CallHistory()
+_TOKENS: Final = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cached_tokens": "cache_read_tokens",
+}
+
+
+def _whole(data: Mapping[str, Any], name: str) -> int:
+    return int(data.get(name) or 0)
+
+
+def _session(event: Event) -> Span | None:
+    """The span of a session that ended; None for one that has no span of its own."""
+    return session_span(event) if event.data.get("span_id") else None
+
+
+def _past_spans(store: Store, until: float) -> list[Span]:
+    """The spans in a journal that ended before a time, in the order of their end."""
     try:
-        for kind in ("effect.started", "effect.finished"):
-            for row in store.read(kind=kind):
-                history.add(Event(row.seq, row.time, row.pid, row.kind, decode(row.data)))
+        records = list(stored_records(_past_events(store), store.identity().id))
     finally:
         store.close()
-    return [
-        record
-        for record in history.records.values()
-        if record.kind == "model" and record.ended_at is not None and record.ended_at < until
-    ]
+    spans = [_session(event) if event.kind == _SESSION_ENDED else span_of(event) for event in records]
+    return sorted((span for span in spans if span is not None and span.time < until), key=lambda span: span.time)
+
+
+def _past_events(store: Store) -> Iterator[Event]:
+    for kind in _PAST_KINDS:
+        for row in store.read(kind=kind):
+            yield Event(row.seq, row.time, row.pid, row.kind, decode(row.data))

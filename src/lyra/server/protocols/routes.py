@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.server.http.endpoint import Endpoint
+from lyra.server.protocols.a2a.routes import A2A_ENDPOINTS
+from lyra.server.protocols.agui.endpoint import ENDPOINTS as AGUI
 
 __all__ = ["PROTOCOLS"]
 
-PROTOCOLS: Final[tuple[Endpoint, ...]] = ()
+PROTOCOLS: Final[tuple[Endpoint, ...]] = (*A2A_ENDPOINTS, *AGUI)

@@ -108,8 +108,9 @@ text { text-anchor: start; } .title { font-size: 13px; } .why { fill: #777766; f
 """
 
 
-def svg_of(plan: OverlapPlan) -> str:
-    """Time goes to the right: what stands in one column is under way together."""
+def svg_of(plan: OverlapPlan, *, embedded: bool = False) -> str:
+    """Time goes to the right: what stands in one column is under way together. With `embedded` it is an `<svg>` element
+    for a page that has the style sheet."""
     canvas = Canvas()
     corners: dict[tuple[str, int, int], tuple[int, int]] = {}
     alone = [(row.call, int(bool(row.call.after)), "alone", row.why) for row in plan.alone]
@@ -137,4 +138,6 @@ def svg_of(plan: OverlapPlan) -> str:
         bend = max(abs(x2 - x1) // 2, 30)
         canvas.curve([(x1, y1), (x1 + bend, y1), (x2 - bend, y2), (x2, y2)])
     width = max((x for x, _ in corners.values()), default=0) + _WIDTH + 480
+    if embedded:
+        return canvas.element(plan.name, width, y + _MARGIN)
     return canvas.document(plan.name, width, y + _MARGIN, _STYLE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final
 
-__all__ = ["COMPARED_MIN", "Z", "lower_bound"]
+__all__ = ["COMPARED_MIN", "Z", "interval", "lower_bound"]
 
 Z: Final = 3.29
 COMPARED_MIN: Final = 1000
@@ -21,8 +21,15 @@ def lower_bound(compared: int, divergences: int, minimum: int = COMPARED_MIN) ->
         raise ValueError(f"{divergences} divergences of {compared} executions")
     if compared == 0 or compared < minimum:
         return 0.0
+    return interval(compared, divergences)[0]
+
+
+def interval(compared: int, divergences: int) -> tuple[float, float]:
+    """Both ends of the interval, also below the minimum; without a comparison every share is as likely."""
+    if compared == 0:
+        return 0.0, 1.0
     share = (compared - divergences) / compared
     square = Z * Z / compared
     center = share + square / 2
     margin = Z * sqrt(share * (1 - share) / compared + square / (4 * compared))
-    return max(0.0, (center - margin) / (1 + square))
+    return max(0.0, (center - margin) / (1 + square)), min(1.0, (center + margin) / (1 + square))

@@ -15,11 +15,20 @@ import msgspec
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.figures import add_spread
 
-__all__ = ["ALERTS_KEPT", "DIVERGENCES_KEPT", "HISTORY_KEPT", "EvidenceState", "KeptDivergence", "NodeEvidence"]
+__all__ = [
+    "ALERTS_KEPT",
+    "DIVERGENCES_KEPT",
+    "HISTORY_KEPT",
+    "TIMELINE_KEPT",
+    "EvidenceState",
+    "KeptDivergence",
+    "NodeEvidence",
+]
 
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
 ALERTS_KEPT: Final = 100
+TIMELINE_KEPT: Final = 200
 SERIES_MAX: Final = 1_000  # of one metric that a node declares; further labels are counted as `other`
 
 
@@ -53,6 +62,7 @@ class NodeEvidence(msgspec.Struct):
     durations: dict[str, list[float]] = {}  # spreads of milliseconds by path
     metrics: dict[str, dict[str, Any]] = {}  # that the node declares, by name: type, buckets, values by labels
     alerts: list[dict[str, Any]] = []  # the newest last
+    timeline: list[tuple[float, int, int]] = []  # time, compared and divergences so far; thinned out where it is long
 
     @property
     def confidence(self) -> float:
@@ -83,6 +93,7 @@ class EvidenceState:
         evidence = self.of(data["node"], data["digest"])
         if kind == "vesper.compared":
             _count(evidence, data)
+            _note_time(evidence, time)
         elif kind == "vesper.diverged":
             evidence.compared += 1
             evidence.divergences += 1
@@ -94,6 +105,7 @@ class EvidenceState:
                 )
             )
             del evidence.found[:-DIVERGENCES_KEPT]
+            _note_time(evidence, time)
         elif kind == "vesper.alert":
             names = ("condition", "severity", "notify", "figures")
             evidence.alerts.append({"time": time, **{name: data[name] for name in names}})
@@ -129,6 +141,15 @@ def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
                 known["values"][key] = value
             else:
                 _add(known["values"], {key: value})
+
+
+def _note_time(evidence: NodeEvidence, time: float) -> None:
+    """Add a point to the timeline. A full one keeps every second point, so that it always reaches back to the start."""
+    if evidence.timeline and evidence.timeline[-1][1:] == (evidence.compared, evidence.divergences):
+        return
+    evidence.timeline.append((time, evidence.compared, evidence.divergences))
+    if len(evidence.timeline) > TIMELINE_KEPT:
+        evidence.timeline = evidence.timeline[::2]
 
 
 def _bounded(labels: str, known: dict[str, Any]) -> str:

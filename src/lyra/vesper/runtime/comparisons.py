@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import ConfigError
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.modes import GATES, ORDER, allowed, mode_named
+from lyra.vesper.evidence.modes import ORDER, mode_named
+from lyra.vesper.evidence.promotion import RELYING_ON_DIRECT, highest_mode, lack_of
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.runtime.comparison_queue import ComparisonQueue
 from lyra.vesper.runtime.counters import Counters
@@ -36,7 +36,6 @@ __all__ = ["Comparisons"]
 
 COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
 DIFFERENCES_KEPT: Final = 20  # of one divergence
-_DEMOTING: Final = ("canary_direct", "dual_verify", "direct_only")
 
 
 class Comparisons:
@@ -108,7 +107,7 @@ class Comparisons:
             "trace_id": execution.trace_id,
         }
         self._write("vesper.diverged", row)
-        if mode in _DEMOTING:
+        if mode in RELYING_ON_DIRECT:
             self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
 
     def _happens_again(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> bool:
@@ -181,11 +180,11 @@ class Comparisons:
         """Change the mode of a node; a promotion needs the evidence for it, unless it is forced."""
         mode_named(mode)
         evidence = self.evidence(program)
-        best = _best(evidence)
+        best = highest_mode(evidence)
         enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
         if not enough and not force:
             raise ConfigError(
-                f"the evidence for {program.node_id} allows {best}, not {mode}: {_lack(evidence, mode)}",
+                f"the evidence for {program.node_id} allows {best}, not {mode}: {lack_of(evidence, mode)}",
                 hint="compare more (`vesper verify`), or say --force",
                 key="mode",
             )
@@ -195,7 +194,7 @@ class Comparisons:
         """Move a node one mode up, if its evidence allows that."""
         evidence = self.evidence(program)
         here = ORDER.index(evidence.mode)
-        if ORDER.index(_best(evidence)) > here:
+        if ORDER.index(highest_mode(evidence)) > here:
             self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
 
     def _change_mode(self, program: NodeProgram, mode: str, *, why: str, forced: bool) -> None:
@@ -204,17 +203,3 @@ class Comparisons:
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
         self._thread.write(self._state, kind, row)
-
-
-def _best(evidence: NodeEvidence) -> str:
-    return allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
-
-
-def _lack(evidence: NodeEvidence, mode: str) -> str:
-    if evidence.blocked:
-        return "a divergence could be reproduced"
-    counted, divergences, since = evidence.compared, evidence.divergences, ""
-    if divergences and lower_bound(evidence.clean, 0) < lower_bound(counted, divergences):
-        counted, divergences, since = evidence.clean, 0, " since the last divergence"
-    confidence = lower_bound(counted, divergences)
-    return f"confidence {confidence:.5f} after {counted} compared runs{since}, {GATES.get(mode, 0.0)} are needed"

@@ -1,4 +1,4 @@
-"""Traces and costs: what the agents of the caller did since the server began, and what all they did came to."""
+"""Traces and costs: what the agents of the caller did, also before the server began, and what all that came to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.records import CostSum
 
-__all__ = ["ENDPOINTS"]
+__all__ = ["ENDPOINTS", "TraceView", "own_spans", "trace_line"]
 
 
 class TraceView(msgspec.Struct, kw_only=True):
@@ -62,6 +62,7 @@ class Grouping(StrEnum):
     AGENT = "agent"
     MODEL = "model"
     DAY = "day"
+    KEY = "key"
     USER = "user"
 
 
@@ -77,6 +78,7 @@ class CostGroup(msgspec.Struct, kw_only=True):
     errors: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
     cost_usd: float = 0.0
     unpriced_calls: int = 0
 
@@ -87,19 +89,22 @@ class CostReport(msgspec.Struct, kw_only=True):
     total_usd: float
 
 
-def _own_spans(call: HttpCall) -> list[Span]:
+async def own_spans(call: HttpCall) -> list[Span]:
+    """The spans of the caller's processes, also of the time before the server began, the oldest first."""
+    await call.parts.records.load_past()
     return [span for owner, span in call.parts.records.spans() if call.caller.owns(owner)]
 
 
 async def list_traces(call: HttpCall) -> TraceList:
     by_trace: dict[str, list[Span]] = {}
-    for span in _own_spans(call):
+    for span in await own_spans(call):
         by_trace.setdefault(span.trace_id, []).append(span)
-    newest = list(by_trace.items())[::-1][: call.query.limit]
-    return TraceList([_line(trace_id, spans) for trace_id, spans in newest])
+    newest = sorted(by_trace.items(), key=lambda item: -item[1][-1].time)[: call.query.limit]
+    return TraceList([trace_line(trace_id, spans) for trace_id, spans in newest])
 
 
-def _line(trace_id: str, spans: list[Span]) -> TraceView:
+def trace_line(trace_id: str, spans: list[Span]) -> TraceView:
+    """A trace in a line, from its spans."""
     began = min(span.started for span in spans)
     roots = span_tree(spans)
     return TraceView(
@@ -115,7 +120,7 @@ def _line(trace_id: str, spans: list[Span]) -> TraceView:
 
 async def get_trace(call: HttpCall) -> TraceDetail:
     trace_id = call.path["trace_id"]
-    spans = [span for span in _own_spans(call) if span.trace_id == trace_id]
+    spans = [span for span in await own_spans(call) if span.trace_id == trace_id]
     if not spans:
         raise HttpRefusal(404, f"no trace {trace_id[:80]!r}", hint="GET /api/traces lists those that are kept")
     return TraceDetail(trace_id=trace_id, spans=[_nested(node) for node in span_tree(spans)])
@@ -141,6 +146,7 @@ _KEYS: Final[dict[Grouping, Callable[[CostSum], str]]] = {
     Grouping.AGENT: lambda total: total.agent,
     Grouping.MODEL: lambda total: total.model,
     Grouping.DAY: lambda total: total.day,
+    Grouping.KEY: lambda total: total.key,
     Grouping.USER: lambda total: total.owner,
 }
 
@@ -155,7 +161,7 @@ async def get_costs(call: HttpCall) -> CostReport:
             continue
         key = key_of(total)
         group = groups.setdefault(key, CostGroup(key=key))
-        for name in ("calls", "errors", "input_tokens", "output_tokens", "unpriced_calls"):
+        for name in ("calls", "errors", "input_tokens", "output_tokens", "cached_tokens", "unpriced_calls"):
             setattr(group, name, getattr(group, name) + getattr(total, name))
         micro_usd[key] = micro_usd.get(key, 0) + total.cost_micro_usd
     for key, group in groups.items():
@@ -187,7 +193,7 @@ ENDPOINTS: Final = (
         name="costs.get",
         method="GET",
         path="/api/costs",
-        summary="What the calls of models came to, by agent, model, day or user",
+        summary="What the calls of models came to, by agent, model, day, gateway key or user",
         handler=get_costs,
         query=CostQuery,
         answer=CostReport,

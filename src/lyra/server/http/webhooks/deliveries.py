@@ -16,10 +16,9 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_WEBHOOK_WAITING_MAX, SERVER_WEBHOOKS_MAX
 from lyra.core.naming import WEBHOOK, named
-from lyra.core.policies.retry import Backoff, Retry
-from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, EffectFailed, LyraError, Overloaded, ToolError
+from lyra.errors import ConfigError, EffectFailed, LyraError, Overloaded
 from lyra.server.http.owned import OwnedProcesses
+from lyra.server.http.webhooks.posting import POST_RETRY, POST_TIMEOUT_S, check_url, post
 from lyra.server.http.webhooks.signing import SIGNATURE, secret_of, server_key, signature
 from lyra.server.owners import OwnedPid, owner_if_known, spawn_for
 
@@ -33,9 +32,7 @@ __all__ = ["PART", "Deliveries", "WebhookState"]
 
 PART: Final = "webhooks"
 _POST: Final = "webhook.post"
-_RETRY: Final = Retry(max_attempts=6, backoff=Backoff(initial_s=1.0, factor=4.0, max_s=300.0, jitter=0.2))
-_TIMEOUT_S: Final = 20.0
-_ANSWER_BYTES_MAX: Final = 64 * 1024
+_RETRY: Final = POST_RETRY
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 
@@ -61,7 +58,7 @@ async def webhook(ctx: Context, url: str, kinds: list[str]) -> None:
         event = await ctx.receive()
         try:
             await ctx.do(
-                deliveries.post, ctx.pid, event, name=_POST, idempotent=True, retry=_RETRY, timeout_s=_TIMEOUT_S
+                deliveries.post, ctx.pid, event, name=_POST, idempotent=True, retry=_RETRY, timeout_s=POST_TIMEOUT_S
             )
             state.delivered += 1
         except LyraError as error:
@@ -73,12 +70,12 @@ async def webhook(ctx: Context, url: str, kinds: list[str]) -> None:
 class Deliveries:
     """The webhooks of one kernel; a part of it, so that their programs find it."""
 
-    __slots__ = ("_inside", "_kernel", "_key", "_states", "_stop", "webhooks")
+    __slots__ = ("_kernel", "_key", "_states", "_stop", "inside", "webhooks")
 
     def __init__(self, kernel: Kernel, *, key: bytes | None = None, inside: Collection[str] = ()) -> None:
         self._kernel = kernel
         self._key = key
-        self._inside = frozenset(inside)
+        self.inside = frozenset(inside)  # addresses of this network that may be reached
         self.webhooks = OwnedProcesses(kernel, "webhook", "webhook")
         self._states: dict[str, WebhookState] = {}  # by pid
         self._stop: Callable[[], None] | None = None
@@ -105,11 +102,7 @@ class Deliveries:
 
     async def add(self, caller: Caller, url: str, kinds: list[str]) -> tuple[str, str]:
         """Begin to post events to a URL; the id of the webhook and its secret."""
-        from lyra.sandbox.addresses import target_of
-        from lyra.tools.http_guard import host_and_port
-
-        if host_and_port(url) not in self._inside:
-            target_of(url)
+        check_url(url, self.inside)
         if not kinds:
             raise ConfigError("name the kinds of events", hint='such as ["process.terminated"]', key="kinds")
         if len(self.webhooks.of(caller)) >= SERVER_WEBHOOKS_MAX:
@@ -164,8 +157,6 @@ class Deliveries:
 
     async def post(self, pid: str, event: dict[str, Any], /, *, idempotency_key: str) -> int:
         """Post one event; the status of the answer. EffectFailed where the receiver does not take it."""
-        from lyra.tools.http_guard import fetch
-
         own, state = OwnedPid.read(pid), self._states.get(pid)
         if own is None or state is None:
             raise EffectFailed("the webhook was removed", status=410)
@@ -177,23 +168,7 @@ class Deliveries:
             "x-lyra-delivery": idempotency_key,
             SIGNATURE: signature(secret_of(self.key, own.rest), body, now),
         }
-        try:
-            answer = await fetch(
-                state.url,
-                grant=Grant.all(),
-                method="POST",
-                headers=headers,
-                body=body,
-                redirects=0,
-                bytes_max=_ANSWER_BYTES_MAX,
-                timeout_s=_TIMEOUT_S,
-                inside=self._inside,
-            )
-        except ToolError as error:
-            raise EffectFailed(error.message) from None  # tried again
-        if answer.status >= 300:  # the status says whether it is tried again; a redirect is not followed
-            raise EffectFailed(f"the receiver answered {answer.status}", status=max(answer.status, 400))
-        return answer.status
+        return await post(state.url, body, headers, inside=self.inside)
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -1,0 +1,144 @@
+"""The parts of A2A messages and artifacts as the content of Lyra's messages, and back.
+
+Text and JSON data become text, images become Images; a part that no agent can read is a PartNotSupported. What comes
+from a remote agent is text from outside: characters that no screen shows are left out, and long texts are cut.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import msgspec
+
+from lyra.a2a.sdk import messages, to_json
+from lyra.agents.declaration.content import Image
+from lyra.core.secrets.visible import without_invisible
+from lyra.errors import ConfigError
+
+__all__ = [
+    "IMAGE_TYPES",
+    "PartNotSupported",
+    "content_of_parts",
+    "data_of_parts",
+    "output_of_parts",
+    "parts_of_content",
+    "text_of_parts",
+]
+
+IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+OUTPUT_CHARS_MAX: Final = 100_000
+_IMAGES_MAX: Final = 8
+
+
+class PartNotSupported(ConfigError):
+    """A part of a message has a media type that no agent reads."""
+
+
+def content_of_parts(parts: Any) -> str | list[dict[str, Any]]:
+    """The content for an agent: text, or texts and images."""
+    content = [_readable(part) for part in parts]
+    if any(part["type"] == "image" for part in content):
+        return content
+    text = "\n".join(part["text"] for part in content)
+    if not text.strip():
+        raise ConfigError("a message says something; this one has no text and no image", key="parts")
+    return text
+
+
+def _readable(part: Any) -> dict[str, Any]:
+    kind = part.WhichOneof("content")
+    media = _media(part)
+    if kind == "text":
+        return {"type": "text", "text": part.text}
+    if kind == "data":
+        return {"type": "text", "text": _json_text(part)}
+    if kind == "raw" and media in IMAGE_TYPES:
+        return Image.from_bytes(bytes(part.raw), media).to_data()
+    if kind == "url" and media in IMAGE_TYPES and part.url.startswith("https://"):
+        return Image.from_url(part.url).to_data()
+    if kind == "raw" and (media.startswith("text/") or media == "application/json"):
+        return {"type": "text", "text": _named(part, bytes(part.raw).decode("utf-8", "replace"))}
+    raise PartNotSupported(f"a part of type {media or 'unknown'!r} cannot be read", hint="send text, JSON or an image")
+
+
+def _named(part: Any, text: str) -> str:
+    return f"{part.filename}:\n{text}" if part.filename else text
+
+
+def _media(part: Any) -> str:
+    return str(part.media_type).partition(";")[0].strip().lower()[:80]
+
+
+def _json_text(part: Any) -> str:
+    return msgspec.json.encode(to_json(part).get("data")).decode()
+
+
+def text_of_parts(parts: Any) -> str:
+    """The texts among the parts."""
+    return "\n".join(part.text for part in parts if part.WhichOneof("content") == "text")
+
+
+def data_of_parts(parts: Any) -> dict[str, Any]:
+    """The JSON objects among the parts, as one."""
+    merged: dict[str, Any] = {}
+    for part in parts:
+        data = to_json(part).get("data") if part.WhichOneof("content") == "data" else None
+        if isinstance(data, dict):
+            merged.update(data)
+    return merged
+
+
+def output_of_parts(parts: Any) -> str | list[str | Image]:
+    """What a remote agent answered: text, or texts and images."""
+    shown: list[str | Image] = []
+    images = 0
+    for part in parts:
+        piece = _shown(part)
+        images += isinstance(piece, Image)
+        shown.append(piece if isinstance(piece, str) or images <= _IMAGES_MAX else "[one more image]")
+    if images:
+        return [_cut(piece) if isinstance(piece, str) else piece for piece in shown]
+    return _cut("\n".join(str(piece) for piece in shown))
+
+
+def _shown(part: Any) -> str | Image:
+    kind, media = part.WhichOneof("content"), _media(part)
+    if kind == "text":
+        return str(part.text)
+    if kind == "data":
+        return _json_text(part)
+    if kind == "url":
+        return f"[{media or 'file'} at {part.url[:2_000]}]"
+    if media in IMAGE_TYPES:
+        try:
+            return Image.from_bytes(bytes(part.raw), media)
+        except ConfigError:
+            return f"[an {media} that cannot be read]"
+    if media.startswith("text/") or media == "application/json":
+        return bytes(part.raw).decode("utf-8", "replace")
+    return f"[{media or 'bytes'}, {len(part.raw)} bytes]"
+
+
+def _cut(text: str) -> str:
+    """The text without invisible characters, at most as long as a model reads in one go."""
+    if len(text) > OUTPUT_CHARS_MAX:
+        half = OUTPUT_CHARS_MAX // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+    return without_invisible(text)
+
+
+def parts_of_content(content: Any) -> list[Any]:
+    """The parts of a message to a remote agent, from the content of a message to an agent."""
+    part_class = messages().Part
+    if isinstance(content, str):
+        return [part_class(text=content)]
+    parts = []
+    for part in content:
+        if part["type"] == "text":
+            parts.append(part_class(text=part["text"]))
+        elif part.get("url"):
+            parts.append(part_class(url=part["url"], media_type="image/*"))
+        else:
+            parts.append(part_class(raw=base64.b64decode(part["data"]), media_type=part["media_type"]))
+    return parts

@@ -1,0 +1,152 @@
+"""What there is in the kernel of the web demo: `Scene` makes the agents, the team, a pipeline, services and nodes.
+
+`prepare` is the set-up of the server: it registers everything and starts the supervised team. Work comes from `office`.
+Node executions block, so they run in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.cli.demo.web.cast import make_cast
+from lyra.cli.demo.web.explanation import LINES, TITLE
+from lyra.cli.demo.web.node_texts import NODES, MistakenPath, inputs_of
+from lyra.cli.demo.web.programs import TEAM, Programs
+from lyra.errors import LyraError
+from lyra.server.dashboard.welcome import set_welcome
+
+if TYPE_CHECKING:
+    from lyra.core.envelope import Envelope
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.services.service import ServiceRequest
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.runtime.runtime import Runtime
+
+__all__ = ["PIPELINE", "SERVICES", "Scene"]
+
+PIPELINE: Final[dict[str, Any]] = {
+    "name": "newsletter",
+    "agents": [
+        {"name": "draft", "default_next": "check"},
+        {
+            "name": "check",
+            "routing_rules": [{"condition": "ok", "value": True, "target": "send"}],
+            "default_next": "draft",
+        },
+        {"name": "send", "default_next": "end"},
+    ],
+    "edge_limits": [{"from": "check", "to": "draft", "max_count": 3}],
+}
+SERVICES: Final = (
+    {"name": "search", "service_type": "worker", "max_concurrent": 8, "capabilities": ["lookup"]},
+    {"name": "mailer", "service_type": "worker", "max_concurrent": 4},
+    {"name": "archive", "service_type": "worker", "max_concurrent": 2},
+)
+# Executions before the page is opened, each step followed by a promotion where the evidence allows one.
+_FIRST_EXECUTIONS: Final = {
+    "shipping_quote_v1": (300, 900),
+    "order_total_v1": (100,),
+    "loyalty_points_v1": (300, 100),
+}
+
+
+class Scene:
+    """See the module. `folder` is for the nodes' own store; `pace` is 0.0 without pauses."""
+
+    def __init__(self, folder: Path, *, seed: int = 1, pace: float = 1.0, has_past: bool = True) -> None:
+        """Without a past the nodes have not been executed yet."""
+        self._has_past = has_past
+        self.seed = seed
+        self.pace = pace
+        self._folder = folder
+        self._kernel: Kernel | None = None
+        self._runtime: Runtime | None = None
+        self._nodes: dict[str, Node] = {}
+        self._executed = dict.fromkeys(NODES, 0)
+        self.cast = make_cast(self.status, seed=seed, pace=pace)
+        self.programs = Programs(self.cast, pace)
+
+    @property
+    def kernel(self) -> Kernel:
+        assert self._kernel is not None
+        return self._kernel
+
+    @property
+    def runtime(self) -> Runtime:
+        assert self._runtime is not None
+        return self._runtime
+
+    def status(self) -> str:
+        """How the team is doing, in words."""
+        alive = [process for process in self.kernel.processes.values() if process.alive]
+        questions = self.kernel.interrupts.list_interrupts(status="pending")
+        return f"{len(alive)} processes alive, {len(questions)} questions wait for a person"
+
+    async def prepare(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        for name, agent in self.cast.items():
+            kernel.register_agent(name, agent)
+        for program in self.programs.all():
+            kernel.register(program)
+        for stage in (self._draft, self._check, self._send):
+            kernel.register_agent(stage.__name__.strip("_"), stage)
+        for service in SERVICES:
+            kernel.register_service(service)
+            kernel.register_handler(str(service["name"]), self._serve)
+        kernel.services.update_health("mailer", "degraded")
+        set_welcome(kernel, TITLE, LINES)
+        await kernel.supervise(self.programs.tree(), pid=TEAM, name=TEAM)
+        await asyncio.to_thread(self._open_nodes)
+
+    async def close(self) -> None:
+        if self._runtime is not None:
+            await asyncio.to_thread(self._runtime.close)
+
+    # ------------------------------------------------------------ nodes
+    def _open_nodes(self) -> None:
+        from lyra.server.http.mounted_nodes import mount_nodes
+        from lyra.vesper.nodes import load
+        from lyra.vesper.runtime.runtime import Runtime
+
+        self._nodes = {node_id: load(text) for node_id, text in NODES.items()}
+        self._runtime = Runtime(store=str(self._folder / "nodes.db"), direct=MistakenPath())
+        mount_nodes(self.kernel, self._runtime, self._nodes.values())
+        for node_id, counts in _FIRST_EXECUTIONS.items() if self._has_past else ():
+            self._runtime.set_mode(self._nodes[node_id], "shadow_direct", force=True)
+            for count in counts:
+                self.execute_node(node_id, count)
+                self._promote(self._nodes[node_id])
+
+    def _promote(self, node: Node) -> None:
+        with suppress(LyraError):  # the evidence does not suffice yet, or there is a divergence
+            self.runtime.promote(node)
+
+    def execute_node(self, node_id: str, count: int) -> None:
+        """Execute a node with its next inputs; blocks."""
+        for _ in range(count):
+            number = self._executed[node_id]
+            self._executed[node_id] = number + 1
+            self.runtime.execute(self._nodes[node_id], inputs_of(node_id, number))
+
+    # ------------------------------------------------------------ stages and services
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * self.pace)
+
+    async def _draft(self, envelope: Envelope) -> dict[str, Any]:
+        await self._pause(1.5)
+        return {"text": f"{envelope.raw_input}, draft {envelope.iteration + 1}"}
+
+    async def _check(self, envelope: Envelope) -> dict[str, Any]:
+        await self._pause(1.0)
+        return {"ok": envelope.iteration >= 1}
+
+    async def _send(self, envelope: Envelope) -> dict[str, Any]:
+        await self._pause(0.8)
+        return {"sent": envelope.raw_input}
+
+    async def _serve(self, request: ServiceRequest) -> dict[str, Any]:
+        await self._pause(0.2)
+        return {"round": request.metadata.get("round", "")}

@@ -1,0 +1,76 @@
+"""The Python file that declares the agents and programs of a run, which `lyra replay` is given with `--load`.
+
+The file is run, as a program of the person who names it, under the module name that the journal knows its programs by.
+Its agents are registered, the functions that the run names as programs, and what its `setup(kernel)` registers, where
+it has one. What it prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["load_programs"]
+
+_NOT_FILES: Final = ("agent", "lyra", "model", "tool", "hook")  # words before the colon that name no module
+
+
+async def load_programs(kernel: Kernel, file: str, names: Iterable[str]) -> None:
+    """Run the file and register what it declares; `names` are the programs and effects of the run."""
+    from lyra.agents.declaration.agent import AgentDeclaration
+
+    wanted = [name.partition(":")[::2] for name in names]
+    modules = [module for module, own in wanted if own and module not in _NOT_FILES and not module.startswith("lyra.")]
+    module = _run(file, _module_name(file, modules))
+    setup = getattr(module, "setup", None)
+    if callable(setup):
+        prepared = setup(kernel)
+        if hasattr(prepared, "__await__"):
+            await prepared
+    for value in list(vars(module).values()):
+        if isinstance(value, AgentDeclaration):
+            kernel.register(value)
+    for name, own in wanted:
+        program = getattr(module, own, None) if name == module.__name__ and own.isidentifier() else None
+        if program is not None and _is_program(program):
+            kernel.register(program)
+
+
+def _module_name(file: str, modules: list[str]) -> str:
+    """What the journal calls the module: as the file is called where it knows that, else the first that it names."""
+    stem = Path(file).stem
+    near = [name for name in modules if name.rpartition(".")[2] == stem]
+    return (near or modules or [stem])[0]
+
+
+def _run(file: str, name: str) -> ModuleType:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    sys.path.insert(0, str(Path(file).resolve().parent))  # what lies beside it can be imported, also later on
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{file} is no Python file", key="--load")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # annotations of its functions are looked up there
+    saved, sys.stdout = sys.stdout, sys.stderr
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--load") from error
+    finally:
+        sys.stdout = saved
+    return module
+
+
+def _is_program(value: Any) -> bool:
+    import inspect
+
+    return inspect.iscoroutinefunction(value)

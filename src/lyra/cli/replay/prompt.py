@@ -1,0 +1,229 @@
+"""What can be said at the prompt of `lyra replay`: one table of commands, and what each comes to as lines of text.
+
+A command that cannot be done is a ConfigError with a hint; the place in the run stays as it was.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lyra.cli.render import printable
+from lyra.cli.replay.words import (
+    budget_lines,
+    conversation_lines,
+    cost_words,
+    moment_lines,
+    step_line,
+    tree_lines,
+    value_lines,
+)
+from lyra.core.checking.check import did_you_mean
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.agents.forks.change import ForkChange
+    from lyra.observe.timeline.timeline import RunTimeline
+
+__all__ = ["PROMPT_COMMANDS", "RunPrompt"]
+
+_STEPS_SHOWN: Final = 20
+_FORK_WORDS: Final = ("reply", "result", "prompt", "model", "system")
+
+Forker = Callable[[int, "ForkChange"], dict[str, Any]]
+
+
+class PromptCommand(NamedTuple):
+    usage: str
+    text: str
+    other: tuple[str, ...] = ()
+
+
+PROMPT_COMMANDS: Final[dict[str, PromptCommand]] = {
+    "step": PromptCommand("step [N]", "on by one step, or N of them", ("s", "n")),
+    "back": PromptCommand("back [N]", "back by one step, or N of them", ("b",)),
+    "goto": PromptCommand("goto N", "to the moment after step N; 0 is before the first, `end` after the last", ("g",)),
+    "find": PromptCommand("find TEXT", "on to the next step with this text; `find` alone goes on", ("f", "/")),
+    "show": PromptCommand("show", "this moment: conversation, variables, budget, mailbox, tree"),
+    "detail": PromptCommand("detail", "this step with its whole values", ("d",)),
+    "steps": PromptCommand("steps [FROM [TO]]", "the steps around this one", ("l",)),
+    "conversation": PromptCommand("conversation", "what was said so far", ("c",)),
+    "vars": PromptCommand("vars", "what is known of the variables", ("v",)),
+    "budget": PromptCommand("budget", "what was used, set aside, and the limits"),
+    "mailbox": PromptCommand("mailbox", "the messages that wait", ("m",)),
+    "tree": PromptCommand("tree", "the processes as they were", ("t",)),
+    "cost": PromptCommand("cost", "what was spent so far, and in all"),
+    "fork": PromptCommand(
+        'fork [reply|result|prompt|model|system "TEXT"]', "run on from this step as a process of its own, with a change"
+    ),
+    "help": PromptCommand("help", "this list", ("h", "?")),
+    "quit": PromptCommand("quit", "end; so does Ctrl-D", ("q", "exit")),
+}
+_WORDS: Final = {word: name for name, row in PROMPT_COMMANDS.items() for word in (name, *row.other)}
+
+
+class RunPrompt:
+    """The place in a run. `fork(number, change)` makes a fork and tells what came of it."""
+
+    def __init__(self, timeline: RunTimeline, fork: Forker) -> None:
+        self.timeline = timeline
+        self.place = 0
+        self.is_over = False
+        self._fork_run = fork
+        self._wanted = ""
+
+    def do(self, line: str) -> list[str]:
+        """Carry out one line; gives what it shows."""
+        word, _, rest = line.strip().partition(" ")
+        name = _WORDS.get(word)
+        if name is None:
+            near = did_you_mean(word, _WORDS)
+            raise ConfigError(f"there is no {word!r}", hint=f"did you mean {near!r}?" if near else "`help` lists them")
+        act: Callable[[str], list[str]] = getattr(self, f"_{name}")
+        return act(rest.strip())
+
+    def here(self) -> list[str]:
+        """The place on one line."""
+        if not self.place:
+            return [f"> before the first of {len(self.timeline.steps)} steps"]
+        return [step_line(self.timeline.step(self.place), is_here=True)]
+
+    # ------------------------------------------------------------------ moving
+
+    def _step(self, rest: str) -> list[str]:
+        self.timeline.refresh()
+        last = len(self.timeline.steps)
+        if self.place == last:
+            return ["this is the end" if self.timeline.ended_as else "this is the last step so far"]
+        passed = self.place
+        self.place = min(last, self.place + _count(rest))
+        return [step_line(step) for step in self.timeline.page(passed, self.place - passed - 1)] + self.here()
+
+    def _back(self, rest: str) -> list[str]:
+        self.place = max(0, self.place - _count(rest))
+        return self.here()
+
+    def _goto(self, rest: str) -> list[str]:
+        place = len(self.timeline.steps) if rest == "end" else _whole(rest)
+        if place:
+            self.timeline.step(place)
+        self.place = place
+        return self.here()
+
+    def _find(self, rest: str) -> list[str]:
+        self._wanted = rest or self._wanted
+        if not self._wanted:
+            raise ConfigError("find what?", hint="find TEXT")
+        step = self.timeline.find(self._wanted, after=self.place)
+        if step is None:
+            return [printable(f"no step after this one has {self._wanted!r}")]
+        self.place = step.number
+        return self.here()
+
+    # ------------------------------------------------------------------ looking
+
+    def _moment(self) -> dict[str, Any]:
+        return self.timeline.at(self.place)
+
+    def _show(self, _: str) -> list[str]:
+        step = self.timeline.step(self.place) if self.place else None
+        return moment_lines(self._moment(), step)
+
+    def _detail(self, _: str) -> list[str]:
+        detail = self.timeline.detail(self.place)
+        return value_lines({name: value for name, value in detail.items() if value not in (None, "", {})})
+
+    def _steps(self, rest: str) -> list[str]:
+        words = rest.split()
+        first = _whole(words[0]) if words else max(1, self.place - _STEPS_SHOWN // 2)
+        last = _whole(words[1]) if len(words) > 1 else first + _STEPS_SHOWN - 1
+        chosen = self.timeline.page(first - 1, max(0, last - first + 1))
+        return [step_line(step, is_here=step.number == self.place) for step in chosen] or ["no steps"]
+
+    def _conversation(self, _: str) -> list[str]:
+        return conversation_lines(self._moment()["conversation"]) or ["nothing was said"]
+
+    def _vars(self, _: str) -> list[str]:
+        return value_lines(self._moment()["variables"]) or ["none are known"]
+
+    def _budget(self, _: str) -> list[str]:
+        return budget_lines(self._moment()["budget"]) or ["nothing was used, and nothing is limited"]
+
+    def _mailbox(self, _: str) -> list[str]:
+        return [printable(f"  {text}") for text in self._moment()["mailbox"]["messages"]] or ["empty"]
+
+    def _tree(self, _: str) -> list[str]:
+        return tree_lines(self._moment()["tree"]) or ["no process yet"]
+
+    def _cost(self, _: str) -> list[str]:
+        return [
+            f"so far {cost_words(self.timeline.totals(self.place))}",
+            f"in all {cost_words(self.timeline.totals())}",
+        ]
+
+    # ------------------------------------------------------------------ the rest
+
+    def _fork(self, rest: str) -> list[str]:
+        from lyra.agents.forks.change import ForkChange
+
+        try:
+            words = shlex.split(rest)
+        except ValueError as error:
+            raise ConfigError(f"fork: {error}", hint='put the text in quotes: fork reply "no"') from None
+        if words and (words[0] not in _FORK_WORDS or len(words) != 2):
+            raise ConfigError("fork how?", hint=PROMPT_COMMANDS["fork"].usage)
+        if not self.place:
+            raise ConfigError("there is no step here to fork at", hint="go to a step first: step, goto N")
+        value: Any = words[1] if words else None
+        if words and words[0] == "result":
+            value = result_value(value)
+        change = ForkChange(**({words[0]: value} if words else {}))
+        return fork_lines(self._fork_run(self.place, change))
+
+    def _help(self, _: str) -> list[str]:
+        width = max(len(row.usage) for row in PROMPT_COMMANDS.values() if len(row.usage) < 30)
+        lines = []
+        for row in PROMPT_COMMANDS.values():
+            short = f"  ({', '.join(row.other)})" if row.other else ""
+            lines.append(f"  {row.usage:<{width}}  {row.text}{short}")
+        return lines
+
+    def _quit(self, _: str) -> list[str]:
+        self.is_over = True
+        return []
+
+
+def result_value(text: str) -> Any:
+    """A result as it is typed: JSON, or else the text itself."""
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def fork_lines(facts: dict[str, Any]) -> list[str]:
+    """What came of a fork."""
+    lines = [f"fork {facts['fork']} of {facts['of']} at step {facts['at']}: {facts['state']}"]
+    if facts.get("question"):
+        lines.append(f"it asks a person: {facts['question']}")
+    if facts["answer"] is not None:
+        lines.append(f"it came to: {facts['answer']}")
+    if facts["error"]:
+        lines.append(f"it failed: {facts['error']}")
+    first = facts["first_difference"]
+    lines.append("the runs are the same" if first is None else f"step {first} is the first that differs")
+    lines.append(f"cost {cost_words(facts)}")
+    return [printable(line) for line in lines]
+
+
+def _count(text: str) -> int:
+    return _whole(text) if text else 1
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > 12:
+        raise ConfigError(f"{text!r} is not the number of a step", hint="`steps` lists them")
+    return int(text)

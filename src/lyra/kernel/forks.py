@@ -1,0 +1,163 @@
+"""Forks: a run once more from one of its steps, as processes of their own in the same store.
+
+`start_fork` writes the rows with which the fork begins (`journal.fork_rows`) and has it go on from there, as after a
+restart: what the journal has is answered from it, what comes then goes through the door. The rows are written together,
+so that a crash leaves the whole fork or nothing of it. The run that is forked is read and never changed; nothing of it
+is performed again, and its budget is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from lyra.core.rights.capability import Grant
+from lyra.errors import ConfigError, NoSuchProcess, StoreError
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.fork_rows import (
+    RENAMERS,
+    CopiedRow,
+    ForkPoint,
+    NewNames,
+    copied_rows,
+    live_programs,
+    run_records,
+)
+from lyra.kernel.journal.history import Fold
+from lyra.kernel.programs.registry import unknown_program
+from lyra.kernel.recovery import grant_of
+from lyra.store.protocol import Record
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["start_fork"]
+
+
+async def start_fork(kernel: Kernel, point: ForkPoint, records: Iterable[Record], *, pid: str | None = None) -> str:
+    """Start a fork from the records of the journal; gives its pid, once it is in the store.
+
+    The programs of processes that were alive at that step have to be known to the kernel.
+    """
+    journal = kernel.journal
+    if journal is None:
+        raise StoreError("this kernel has no store, and so nothing to fork from", hint="Kernel('run.db', …)")
+    everything = list(records)
+    copies = copied_rows(run_records(everything, point.run), point)
+    if not any(copy.kind == "process.created" and copy.pid == point.run for copy in copies):
+        raise NoSuchProcess(
+            f"the store does not have the beginning of process {point.run!r}",
+            hint="older rows were dropped by a compaction: a fork needs the whole run",
+            pid=point.run,
+        )
+    if any(copy.kind == "process.terminated" and copy.pid == point.run for copy in copies):
+        raise ConfigError(f"process {point.run} has ended before that step", hint="fork at a step before its end")
+    for program in live_programs(copies):
+        if kernel.programs.get(program) is None:
+            raise unknown_program(program)
+    above = _above(everything, point.run)
+    fork = _Copy(kernel, point, _limits(above), _right(above)).write(copies, pid)
+    await journal.acknowledged(journal.seq)
+    return fork
+
+
+def _above(records: list[Record], pid: str) -> list[rows.Created]:
+    """How a process and all above it were made, itself first."""
+    made = {
+        record.pid: rows.DECODERS[record.kind].decode(record.data)
+        for record in records
+        if record.kind == "process.created"
+    }
+    chain: list[rows.Created] = []
+    while pid in made and len(chain) < len(made):
+        chain.append(made[pid])
+        pid = made[pid].parent
+    return chain
+
+
+def _limits(above: list[rows.Created]) -> dict[str, Any] | None:
+    """The limits that held for a process: its own, else the nearest ones above it."""
+    budget = next((row.budget for row in above if row.budget is not None), None)
+    return None if budget is None else {"limits": budget.get("limits") or {}}
+
+
+def _right(above: list[rows.Created]) -> Grant | None:
+    """What a process was allowed: each of those above it may have narrowed that."""
+    grants = [grant_of(row) for row in reversed(above) if row.grant is not None]
+    if not grants:
+        return None
+    right = grants[0]
+    for grant in grants[1:]:
+        right = right.narrow(grant)
+    return right
+
+
+class _Copy:
+    """Writes the rows of one fork and brings its processes to life."""
+
+    def __init__(self, kernel: Kernel, point: ForkPoint, budget: dict[str, Any] | None, right: Grant | None) -> None:
+        self._kernel = kernel
+        self._point = point
+        self._budget = budget
+        self._right = right
+        self._names = NewNames()
+        self._fold = Fold()
+
+    def write(self, copies: list[CopiedRow], pid: str | None) -> str:
+        fork = pid or self._free_pid()
+        if fork in self._kernel.processes:
+            raise ConfigError(f"there is a process {fork!r} already", hint="take another pid", pid=fork)
+        for copy in copies:
+            if copy.kind == "process.created":
+                self._create(copy, fork)
+            elif copy.kind == "process.tainted":
+                self._kernel.taint.mark(self._names.pid(copy.pid), str(copy.row.get("by", "")))
+            else:
+                self._add(copy, fork)
+        self._kernel.graft(self._fold.processes)
+        return fork
+
+    def _free_pid(self) -> str:
+        number = 1
+        while f"{self._point.run}-fork-{number}" in self._kernel.processes:
+            number += 1
+        return f"{self._point.run}-fork-{number}"
+
+    def _create(self, copy: CopiedRow, fork: str) -> None:
+        names, kernel, row = self._names, self._kernel, copy.row
+        is_first = copy.pid == self._point.run
+        names.pids[copy.pid] = fork if is_first else kernel.lifetimes.next_pid()
+        changes: dict[str, Any] = {"name": "" if row.name in kernel.names else row.name, "fork": None}
+        if is_first:
+            changes |= {
+                "key": None,
+                "budget": self._budget,
+                "grant": None if self._right is None else self._right.to_data(),
+                "rights": 0 if self._right is None else rows.RIGHTS,
+                "guarded": False,
+                "chosen": True,
+                "fork": {"of": self._point.run, "at": self._point.number},
+            }
+        if copy.pid == self._point.pid and self._point.different:
+            changes["fork"] = {**(changes["fork"] or {}), **self._point.different}
+        created = names.created(row, **changes)
+        if is_first:
+            created.parent = ""
+        self._write(names.pids[copy.pid], copy.kind, created)
+
+    def _add(self, copy: CopiedRow, fork: str) -> None:
+        renamer = RENAMERS.get(copy.kind)
+        row = None if renamer is None else renamer(self._names, copy, fork)
+        if row is None:
+            return
+        seq = self._write(self._names.pid(copy.pid), copy.kind, row)
+        if copy.kind == "message.sent":
+            self._names.messages[copy.seq] = seq
+
+    def _write(self, pid: str, kind: str, row: Any) -> int:
+        journal = self._kernel.journal
+        assert journal is not None
+        data = rows.encode(row)
+        seq = journal.write(pid, kind, data)
+        self._fold.add(Record(seq, journal.time, pid, kind, data))
+        return seq

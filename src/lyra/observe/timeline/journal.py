@@ -1,0 +1,111 @@
+"""Where the rows of a run come from: a store, read beside the kernel that may own it, and never written.
+
+`run_rows` gives the rows that belong to one process and to those that it started, in order. A row is an Event. Values
+that were too large for their row are blobs, which `RowReader.blob` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+from lyra.core import codec
+from lyra.core.event import Event
+from lyra.errors import Corrupt, LyraError
+from lyra.store.protocol import Store
+
+__all__ = ["RowReader", "RunRows", "StoredRows", "value_of"]
+
+Wanted = Callable[[str, str], bool]  # whether a row of this pid and kind is to be read
+_NAMES_OTHERS: Final = frozenset({"process.created", "message.sent"})  # rows that may belong to two processes
+_SHARED: Final = frozenset({"group.created", "group.deleted", "group.set", "group.unset"})
+
+
+class RowReader(Protocol):
+    """Rows of a journal in the order of their numbers."""
+
+    @property
+    def location(self) -> str: ...
+
+    def rows(self, *, after: int = 0, upto: int | None = None, wanted: Wanted | None = None) -> Iterator[Event]: ...
+
+    def blob(self, digest: str) -> bytes: ...
+
+    def kept_states(self) -> dict[str, Any]:
+        """What is kept of processes whose rows were dropped, by pid; empty where no row was dropped."""
+        ...
+
+
+class StoredRows:
+    """The journal of an open store. Rows that are not wanted are not decoded."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def location(self) -> str:
+        return self._store.location
+
+    def rows(self, *, after: int = 0, upto: int | None = None, wanted: Wanted | None = None) -> Iterator[Event]:
+        for row in self._store.read(after=after, upto=upto):
+            if wanted is None or wanted(row.pid, row.kind):
+                yield Event(row.seq, row.time, row.pid, row.kind, codec.decode(row.data))
+
+    def blob(self, digest: str) -> bytes:
+        return self._store.get_blob(digest)
+
+    def kept_states(self) -> dict[str, Any]:
+        if self._store.first_seq() <= 1:
+            return {}
+        kept = self._store.load_snapshots().states
+        return {pid: codec.decode(data) for pid, data in kept.items() if pid[:1] != "~"}
+
+
+class RunRows:
+    """The rows of one process and of all that it started. `pids` are those processes, in the order of their start."""
+
+    def __init__(self, reader: RowReader, pid: str) -> None:
+        self.reader = reader
+        self.pid = pid
+        self.pids: dict[str, None] = {pid: None}
+        self.kept: dict[str, Any] = {}  # what is left of processes whose rows were dropped
+        states = reader.kept_states()
+        if states:
+            self._take_kept(states)
+
+    def _take_kept(self, states: dict[str, Any]) -> None:
+        parents = {pid: str((state.get("created") or {}).get("parent") or "") for pid, state in states.items()}
+        for pid, state in states.items():
+            above, seen = pid, {pid}
+            while above != self.pid and parents.get(above) and parents[above] not in seen:
+                above = parents[above]
+                seen.add(above)
+            if above == self.pid:
+                self.pids[pid] = None
+                self.kept[pid] = state
+
+    def read(self, *, after: int = 0, upto: int | None = None) -> Iterator[Event]:
+        """The rows after one number and up to another."""
+
+        def wanted(pid: str, kind: str) -> bool:
+            return pid in self.pids or kind in _NAMES_OTHERS or kind in _SHARED
+
+        for event in self.reader.rows(after=after, upto=upto, wanted=wanted):
+            if event.kind == "process.created" and event.data.get("parent") in self.pids:
+                self.pids[event.pid] = None
+            is_sent = event.kind == "message.sent" and event.data.get("sender") in self.pids
+            if is_sent or event.pid in self.pids or event.kind in _SHARED:
+                yield event
+
+
+def value_of(reader: RowReader, data: Any, name: str = "value") -> Any:
+    """The value of a row: in the row itself, or in the blob that it names."""
+    digest = data.get("blob")
+    if not digest:
+        return data.get(name)
+    try:
+        return codec.decode(reader.blob(digest))
+    except Corrupt:
+        raise
+    except LyraError:  # a server that gives rows and no blobs, or a blob that was cleaned up
+        return "(a large value that cannot be read from here)"

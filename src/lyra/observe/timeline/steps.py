@@ -1,0 +1,363 @@
+"""The steps of a run: one for each thing that a person would point at, numbered from 1 in the order of their beginning.
+
+A step is a message, a model call, a tool call or another effect, a child that was started or started again, a question
+to a person, a pause, a finished turn, an end. Readings of the clock and ties between processes are no steps. A step has
+short texts; the whole values stay in the store, and `RunTimeline.detail` reads them again by the numbers of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.event import Event
+from lyra.core.naming import SUPERVISE, fixed_name
+from lyra.observe.timeline.journal import RowReader, value_of
+from lyra.observe.timeline.values import brief, text_of_content
+
+__all__ = ["STEP_KINDS", "StepFold", "TimelineStep", "message_text"]
+
+STEP_KINDS: Final[dict[str, str]] = {
+    "began": "the process began",
+    "message": "a message was taken from the mailbox",
+    "sent": "a message was sent",
+    "signal": "the kernel told of another process",
+    "model": "a model was asked",
+    "tool": "a tool was called",
+    "effect": "an effect was performed",
+    "spawn": "a child was started",
+    "restart": "a supervisor started a child again",
+    "wait": "the end of a child was waited for",
+    "sleep": "a pause began",
+    "question": "a person was asked",
+    "turn": "a turn of a conversation ended",
+    "milestone": "a stretch of the program ended",
+    "checkpoint": "the program saved its state",
+    "shared": "a value was written where others read it",
+    "note": "something about the run itself",
+    "stopping": "the process was told to end",
+    "crash": "a process ended with an error",
+    "exit": "a process ended",
+}
+_ASK: Final = "lyra.ask"  # the key of a question to a conversation
+_ORDERS: Final = {"lyra.revise": "the conversation is revised", "lyra.compact": "the conversation is summed up"}
+_FORMS: Final = {"passage": "milestone", "wait": "wait", "context": "note"}  # rows without a beginning that are steps
+_FINISHED_LATER: Final = ("running", "waiting")
+
+
+class TimelineStep(msgspec.Struct, omit_defaults=True):
+    """See the module. `seq` and `end_seq` are the rows of its beginning and end; `is_recorded` marks a step that a fork
+    took over from the run that it was forked from: it was not performed here, and `usage` is what it cost there."""
+
+    number: int
+    seq: int
+    pid: str
+    kind: str
+    what: str
+    began_at: float
+    status: str = "ok"  # ok, running, waiting, or the code of its error
+    ended_at: float | None = None
+    end_seq: int = 0
+    request: str = ""
+    result: str = ""
+    error: str = ""
+    key: str = ""
+    name: str = ""
+    agent: str = ""
+    model: str = ""
+    child: str = ""
+    tries: int = 1
+    usage: dict[str, int] = {}
+    is_recorded: bool = False
+
+    @property
+    def last_seq(self) -> int:
+        return max(self.seq, self.end_seq)
+
+    @property
+    def micro_usd(self) -> int:
+        return self.usage.get("usd", 0)
+
+    @property
+    def tokens(self) -> int:
+        return self.usage.get("input_tokens", 0) + self.usage.get("output_tokens", 0)
+
+    @property
+    def latency_ms(self) -> int | None:
+        return None if self.ended_at is None else max(0, round((self.ended_at - self.began_at) * 1000))
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            **{name: getattr(self, name) for name in self.__struct_fields__},
+            "latency_ms": self.latency_ms,
+            "cost_usd": self.micro_usd / 1_000_000,
+        }
+
+
+class StepFold:
+    """The fold over the rows of a run. `steps` grows; a step that is under way changes when its end is read."""
+
+    def __init__(self, reader: RowReader, *, shown_chars: int = 160) -> None:
+        self._reader = reader
+        self._shown = shown_chars
+        self.steps: list[TimelineStep] = []
+        self._open: dict[tuple[str, str], TimelineStep] = {}
+        self._mailed: dict[int, Event] = {}  # messages that were sent and not taken, by the number of their row
+        self._programs: dict[str, str] = {}
+        self._started: dict[tuple[str, str], int] = {}  # children of supervisors, by what they are: how often
+        self._calls: dict[str, list[Mapping[str, Any]]] = {}  # tool calls that a model asked for, by process
+
+    def add(self, event: Event) -> None:
+        handle = _HANDLERS.get(event.kind)
+        if handle is not None:
+            handle(self, event, event.data)
+
+    def add_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.add(event)
+
+    # ------------------------------------------------------------------ one handler a kind
+
+    def _created(self, event: Event, data: Mapping[str, Any]) -> None:
+        program, parent = fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
+        self._programs[event.pid] = program
+        arguments = value_of(self._reader, data, "args")
+        fork = data.get("fork") or {}
+        whose = data.get("name") or program
+        if parent not in self._programs:
+            what = f"{whose} began" if not fork else f"{whose} began as a fork of {fork.get('of')} at {fork.get('at')}"
+            self._step(event, "began", what, request=self._brief(arguments), name=program)
+            return
+        kind, what = "spawn", f"started {whose}"
+        if self._programs[parent] == SUPERVISE:
+            same = (parent, f"{data.get('name')}|{program}|{self._brief(arguments)}")
+            self._started[same] = self._started.get(same, 0) + 1
+            if self._started[same] > 1:
+                kind, what = "restart", f"started {whose} again ({self._started[same] - 1})"
+        step = self._step(event, kind, what, request=self._brief(arguments), name=program, child=event.pid)
+        step.pid = parent
+
+    def _sent(self, event: Event, data: Mapping[str, Any]) -> None:
+        if not data.get("dropped"):
+            self._mailed[event.seq] = event
+        sender = data.get("sender") or ""
+        if sender in self._programs and not data.get("form") and data.get("key") is not None:
+            text = self._brief(message_text(value_of(self._reader, data, "message")))
+            step = self._step(event, "sent", f"to {data.get('to')}", request=text, name=str(data.get("to")))
+            step.pid = sender
+
+    def _received(self, event: Event, data: Mapping[str, Any]) -> None:
+        mail = self._mailed.pop(data.get("message", 0), None)
+        if not data.get("message"):
+            self._step(event, "message", "no message came in time")
+            return
+        message = None if mail is None else value_of(self._reader, mail.data, "message")
+        form = "" if mail is None else str(mail.data.get("form") or "")
+        if form:
+            self._signal(event, form, message if isinstance(message, Mapping) else {})
+            return
+        sender = "" if mail is None else str(mail.data.get("sender") or "")
+        step = self._step(event, "message", f"from {sender}" if sender else "a message", name=sender)
+        step.request = self._brief(message_text(message))
+        step.key = str(data.get("key"))
+
+    def _signal(self, event: Event, form: str, message: Mapping[str, Any]) -> None:
+        if "verb" not in message:
+            self._step(event, "signal", f"{form} of {message.get('pid', '')}", result=self._brief(message))
+        elif message["verb"] != "started":  # which asks a supervisor whether it has begun, and changes nothing
+            self._step(event, "signal", f"order to {message['verb']} {message.get('id', '')}".rstrip())
+
+    def _begun(self, event: Event, data: Mapping[str, Any]) -> None:
+        name = str(data.get("name", ""))
+        kind, rest = _kind_of(name)
+        place = (event.pid, str(data.get("key")))
+        step = self._open.get(place)
+        if step is not None:  # begun again after a crash
+            step.tries += 1
+            return
+        step = self._step(event, kind, rest, name=name, status="running")
+        step.key = place[1]
+        if kind == "model":
+            step.agent, _, step.model = rest.partition(":")
+            step.what = f"{step.agent} asks {step.model}"
+        elif kind == "tool":
+            call = self._call_of(event.pid, rest)
+            step.request = "" if call is None else self._brief(call.get("arguments"))
+        self._open[place] = step
+
+    def _call_of(self, pid: str, tool: str) -> Mapping[str, Any] | None:
+        """The next call of a tool that the last answer of the model asked for."""
+        calls = self._calls.get(pid, [])
+        for index, call in enumerate(calls):
+            if call.get("name") == tool:
+                return calls.pop(index)
+        return None
+
+    def _ended(self, event: Event, data: Mapping[str, Any]) -> None:
+        key, form = str(data.get("key")), str(data.get("form") or "do")
+        step = self._open.pop((event.pid, key), None)
+        if step is None:
+            if form == "do" and data.get("name"):  # refused before it began
+                kind, rest = _kind_of(str(data["name"]))
+                step = self._step(event, kind, rest, name=str(data["name"]))
+            elif form in _FORMS:
+                step = self._step(event, _FORMS[form], str(data.get("name", "")), name=str(data.get("name", "")))
+                if (form, step.name) == ("passage", "turn"):
+                    step.kind, step.what = "turn", "the turn is over"
+                elif form == "wait":
+                    step.child, step.what = step.name, f"waited for {step.name}"
+            else:
+                return
+            step.key = key
+        step.ended_at, step.end_seq = event.time, event.seq
+        self._close(step, event, data)
+
+    def _close(self, step: TimelineStep, event: Event, data: Mapping[str, Any]) -> None:
+        error, recorded = data.get("error"), data.get("recorded")
+        step.usage = dict(data.get("usage") or recorded or {})
+        step.is_recorded = recorded is not None
+        step.status = "ok" if error is None else str(error.get("code", "error"))
+        if error is not None:
+            step.error = self._brief(_error_text(error))
+            return
+        value = value_of(self._reader, data)
+        if step.kind == "model":
+            message = value.get("message") if isinstance(value, Mapping) else None
+            message = message if isinstance(message, Mapping) else {}
+            calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+            self._calls[event.pid] = list(calls)
+            said = text_of_content(message.get("content"))
+            asks = ", ".join(f"{call.get('name')}({brief(call.get('arguments'), 60)})" for call in calls)
+            step.result = self._brief(" ".join(part for part in (said, f"calls {asks}" if asks else "") if part))
+        elif step.kind == "turn":
+            step.result = self._brief(_last_answer(value))
+        elif value is not None:
+            step.result = self._brief(value)
+
+    def _retried(self, event: Event, data: Mapping[str, Any]) -> None:
+        step = self._open.get((event.pid, str(data.get("key"))))
+        if step is not None:
+            step.tries += 1
+
+    def _timer(self, event: Event, data: Mapping[str, Any]) -> None:
+        pause_s = max(0.0, float(data.get("due") or 0.0) - event.time)
+        step = self._step(event, "sleep", f"sleeps {pause_s:.3g} s")
+        step.key = str(data.get("key"))
+
+    def _asked(self, event: Event, data: Mapping[str, Any]) -> None:
+        text = data.get("question") or data.get("message") or ""
+        step = self._step(event, "question", str(data.get("kind", "")), request=self._brief(text), status="waiting")
+        step.key, step.name = str(data.get("key")), str(data.get("id", ""))
+        self._open[event.pid, f"?{data.get('id')}"] = step
+
+    def _answered(self, event: Event, data: Mapping[str, Any]) -> None:
+        step = self._open.pop((event.pid, f"?{data.get('id')}"), None)
+        if step is None:
+            return
+        step.ended_at, step.end_seq = event.time, event.seq
+        word = event.kind.partition(".")[2]
+        step.status = "ok" if word == "resolved" else word
+        step.result = self._brief(data.get("response")) if word == "resolved" else str(data.get("reason") or word)
+
+    def _checkpoint(self, event: Event, data: Mapping[str, Any]) -> None:
+        state = value_of(self._reader, data, "state")
+        step = self._step(event, "checkpoint", "saved its state", result=self._brief(state))
+        step.key = str(data.get("key"))
+
+    def _shared(self, event: Event, data: Mapping[str, Any]) -> None:
+        word = "wrote" if event.kind == "group.set" else "wiped"
+        what = f"{word} {data.get('group')}.{data.get('key')}"
+        self._step(event, "shared", what, result=self._brief(data.get("value")))
+
+    def _stopping(self, event: Event, data: Mapping[str, Any]) -> None:
+        self._step(event, "stopping", f"is told to end: {data.get('reason')}")
+
+    def _terminated(self, event: Event, data: Mapping[str, Any]) -> None:
+        error = data.get("error")
+        kind = "exit" if error is None else "crash"
+        step = self._step(event, kind, f"{event.pid} ended: {data.get('reason')}")
+        if error is not None:
+            step.status, step.error = str(error.get("code", "error")), self._brief(_error_text(error))
+        else:
+            step.result = self._brief(value_of(self._reader, data)) if data.get("value") or data.get("blob") else ""
+        for place in [place for place in self._open if place[0] == event.pid]:
+            cut = self._open.pop(place)
+            cut.status = "cut_off" if cut.status in _FINISHED_LATER else cut.status
+
+    def _noted(self, event: Event, data: Mapping[str, Any]) -> None:
+        self._step(event, "note", _NOTES[event.kind].format_map(_Named(data)))
+
+    # ------------------------------------------------------------------ making one
+
+    def _step(self, event: Event, kind: str, what: str, **fields: Any) -> TimelineStep:
+        step = TimelineStep(len(self.steps) + 1, event.seq, event.pid, kind, brief(what, 200), event.time, **fields)
+        self.steps.append(step)
+        return step
+
+    def _brief(self, value: Any) -> str:
+        return brief(value, self._shown) if value is not None else ""
+
+
+class _Named(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return ""
+
+
+def _kind_of(name: str) -> tuple[str, str]:
+    """The kind of an effect by its name, and the rest of the name."""
+    word, _, rest = name.partition(":")
+    return (word, rest) if word in ("model", "tool") else ("effect", name)
+
+
+def message_text(message: Any) -> Any:
+    """What a message says: the content of a question to a conversation, an order about it in words, else itself."""
+    if isinstance(message, Mapping) and _ASK in message:
+        content = message.get("content")
+        if isinstance(content, Mapping):
+            return next((words for order, words in _ORDERS.items() if order in content), content)
+        return text_of_content(content)
+    return message
+
+
+def _last_answer(value: Any) -> str:
+    messages = value.get("messages") if isinstance(value, Mapping) else None
+    last = messages[-1] if isinstance(messages, list) and messages else {}
+    if isinstance(value, Mapping) and value.get("error"):
+        return _error_text(value["error"])
+    return text_of_content(last.get("content")) if isinstance(last, Mapping) else ""
+
+
+def _error_text(error: Mapping[str, Any]) -> str:
+    kind = error.get("type")
+    return f"{kind}: {error.get('message', '')}" if kind else str(error.get("message") or error.get("code") or "")
+
+
+_NOTES: Final = {
+    "process.tainted": "has read text from outside: {by}",
+    "process.diverged": "the program asked for something that its journal does not have",
+    "message.withdrawn": "a question was withdrawn",
+    "memory.added": "remembered in {scope}: {text}",
+    "group.joined": "joined the group {group}",
+    "group.left": "left the group {group}",
+}
+_HANDLERS: Final[dict[str, Callable[[StepFold, Event, Mapping[str, Any]], None]]] = {
+    "process.created": StepFold._created,
+    "process.stopping": StepFold._stopping,
+    "process.terminated": StepFold._terminated,
+    "message.sent": StepFold._sent,
+    "message.received": StepFold._received,
+    "effect.started": StepFold._begun,
+    "effect.finished": StepFold._ended,
+    "effect.retried": StepFold._retried,
+    "timer.set": StepFold._timer,
+    "interrupt.created": StepFold._asked,
+    "interrupt.resolved": StepFold._answered,
+    "interrupt.expired": StepFold._answered,
+    "interrupt.cancelled": StepFold._answered,
+    "program.checkpoint": StepFold._checkpoint,
+    "group.set": StepFold._shared,
+    "group.unset": StepFold._shared,
+    **dict.fromkeys(_NOTES, StepFold._noted),
+}

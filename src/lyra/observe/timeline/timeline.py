@@ -1,0 +1,265 @@
+"""RunTimeline: the run of a process to step through, from the rows of its journal.
+
+    timeline = RunTimeline(StoredRows(store), "talk")
+    for step in timeline.steps: …
+    timeline.at(7)["conversation"]
+
+The steps are held in memory in their short form; values and states are read from the store when they are asked for, so
+a long journal costs time and little room. A run that is under way can be read again with `refresh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from lyra.core.checking.check import did_you_mean
+from lyra.core.event import Event
+from lyra.errors import ConfigError, NoSuchProcess
+from lyra.observe.timeline.journal import RowReader, RunRows, value_of
+from lyra.observe.timeline.state import RunProcess, RunState
+from lyra.observe.timeline.steps import StepFold, TimelineStep
+from lyra.observe.timeline.values import plain
+
+__all__ = ["STEPS_MAX", "RunTimeline"]
+
+STEPS_MAX: Final = 200_000  # of one run; further rows are not read
+_MESSAGES_SHOWN: Final = 200
+_TREE_SHOWN: Final = 500
+
+
+class RunTimeline:
+    """See the module. Steps are numbered from 1; place 0 is before the first."""
+
+    def __init__(self, reader: RowReader, pid: str, *, steps_max: int = STEPS_MAX) -> None:
+        self._reader = reader
+        self._rows = RunRows(reader, pid)
+        self._steps_max = steps_max
+        self._fold = StepFold(reader)
+        self._seq = 0
+        self._members: dict[str, set[str]] = {}  # groups that processes of the run are in
+        self.pid = pid
+        self.is_cut = False  # the run has more steps than are held
+        self.ended_as = ""
+        self.fork: Mapping[str, Any] | None = None
+        self.program = str((self._rows.kept.get(pid, {}).get("created") or {}).get("program", ""))
+        self.refresh()
+        if not self._fold.steps and pid not in self._rows.kept:
+            raise self._unknown(pid)
+
+    @classmethod
+    def named(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
+        """The run of a process by pid, or by the name that a process had last."""
+        pid = word
+        for event in reader.rows(wanted=_is_creation):
+            if event.pid == word:
+                pid = word
+                break
+            if event.data.get("name") == word:
+                pid = event.pid
+        return cls(reader, pid, **options)
+
+    @property
+    def steps(self) -> Sequence[TimelineStep]:
+        return self._fold.steps
+
+    @property
+    def location(self) -> str:
+        return self._reader.location
+
+    @property
+    def pids(self) -> list[str]:
+        return list(self._rows.pids)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the first rows of the run were dropped from the store."""
+        return self.pid in self._rows.kept
+
+    def refresh(self) -> int:
+        """Read the rows that came since; gives how many steps are new."""
+        before = len(self._fold.steps)
+        for event in self._rows.read(after=self._seq):
+            if len(self._fold.steps) >= self._steps_max:
+                self.is_cut = True
+                break
+            self._seq = event.seq
+            if self._is_shown(event):
+                self._fold.add(event)
+            if event.pid == self.pid:
+                self._note_end(event)
+        return len(self._fold.steps) - before
+
+    def _is_shown(self, event: Event) -> bool:
+        """Whether a row belongs to the run: one about a group does where a process of the run is in it."""
+        if not event.kind.startswith("group."):
+            return True
+        group = str(event.data.get("group"))
+        if event.kind == "group.joined" and event.pid in self._rows.pids:
+            self._members.setdefault(group, set()).add(event.pid)
+        return bool(self._members.get(group)) and event.kind not in ("group.created", "group.deleted")
+
+    def _note_end(self, event: Event) -> None:
+        if event.kind == "process.created":
+            self.program, self.fork = str(event.data.get("program", "")), event.data.get("fork")
+        elif event.kind == "process.terminated":
+            self.ended_as = str(event.data.get("reason", ""))
+
+    # ------------------------------------------------------------------ steps
+
+    def step(self, number: int) -> TimelineStep:
+        """A step by its number; ConfigError where there is none."""
+        if not 1 <= number <= len(self.steps):
+            raise ConfigError(
+                f"there is no step {number} in the run of {self.pid}", hint=f"it has steps 1 to {len(self.steps)}"
+            )
+        return self.steps[number - 1]
+
+    def page(self, after: int, limit: int) -> list[TimelineStep]:
+        """At most `limit` steps behind step `after`."""
+        return list(islice(self.steps, max(0, after), max(0, after) + limit))
+
+    def find(self, text: str, *, after: int = 0, backwards: bool = False) -> TimelineStep | None:
+        """The next step behind a number, or the last one before it, that has the text in one of its own."""
+        wanted = text.lower()
+        places = range(after - 2, -1, -1) if backwards else range(after, len(self.steps))
+        for index in places:
+            step = self.steps[index]
+            words = (step.kind, step.what, step.request, step.result, step.error, step.name, step.pid)
+            if any(wanted in word.lower() for word in words):
+                return step
+        return None
+
+    def detail(self, number: int) -> dict[str, Any]:
+        """A step with its whole values."""
+        step = self.step(number)
+        data = step.to_data()
+        for event in self._reader.rows(after=step.seq - 1, upto=step.seq):
+            data |= self._values(event, is_beginning=True)
+        if step.end_seq > step.seq:
+            for event in self._reader.rows(after=step.end_seq - 1, upto=step.end_seq):
+                data |= self._values(event, is_beginning=False)
+        return data
+
+    def _values(self, event: Event, *, is_beginning: bool) -> dict[str, Any]:
+        row = event.data
+        if event.kind == "message.received":
+            return {"value": self._message(int(row.get("message") or 0))}
+        name = {"process.created": "args", "message.sent": "message", "program.checkpoint": "state"}.get(
+            event.kind, "value"
+        )
+        values: dict[str, Any] = {}
+        if row.get(name) is not None or row.get("blob"):
+            values["value"] = plain(value_of(self._reader, row, name))
+        if row.get("response") is not None:
+            values["value"] = plain(row["response"])
+        if row.get("error"):
+            values["error_detail"] = plain(row["error"])
+        if is_beginning and row.get("cost"):
+            values["reserved"] = dict(row["cost"])
+        return values
+
+    def _message(self, seq: int) -> Any:
+        for mail in self._reader.rows(after=seq - 1, upto=seq):
+            return plain(value_of(self._reader, mail.data, "message"))
+        return None
+
+    def totals(self, upto: int | None = None) -> dict[str, Any]:
+        """What the steps cost, up to a number or in all; steps that a fork took over are summed apart."""
+        usage: dict[str, int] = {}
+        recorded: dict[str, int] = {}
+        for step in islice(self.steps, upto):
+            target = recorded if step.is_recorded else usage
+            for name, amount in step.usage.items():
+                target[name] = target.get(name, 0) + amount
+        return {"usage": usage, "recorded": recorded, "cost_usd": usage.get("usd", 0) / 1_000_000}
+
+    # ------------------------------------------------------------------ how it stood
+
+    def state(self, number: int) -> RunState:
+        """Everything as it stood when step `number` was over and the next had not begun; 0 is before the first."""
+        state = RunState(self._reader)
+        for pid, kept in self._rows.kept.items():
+            state.take_kept(pid, kept)
+        if number <= 0:
+            return state
+        step = self.step(number)
+        following = self.steps[number].seq if number < len(self.steps) else None
+        last = self._seq if following is None else following - 1
+        for event in self._rows.read(upto=last):
+            state.add(event)
+        if step.end_seq > last:
+            for event in self._reader.rows(after=step.end_seq - 1, upto=step.end_seq):
+                state.add(event)
+        return state
+
+    def at(self, number: int, pid: str | None = None) -> dict[str, Any]:
+        """The moment after a step: conversation, variables, budget, mailbox and tree, of one process of the run."""
+        state = self.state(number)
+        step = self.step(number) if number > 0 else None
+        chosen = pid or (step.pid if step is not None else self.pid)
+        if pid is not None and pid not in state.processes:
+            raise NoSuchProcess(f"the run of {self.pid} has no process {pid!r} at step {number}", pid=pid)
+        spoken = next((name for name in (chosen, self.pid, *state.conversations) if name in state.conversations), "")
+        messages = state.conversations[spoken].messages if spoken else []
+        walked = list(islice(state.tree(), _TREE_SHOWN))
+        return {
+            "number": number,
+            "steps": len(self.steps),
+            "step": None if step is None else self.detail(number),
+            "time": state.time,
+            "pid": chosen,
+            "conversation": {
+                "pid": spoken,
+                "messages": messages[-_MESSAGES_SHOWN:],
+                "count": len(messages),
+            },
+            "variables": state.variables(chosen),
+            "budget": state.budget(chosen),
+            "mailbox": state.mailbox(chosen),
+            "tree": [_tree_row(depth, process) for depth, process in walked],
+            "processes": len(state.processes),
+            "totals": self.totals(number),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The run in a few figures."""
+        return {
+            "pid": self.pid,
+            "program": self.program,
+            "steps": len(self.steps),
+            "processes": len(self._rows.pids),
+            "state": self.ended_as or "running",
+            "began_at": self.steps[0].began_at if self.steps else None,
+            "fork": plain(self.fork) if self.fork else None,
+            "is_cut": self.is_cut,
+            "is_compacted": self.is_compacted,
+            **self.totals(),
+        }
+
+    def _unknown(self, pid: str) -> NoSuchProcess:
+        known = list(dict.fromkeys(event.pid for event in self._reader.rows(wanted=_is_creation)))
+        near = did_you_mean(pid, known)
+        hint = f"did you mean {near!r}?" if near else "`lyra ps -a` lists the processes of a store"
+        return NoSuchProcess(f"there is no process {pid!r} in {self.location}", hint=hint, pid=pid)
+
+
+def _is_creation(_pid: str, kind: str) -> bool:
+    return kind == "process.created"
+
+
+def _tree_row(depth: int, process: RunProcess) -> dict[str, Any]:
+    return {
+        "depth": depth,
+        "pid": process.pid,
+        "name": process.name,
+        "program": process.program,
+        "state": process.state,
+        "reason": process.reason,
+        "error": process.error,
+        "starts": process.starts,
+        "doing": next(iter(process.under_way.values()), ""),
+        "micro_usd": process.spent.get("usd", 0),
+        "recorded_micro_usd": process.recorded.get("usd", 0),
+    }

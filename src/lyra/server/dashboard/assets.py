@@ -1,0 +1,80 @@
+"""The files that pages load: style sheets, scripts and the icon of `static/`, each under one address for one content.
+
+All files are read once, and a hash of them all stands in their addresses: `assets/HASH/live.js`. So browsers keep them
+for ever, and a script that imports `./live.js` gets the one of its own version. No other file can be reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.http.problems import HttpRefusal
+
+__all__ = ["ENDPOINTS", "asset_path"]
+
+_FOLDER: Final = Path(__file__).parent / "static"
+_MEDIA: Final[Mapping[str, str]] = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_FOR_EVER: Final = "public, max-age=31536000, immutable"
+
+
+class AssetSet(NamedTuple):
+    """The files by name, and the hash of them all."""
+
+    digest: str
+    files: Mapping[str, tuple[str, bytes]]
+
+
+@cache
+def _assets() -> AssetSet:
+    files = {
+        path.name: (_MEDIA[path.suffix], path.read_bytes())
+        for path in sorted(_FOLDER.iterdir())
+        if path.suffix in _MEDIA
+    }
+    total = hashlib.sha256()
+    for name, (_, content) in files.items():
+        total.update(f"{name} {len(content)}\n".encode())
+        total.update(content)
+    return AssetSet(total.hexdigest()[:16], files)
+
+
+def asset_path(name: str) -> str:
+    """The path of a file from the root of the site; KeyError for one that does not exist."""
+    assets = _assets()
+    assets.files[name]
+    return f"assets/{assets.digest}/{name}"
+
+
+def asset_names(suffix: str) -> list[str]:
+    """The names of all files with a suffix, in order."""
+    return [name for name in _assets().files if name.endswith(suffix)]
+
+
+async def _asset(call: HttpCall) -> RawAnswer:
+    assets = _assets()
+    file = assets.files.get(call.path["name"])
+    if file is None or call.path["digest"] != assets.digest:
+        raise HttpRefusal(404, "there is no such file", hint="load the page again")
+    return RawAnswer(file[1], file[0], 200, {"cache-control": _FOR_EVER})
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="assets.get",
+        method="GET",
+        path="/assets/{digest}/{name}",
+        summary="A style sheet, a script or the icon of the pages",
+        handler=_asset,
+        is_open=True,
+        is_documented=False,
+    ),
+)

@@ -1,0 +1,102 @@
+"""A conversation as HTML: what the person and the agent said, with tool calls folded inline and the cost of each turn.
+
+`static/chat.js` draws an answer that is on its way with the same classes. Text is shown as text, never as HTML or
+Markdown: it comes from models and from tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.codec import to_plain
+from lyra.core.message import Message
+from lyra.core.tool import ToolCall, ToolResult
+from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.words import money, state
+
+__all__ = ["CallCost", "conversation", "tool_part"]
+
+CallCost = tuple[float | None, int | None, int | None]  # dollars, tokens in, tokens out
+_SHORT_CHARS: Final = 80
+
+
+def conversation(messages: Sequence[Message], costs: Sequence[CallCost], *, agent: str, is_running: bool) -> Html:
+    """All turns. `costs` are those of the model's last calls; the newest call gave the newest message of the agent. Of
+    a turn that is under way only the question is drawn: its answer comes as events."""
+    spoken = list(messages)
+    if is_running:
+        last = max((place for place, row in enumerate(spoken) if row.role == "user"), default=len(spoken) - 1)
+        spoken = spoken[: last + 1]
+    results = {result.id: result for row in messages for result in row.tool_results}
+    said = [row for row in messages if row.role == "assistant"]
+    priced = dict(zip((id(row) for row in reversed(said)), reversed(costs), strict=False))
+    parts: list[Child] = []
+    for turn in _turns(spoken):
+        parts += _turn(turn, results, [priced[id(row)] for row in turn if id(row) in priced], agent)
+    return join(parts)
+
+
+def _turns(messages: Sequence[Message]) -> list[list[Message]]:
+    """The messages, each turn from a question to the last answer to it."""
+    turns: list[list[Message]] = []
+    for message in messages:
+        if message.role == "user" or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return turns
+
+
+def _turn(turn: list[Message], results: dict[str, ToolResult], costs: list[CallCost], agent: str) -> list[Child]:
+    parts: list[Child] = []
+    answer: list[Child] = []
+    for message in turn:
+        if message.role == "user":
+            parts.append(_said("you", "You", [tag("p", message.text, class_="text")]))
+        elif message.role == "assistant":
+            if message.text:
+                answer.append(tag("p", message.text, class_="text"))
+            answer += [tool_part(call, results.get(call.id)) for call in message.tool_calls]
+    if answer:
+        parts.append(_said("agent", agent, [*answer, _cost_line(costs)]))
+    return parts
+
+
+def _said(who: str, name: str, children: list[Child]) -> Html:
+    return tag("article", tag("h3", name), *children, class_=f"said {who}")
+
+
+def _cost_line(costs: list[CallCost]) -> Html | None:
+    if not costs:
+        return None
+    known = [usd for usd, _, _ in costs if usd is not None]
+    spent = money(round(sum(known) * 1_000_000)) if len(known) == len(costs) else "cost not known"
+    taken, given = (sum(cost[place] or 0 for cost in costs) for place in (1, 2))
+    return tag("p", f"{spent} · {taken:,} tokens in, {given:,} out", class_="note cost")
+
+
+def tool_part(call: ToolCall, result: ToolResult | None) -> Html:
+    """A call of a tool, folded: its name, its arguments in short, how it ended."""
+    arguments = _plain(call.arguments)
+    if result is None:
+        mark = state("waiting", "no result")
+    else:
+        mark = state("error") if result.is_error else state("ok", "done")
+    head = tag("summary", tag("code", call.name), " ", tag("code", _short(arguments), class_="note"), " ", mark)
+    body: list[Child] = [tag("h4", "Arguments"), tag("pre", tag("code", arguments))]
+    if result is not None:
+        body += [tag("h4", "Result"), tag("pre", tag("code", _plain(result.output)))]
+    return tag("details", head, *body, class_="tool")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=to_plain), indent=2).decode()
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHORT_CHARS else f"{line[: _SHORT_CHARS - 1]}…"

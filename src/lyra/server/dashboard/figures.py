@@ -1,0 +1,126 @@
+"""The figures of the header: what is alive, what waits, what failed, what it costs today, how long models take.
+
+A listener of the kernel, one for each server. A user sees the figures of their own processes, an operator and a viewer
+those of all. What is kept is bounded: the failures of the last minute, the last calls of models, and the spend of each
+hour of today.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lyra.core.event import Event
+from lyra.server.owners import owner_if_known
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.http.parts import HttpParts
+    from lyra.server.identity import Caller
+
+__all__ = ["FiguresNow", "HeaderFigures"]
+
+_MINUTE_S: Final = 60.0
+_HOURS: Final = 24
+_FAILURES_KEPT: Final = 10_000
+_CALLS_KEPT: Final = 1_000
+_OWNERS_KEPT: Final = 10_000
+_PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked"})
+
+
+class FiguresNow(NamedTuple):
+    """The figures at one moment."""
+
+    alive: int
+    waiting: int  # for a person
+    failed_per_minute: int
+    spent_micro_usd: int  # today, by UTC
+    limit_micro_usd: int | None
+    hours_micro_usd: tuple[int, ...]  # of today, up to this hour
+    p95_s: float | None
+
+
+class HeaderFigures:
+    """See the module."""
+
+    def __init__(self, parts: HttpParts) -> None:
+        self._kernel: Kernel = parts.kernel
+        self._records = parts.records
+        self._failures: deque[tuple[float, str]] = deque(maxlen=_FAILURES_KEPT)  # time, user
+        self._calls: deque[tuple[str, float]] = deque(maxlen=_CALLS_KEPT)  # user, seconds
+        self._hours: dict[str, list[int]] = {}  # micro-dollars of each hour of the day, by user
+        self._day = ""
+        self._kernel.on_event(self._hear, kinds=("process.terminated", "model.called"))
+
+    def _hear(self, event: Event) -> None:
+        owner = owner_if_known(self._kernel, event.pid) if event.pid else ""
+        if event.kind == "process.terminated":
+            if event.data.get("reason") not in _PLAIN_ENDS:
+                self._failures.append((event.time, owner))
+            return
+        latency_ms = event.data.get("latency_ms")
+        if isinstance(latency_ms, (int, float)):
+            self._calls.append((owner, latency_ms / 1000))
+        self._count_spend(event, owner)
+
+    def _count_spend(self, event: Event, owner: str) -> None:
+        moment = datetime.fromtimestamp(event.time, UTC)
+        self._begin_day(moment.date().isoformat())
+        if owner not in self._hours and len(self._hours) >= _OWNERS_KEPT:
+            owner = ""
+        hours = self._hours.setdefault(owner, [0] * _HOURS)
+        hours[moment.hour] += round((event.data.get("cost_usd") or 0.0) * 1_000_000)
+
+    def _begin_day(self, day: str) -> None:
+        if day != self._day:
+            self._day = day
+            self._hours.clear()
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, caller: Caller) -> FiguresNow:
+        """The figures that a caller may see."""
+        now = self._kernel.clock.now()
+        today = datetime.fromtimestamp(now, UTC)
+        self._begin_day(today.date().isoformat())
+        hours = [0] * _HOURS
+        for owner, sums in self._hours.items():
+            if caller.owns(owner):
+                hours = [total + spent for total, spent in zip(hours, sums, strict=True)]
+        return FiguresNow(
+            alive=self._alive(caller),
+            waiting=self.questions(caller),
+            failed_per_minute=sum(1 for time, owner in self._failures if now - time < _MINUTE_S and caller.owns(owner)),
+            spent_micro_usd=self._spent(caller, today.date().isoformat()),
+            limit_micro_usd=self._limit() if caller.is_operator else None,
+            hours_micro_usd=tuple(hours[: today.hour + 1]),
+            p95_s=_p95([seconds for owner, seconds in self._calls if caller.owns(owner)]),
+        )
+
+    def questions(self, caller: Caller) -> int:
+        """How many questions wait for this person."""
+        kernel = self._kernel
+        return sum(
+            1
+            for interrupt in kernel.interrupts.list_interrupts(None, status="pending")
+            if caller.is_operator or caller.owns(interrupt.user_id or owner_if_known(kernel, interrupt.pid))
+        )
+
+    def _alive(self, caller: Caller) -> int:
+        kernel = self._kernel
+        if caller.is_operator:
+            return kernel.live
+        return sum(1 for row in kernel.processes.values() if row.alive and caller.owns(owner_if_known(kernel, row.pid)))
+
+    def _spent(self, caller: Caller, day: str) -> int:
+        return sum(row.cost_micro_usd for row in self._records.sums() if row.day == day and caller.owns(row.owner))
+
+    def _limit(self) -> int | None:
+        """The limit of the kernel's own budget, where it has one."""
+        limit = self._kernel.budget.limit("usd")
+        return None if limit is None else int(limit)
+
+
+def _p95(seconds: list[float]) -> float | None:
+    return sorted(seconds)[max(0, -(-len(seconds) * 95 // 100) - 1)] if seconds else None

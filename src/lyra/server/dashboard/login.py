@@ -1,0 +1,121 @@
+"""Log-in and log-out: a person shows a token once and is known by a cookie from then on (`http.logins`).
+
+A page that is asked for without a login is answered with the form (`login_page`); a link with `?token=…` needs no form.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from lyra.core.limits import SERVER_LOGIN_S
+from lyra.errors import Unauthenticated
+from lyra.server.dashboard.html import Html, tag
+from lyra.server.dashboard.layout import document
+from lyra.server.http.acts import record_login
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.http.guard import LOG_OUT, check_same_origin
+from lyra.server.http.page_request import PageRequest, to_root
+
+__all__ = ["ENDPOINTS", "login_page"]
+
+_CROSS_SITE: Final = "cross-site"
+
+
+def login_page(request: PageRequest, problem: str = "") -> RawAnswer:
+    """The form for a token, in answer to a page that needs a login."""
+    root = to_root(request.path)
+    path = request.path.lstrip("/")
+    target = path + (f"?{request.query}" if request.query and "token=" not in request.query else "")
+    body = tag(
+        "main",
+        tag("h1", "Lyra"),
+        tag("p", problem, class_="problem", role="alert") if problem else None,
+        _form(root, target),
+        tag(
+            "p",
+            "The server prints a link with a token when it starts. Tokens are lines of its token file; ",
+            tag("code", "lyra serve --help"),
+            " says where that is.",
+            class_="note",
+        ),
+        id="main",
+        class_="narrow",
+    )
+    # A browser keeps the cookie back when a page of another site leads here; one more step from this page sends it.
+    again = request.headers.get("sec-fetch-site") == _CROSS_SITE and not problem
+    head = tag("meta", http_equiv="refresh", content="0") if again else None
+    return document(root, "Log in", body, status=401, headers={"www-authenticate": "Bearer"}, head=head)
+
+
+def _form(root: str, target: str) -> Html:
+    return tag(
+        "form",
+        tag("input", type="hidden", name="next", value=target),
+        tag("label", "Token", for_="token"),
+        tag(
+            "input",
+            id="token",
+            name="token",
+            type="password",
+            required=True,
+            autocomplete="current-password",
+            autofocus=True,
+            spellcheck="false",
+        ),
+        tag("button", "Log in", type="submit", class_="primary"),
+        method="post",
+        action=f"{root}login",
+        class_="login",
+    )
+
+
+async def _log_in(call: HttpCall) -> RawAnswer:
+    check_same_origin(call.headers)
+    try:
+        caller, login_id = call.logins.begin(call.form.get("token", "").strip())
+    except Unauthenticated:
+        request = PageRequest(call.raw_path, "", call.headers, has_login=True)
+        return login_page(request, "The token is not known.")
+    record_login(call.kernel, caller, "login")
+    cookie = call.cookie.set_line(login_id, int(SERVER_LOGIN_S))
+    location = to_root(call.raw_path) + _local_target(call.form.get("next", ""))
+    return RawAnswer(b"", "text/plain", 303, {"location": location, "set-cookie": cookie})
+
+
+def _local_target(target: str) -> str:
+    """Where to go after the login: a page of this site, never another host."""
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return ""
+    if parts.scheme or parts.netloc or not target.isascii() or not target.isprintable() or "\\" in target:
+        return ""
+    return "" if target.startswith("login") else target.lstrip("/")
+
+
+async def _log_out(call: HttpCall) -> RawAnswer:
+    call.logins.end(call.cookie.value(call.headers))
+    headers = {"location": to_root(call.raw_path), "set-cookie": call.cookie.set_line("", 0)}
+    return RawAnswer(b"", "text/plain", 303, headers)
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="acts.login",
+        method="POST",
+        path="/login",
+        summary="Log in with a token",
+        handler=_log_in,
+        is_open=True,
+        is_documented=False,
+    ),
+    Endpoint(
+        name=LOG_OUT,
+        method="POST",
+        path="/logout",
+        summary="Log out",
+        handler=_log_out,
+        is_documented=False,
+    ),
+)

@@ -1,0 +1,282 @@
+"""Chat: a person talks to an agent. The conversation list, one conversation, and the forms that say something or stop.
+
+A conversation is a session of `http.chats`. The page has all that was said; `static/chat.js` reads the answer that is
+on its way as server-sent events and draws it as `conversation` does. Without a script the forms work all the same, and
+the page shows the answer when it is loaded again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.errors import ConfigError
+from lyra.server.dashboard.conversation import conversation
+from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.layout import act_form, link, page, region
+from lyra.server.dashboard.pages.inbox import EVENTS as QUESTION_EVENTS
+from lyra.server.dashboard.pages.inbox import question_card
+from lyra.server.dashboard.words import empty, moment, money
+from lyra.server.http.directory import KnownAgent, refuse_if_draining
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
+
+if TYPE_CHECKING:
+    from lyra.agents.session.agent_process import AgentProcess
+
+__all__ = ["ENDPOINTS"]
+
+_LISTED_MAX: Final = 50
+_TITLE_CHARS: Final = 60
+_MESSAGE_CHARS_MAX: Final = 100_000
+
+
+class ConversationQuery(RequestQuery):
+    session_id: str = ""
+
+
+class Talk(NamedTuple):
+    """A conversation as the list shows it."""
+
+    session_id: str
+    pid: str
+    agent: str
+    title: str
+    created_at: float
+    alive: bool
+    cost_micro_usd: int
+
+
+# ---------------------------------------------------------------- the list
+def _talks(call: HttpCall) -> list[Talk]:
+    """The conversations of the caller, the newest first."""
+    rows = []
+    for session_id, process in call.parts.chats.sessions.of(call.caller):
+        run = process.stands_for or process
+        handle = None if call.kernel.missing_program(process) is not None else call.kernel.agent(process.pid)
+        messages = () if handle is None else handle.messages
+        title = next((message.text for message in messages if message.role == "user"), "")
+        spent = int(process.budget.used("usd"))
+        agent = run.program.partition(":")[2]
+        rows.append(Talk(session_id, process.pid, agent, title, process.created_at, process.alive, spent))
+    return sorted(rows, key=lambda talk: -talk.created_at)[:_LISTED_MAX]
+
+
+def _agents(call: HttpCall) -> list[KnownAgent]:
+    return [agent for agent in call.parts.chats.directory.agents().values() if agent.declaration is not None]
+
+
+def _agent_row(call: HttpCall, agent: KnownAgent, chosen: str) -> Html:
+    about = "" if agent.declaration is None else agent.declaration.description
+    current = "true" if agent.name == chosen else None
+    name = tag("a", agent.name, href=link(call, "chat", agent.name), aria_current=current)
+    return tag("li", name, tag("p", about, class_="note") if about else None, data_key=agent.name)
+
+
+def _talk_row(call: HttpCall, talk: Talk, now: float, chosen: str) -> Html:
+    title = talk.title if len(talk.title) <= _TITLE_CHARS else f"{talk.title[: _TITLE_CHARS - 1]}…"
+    address = link(call, "chat", talk.agent, query={"session_id": talk.session_id})
+    current = "true" if talk.session_id == chosen else None
+    figures = tag(
+        "p", talk.agent, " · ", moment(talk.created_at, now), " · ", money(talk.cost_micro_usd), class_="note"
+    )
+    name = tag("a", title or "(nothing said yet)", href=address, aria_current=current)
+    return tag("li", name, figures, data_key=talk.session_id)
+
+
+def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
+    now = call.kernel.clock.now()
+    talks = [_talk_row(call, talk, now, session_id) for talk in _talks(call)]
+    agents = [_agent_row(call, row, "" if session_id else agent) for row in _agents(call)]
+    listed = tag("ul", talks, class_="plain") if talks else tag("p", "None yet.", class_="note")
+    body = join(
+        tag("h2", "Agents"),
+        tag("ul", agents, class_="plain") if agents else tag("p", "None.", class_="note"),
+        tag("h2", "Conversations"),
+        listed,
+    )
+    kinds = ("agent.began", "agent.answered")
+    return region(
+        call, "talks", kinds, body, every_ms=1_000, element="aside", class_="side", aria_label="Conversations"
+    )
+
+
+# ---------------------------------------------------------------- one conversation
+def _handle(call: HttpCall, session_id: str) -> AgentProcess[Any] | None:
+    """The session, if there is one already; the caller's own."""
+    if not session_id or call.parts.chats.sessions.find(session_id) is None:
+        return None
+    return call.parts.chats.handle(session_id, call.caller)
+
+
+def _composer(call: HttpCall, agent: str, session_id: str, *, is_running: bool) -> Html:
+    session = tag("input", type="hidden", name="session_id", value=session_id)
+    text = tag(
+        "textarea",
+        name="message",
+        id="message",
+        rows=2,
+        required=True,
+        maxlength=_MESSAGE_CHARS_MAX,
+        placeholder=f"Say something to {agent}",
+        autofocus=True,
+    )
+    say = act_form(
+        call,
+        link(call, "acts/chat", agent),
+        session,
+        tag("label", f"Your message to {agent}", for_="message", class_="unseen"),
+        text,
+        tag("button", "Send", class_="primary"),
+        class_="say",
+        id="say",
+    )
+    stop = act_form(
+        call,
+        link(call, "acts/chat", agent, "stop"),
+        tag("input", type="hidden", name="session_id", value=session_id),
+        tag("button", "Stop", class_="danger"),
+        class_="stop",
+        id="stop",
+        hidden=not is_running,
+    )
+    return tag("div", say, stop, class_="composer")
+
+
+def _head(call: HttpCall, known: KnownAgent, handle: AgentProcess[Any] | None) -> Html:
+    models = tag("span", ", ".join(known.models) or "no model", class_="note")
+    if handle is None:
+        return tag("div", models, class_="bar spread")
+    process = call.kernel.processes[handle.pid]
+    spent = tag("span", "this conversation: ", tag("strong", money(int(process.budget.used("usd")))))
+    about = tag("a", "its process", href=link(call, "processes", handle.pid))
+    return tag("div", models, tag("span", spent, " · ", about, class_="note"), class_="bar spread")
+
+
+def _questions(call: HttpCall, pid: str) -> Html:
+    """What the agent asks a person in this conversation, answered here as in the inbox."""
+    now = call.kernel.clock.now()
+    cards = [question_card(call, row, now) for row in call.kernel.interrupts.pending(pid)] if pid else []
+    return region(call, "asked", QUESTION_EVENTS, tag("div", cards, class_="questions"), aria_label="Questions to you")
+
+
+def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProcess[Any] | None) -> Html:
+    is_running = handle is not None and handle.current is not None
+    content: Child
+    if handle is None:
+        about = "" if known.declaration is None else known.declaration.description
+        content = empty(
+            f"{about or known.name}. Say something below: a conversation is a process and outlives a crash."
+        )
+    else:
+        costs = [
+            (span.data.get("cost_usd"), span.data.get("input_tokens"), span.data.get("output_tokens"))
+            for _, span in call.parts.records.spans()
+            if span.kind == "model" and span.pid == handle.pid and span.status == "ok"
+        ]
+        content = conversation(handle.messages, costs, agent=known.name, is_running=is_running)
+    again = tag("noscript", tag("p", tag("a", "Show the answer", href=_address(call, known.name, session_id))))
+    return region(
+        call,
+        "talk",
+        (),
+        _head(call, known, handle),
+        tag("div", content, class_="log", role="log", aria_label="What was said", tabindex="0"),
+        again if is_running else None,
+        data_agent=known.name,
+        data_session=session_id,
+        data_running="yes" if is_running else "no",
+        aria_label=f"Conversation with {known.name}",
+    )
+
+
+def _address(call: HttpCall, agent: str, session_id: str) -> str:
+    return link(call, "chat", agent, query={"session_id": session_id})
+
+
+async def _chat(call: HttpCall) -> RawAnswer:
+    agents = _agents(call)
+    what = "Choose an agent at the left to talk to it." if agents else "Agents that can be talked to are listed here."
+    command = "" if agents else "kernel.register_agent('helper', Agent('helper', model=…))"
+    place = tag("section", empty(what, command))
+    return page(call, "Chat", tag("div", _side(call), place, class_="chat"), scripts=("chat.js",))
+
+
+async def _conversation(call: HttpCall) -> RawAnswer:
+    query: ConversationQuery = call.query
+    known = call.parts.chats.directory.get(call.path["agent"])
+    handle = _handle(call, query.session_id)
+    session_id = query.session_id if handle is not None else ""
+    is_running = handle is not None and handle.current is not None
+    body = tag(
+        "section",
+        _talk(call, known, session_id, handle),
+        _questions(call, "" if handle is None else handle.pid),
+        _composer(call, known.name, session_id, is_running=is_running),
+        class_="conversation",
+    )
+    side = _side(call, agent=known.name, session_id=session_id)
+    scripts = ("chat.js", "inbox.js")
+    return page(call, known.name, tag("div", side, body, class_="chat"), scripts=scripts)
+
+
+# ---------------------------------------------------------------- the forms
+async def _say(call: HttpCall) -> RawAnswer:
+    """Put a message to the agent. A script is told the session, a browser is sent to the conversation."""
+    refuse_if_draining(call.parts.is_draining)
+    message = call.form.get("message", "")[:_MESSAGE_CHARS_MAX]
+    if not message.strip():
+        raise ConfigError("the message is empty", hint="write something", key="message")
+    chats = call.parts.chats
+    agent = chats.directory.get(call.path["agent"]).name
+    session_id, process = await chats.open(agent, call.caller, call.form.get("session_id", ""))
+    await chats.begin(session_id, call.caller, process, message)
+    if "application/json" in call.headers.get("accept", ""):
+        return RawAnswer(msgspec.json.encode({"session_id": session_id}))
+    return RawAnswer(b"", "text/plain", 303, {"location": _address(call, agent, session_id)})
+
+
+async def _stop(call: HttpCall) -> RawAnswer:
+    """Give up the answer that is on its way; the conversation goes on."""
+    session_id = call.form.get("session_id", "")
+    call.parts.chats.cancel(session_id, call.caller)
+    address = _address(call, call.path["agent"], session_id)
+    return RawAnswer(b"", "text/plain", 303, {"location": address})
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="pages.chat",
+        method="GET",
+        path="/chat",
+        summary="The agents to talk to, and the conversations",
+        handler=_chat,
+        is_documented=False,
+    ),
+    Endpoint(
+        name="pages.conversation",
+        method="GET",
+        path="/chat/{agent}",
+        summary="A conversation with an agent",
+        handler=_conversation,
+        query=ConversationQuery,
+        is_documented=False,
+    ),
+    Endpoint(
+        name="acts.chat",
+        method="POST",
+        path="/acts/chat/{agent}",
+        summary="Say something to an agent",
+        handler=_say,
+        is_work=True,
+        is_documented=False,
+    ),
+    Endpoint(
+        name="acts.stop_answer",
+        method="POST",
+        path="/acts/chat/{agent}/stop",
+        summary="Stop the answer that is on its way",
+        handler=_stop,
+        is_documented=False,
+    ),
+)

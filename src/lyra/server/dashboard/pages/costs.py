@@ -1,0 +1,265 @@
+"""Costs over time: by agent, model, key and user, stacked by day; a click narrows. And latency, tokens, cache,
+restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from lyra.core.checking.check import one_of
+from lyra.observe.history.time_series import RESOLUTIONS, FigurePoint
+from lyra.server.dashboard.cost_view import (
+    DIMENSIONS,
+    OTHERS,
+    CostFilter,
+    by_day,
+    costs_csv,
+    days_until,
+    group_totals,
+    narrowed,
+)
+from lyra.server.dashboard.html import Html, join, tag
+from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, pills, plot
+from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.words import empty, money
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
+from lyra.server.http.records import CostSum
+
+__all__ = ["ENDPOINTS"]
+
+_RANGE_WORDS: Final = {"hour": "last hour", "day": "last day", "month": "last month"}
+_DAYS: Final = (7, 30, 90)
+
+
+class CostPageQuery(RequestQuery):
+    """`by` groups; `agent`, `model`, `key` and `user` narrow; `range` is that of the figures over time."""
+
+    by: str = "agent"
+    agent: str = ""
+    model: str = ""
+    key: str = ""
+    user: str = ""
+    days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 30
+    range: str = "day"
+
+    def checked(self) -> CostPageQuery:
+        one_of(self.by, DIMENSIONS, "by")
+        one_of(self.range, RESOLUTIONS, "range")
+        return self
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in DIMENSIONS if getattr(self, name)}
+
+
+def _address(call: HttpCall, query: CostPageQuery, **changes: Any) -> str:
+    values = {"by": query.by, "days": query.days, "range": query.range, **query.chosen, **changes}
+    return link(call, "costs", query=values)
+
+
+async def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
+    await call.parts.records.load_past()
+    wanted = CostFilter(query.chosen, query.days)
+    return narrowed(call.parts.records.sums(), wanted, call.caller, call.kernel.clock.now())
+
+
+async def _costs(call: HttpCall) -> RawAnswer:
+    query: CostPageQuery = call.query.checked()
+    sums = await _sums(call, query)
+    points = call.parts.records.series.points(query.range, call.kernel.clock.now(), call.caller.owns)
+    return page(
+        call,
+        "Costs",
+        _choices(call, query),
+        region(call, "spend", ("model.called",), *_spend(call, query, sums), every_ms=2_000),
+        tag("div", _ranges(call, query), class_="bar"),
+        region(call, "series", ("model.called", "child.restarting"), _over_time(query, points), every_ms=2_000),
+        scripts=(PLOT_SCRIPT,),
+    )
+
+
+# ---------------------------------------------------------------- what is chosen
+def _choices(call: HttpCall, query: CostPageQuery) -> Html:
+    groups = [(word, _address(call, query, by=word), word == query.by) for word in DIMENSIONS]
+    days = [(f"{count} days", _address(call, query, days=count), count == query.days) for count in _DAYS]
+    return tag(
+        "div",
+        tag("span", "By", class_="note"),
+        pills("Group by", groups),
+        pills("Days", days),
+        [_narrowed_to(call, query, name, value) for name, value in query.chosen.items()],
+        tag("a", "CSV", href=_csv_address(call, query), class_="button", download="costs.csv"),
+        class_="bar",
+    )
+
+
+def _narrowed_to(call: HttpCall, query: CostPageQuery, name: str, value: str) -> Html:
+    wider = _address(call, query, **{name: None})
+    return tag(
+        "span",
+        f"{name}: ",
+        tag("code", value),
+        " ",
+        tag("a", "✕", href=wider, aria_label=f"All values of {name}"),
+        class_="chosen",
+    )
+
+
+def _csv_address(call: HttpCall, query: CostPageQuery) -> str:
+    return link(call, "costs.csv", query={"days": query.days, **query.chosen})
+
+
+def _ranges(call: HttpCall, query: CostPageQuery) -> Html:
+    choices = [(words, _address(call, query, range=name), name == query.range) for name, words in _RANGE_WORDS.items()]
+    return pills("Range of the figures below", choices)
+
+
+# ---------------------------------------------------------------- spend
+def _spend(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> list[Html]:
+    if not sums:
+        return [empty("What calls of models cost stands here, by day.", "lyra demo --web")]
+    days = by_day(sums, query.by, days_until(call.kernel.clock.now(), query.days))
+    columns = [PlotColumn(group, "bar", _narrower(call, query, group)) for group in days.groups]
+    steps = [
+        PlotStep(day, day[5:], [micro_usd / 1_000_000 for micro_usd in costs_of_day]) for day, costs_of_day in days.rows
+    ]
+    total = sum(row.cost_micro_usd for row in sums)
+    about = f"{money(total)} in {query.days} days, by {query.by}. A click on a bar or a name narrows to it."
+    return [
+        plot("spend-by-day", "Spend by day", about, columns, steps, kind="stacked", unit="usd", step_label="Day"),
+        _totals(call, query, sums),
+    ]
+
+
+def _narrower(call: HttpCall, query: CostPageQuery, group: str) -> str:
+    if group == OTHERS or group in query.chosen.values():
+        return ""
+    further = next((name for name in DIMENSIONS if name not in (*query.chosen, query.by)), query.by)
+    return _address(call, query, **{query.by: group, "by": further})
+
+
+def _totals(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> Html:
+    columns = [
+        TableColumn(query.by),
+        *(TableColumn(name, is_figure=True) for name in ("calls", "errors", "input", "output", "cached", "cost")),
+    ]
+    rows = []
+    for total in group_totals(sums, query.by):
+        href = _narrower(call, query, total.group)
+        counts = (total.calls, total.errors, total.input_tokens, total.output_tokens, total.cached_tokens)
+        unpriced = f" + {total.unpriced_calls} without a price" if total.unpriced_calls else ""
+        name = tag("a", total.group, href=href) if href else total.group
+        cells = [name, *(f"{count:,}" for count in counts), money(total.micro_usd) + unpriced]
+        rows.append(TableRow(total.group, cells))
+    return table(f"Costs by {query.by}", columns, rows)
+
+
+# ---------------------------------------------------------------- figures over time
+def _over_time(query: CostPageQuery, points: Sequence[FigurePoint]) -> Html:
+    words = _RANGE_WORDS[query.range]
+    percentiles = {f"p{percent}": _percentile(percent) for percent in (50, 95, 99)}
+    roles = {"p50": "line low", "p99": "line high"}
+    latency = _figure(
+        (
+            "latency",
+            "Latency of model calls",
+            f"Percentiles of the {words}: half, 95 and 99 of 100 calls took at most this",
+        ),
+        [(PlotColumn(name, roles.get(name, "line")), read) for name, read in percentiles.items()],
+        query.range,
+        points,
+        unit="ms",
+    )
+    tokens = _figure(
+        ("tokens", "Tokens", f"Input and output of the {words}"),
+        [(PlotColumn("input", "bar"), _field("input_tokens")), (PlotColumn("output", "bar"), _field("output_tokens"))],
+        query.range,
+        points,
+        kind="stacked",
+    )
+    cache = _figure(
+        ("cache", "Cache hits", f"Share of the input tokens that came from a provider's cache, {words}"),
+        [(PlotColumn("cached"), _cached_share)],
+        query.range,
+        points,
+        unit="share",
+    )
+    trouble = _figure(
+        ("trouble", "Errors and restarts", f"Failed calls of models and restarts of supervised processes, {words}"),
+        [(PlotColumn("errors", "bar"), _field("errors")), (PlotColumn("restarts", "bar"), _field("restarts"))],
+        query.range,
+        points,
+        kind="stacked",
+    )
+    return tag("div", latency, tokens, cache, trouble, class_="pair")
+
+
+_Reading = Callable[[FigurePoint], float | None]
+
+
+def _figure(
+    words: tuple[str, str, str],
+    series: Sequence[tuple[PlotColumn, _Reading]],
+    range_name: str,
+    points: Sequence[FigurePoint],
+    **options: Any,
+) -> Html:
+    steps = [
+        PlotStep(*_step_words(point.started_at, range_name), [read(point) for _, read in series]) for point in points
+    ]
+    return join(plot(*words, [column for column, _ in series], steps, **options))
+
+
+def _step_words(started_at: float, range_name: str) -> tuple[str, str]:
+    moment = datetime.fromtimestamp(started_at, UTC)
+    if range_name == "month":
+        return moment.date().isoformat(), moment.strftime("%m-%d")
+    return moment.strftime("%Y-%m-%d %H:%M UTC"), moment.strftime("%H:%M")
+
+
+def _percentile(percent: int) -> _Reading:
+    return lambda point: point.latency.percentile(percent)
+
+
+def _field(name: str) -> _Reading:
+    return lambda point: float(getattr(point, name))
+
+
+def _cached_share(point: FigurePoint) -> float | None:
+    """The share of a step's input that came from a cache; some providers count cached tokens apart from the others."""
+    if not point.calls:
+        return None
+    total = max(point.input_tokens, point.cached_tokens) or 1
+    return point.cached_tokens / total
+
+
+async def _costs_csv(call: HttpCall) -> RawAnswer:
+    sums = await _sums(call, call.query.checked())
+    headers = {"content-disposition": 'attachment; filename="costs.csv"'}
+    return RawAnswer(costs_csv(sums).encode("utf-8", "replace"), "text/csv; charset=utf-8", 200, headers)
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="pages.costs",
+        method="GET",
+        path="/costs",
+        summary="Costs over time",
+        handler=_costs,
+        query=CostPageQuery,
+        is_documented=False,
+    ),
+    Endpoint(
+        name="pages.costs_csv",
+        method="GET",
+        path="/costs.csv",
+        summary="Costs by day as CSV",
+        handler=_costs_csv,
+        query=CostPageQuery,
+        is_documented=False,
+    ),
+)

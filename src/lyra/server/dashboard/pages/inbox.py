@@ -1,0 +1,253 @@
+"""The inbox: the questions that wait for a person, each with what it is about and what every answer leads to.
+
+`CHOICES` is the table of the answers; `WAYS` says which of them a kind of question takes and what a yes and a no mean.
+Each question is a form that works without a script; `static/inbox.js` adds the keys and answers without loading the
+page again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.core.checking.check import one_of
+from lyra.core.codec import to_plain
+from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.layout import act_form, link, page, region
+from lyra.server.dashboard.words import copied_id, empty, moment, state
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.owners import owner_if_known
+
+if TYPE_CHECKING:
+    from lyra.kernel.interrupts.interrupt import Interrupt
+
+__all__ = ["CHOICES", "ENDPOINTS", "EVENTS", "WAYS", "question_card"]
+
+EVENTS: Final = ("interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled")
+_ENDED_SHOWN: Final = 12
+_TEXT_CHARS_MAX: Final = 100_000
+
+
+class Choice(NamedTuple):
+    """One answer: the label of its button, what it sets in the answer, and how it looks."""
+
+    label: str
+    answer: dict[str, Any]
+    look: str = ""
+
+
+CHOICES: Final[dict[str, Choice]] = {
+    "approve": Choice("Approve", {"approved": True}, "primary"),
+    "deny": Choice("Deny", {"approved": False}),
+    "answer": Choice("Answer", {}, "primary"),
+    "retry": Choice("Retry", {"decision": "retry"}, "primary"),
+    "skip": Choice("Skip", {"decision": "skip"}),
+    "fail": Choice("Fail", {"decision": "fail"}, "danger"),
+}
+
+
+class Way(NamedTuple):
+    """How questions of a kind are answered: the choices, and what happens on a yes and on a no, in words."""
+
+    choices: tuple[str, ...]
+    consequences: tuple[tuple[str, str], ...]
+    field: str = "A remark (may stay empty)"
+
+
+_YES_NO: Final = (
+    ("On yes", "It goes on as it asked."),
+    ("On no", "It does not do this; it is told no, with your remark, and goes on from there."),
+)
+WAYS: Final[dict[str, Way]] = {
+    "confirmation": Way(("approve", "deny"), _YES_NO),
+    "agent_review": Way(("approve", "deny"), _YES_NO),
+    "checkpoint": Way(("approve", "deny"), _YES_NO),
+    "clarification": Way(("answer",), (("Your answer", "It goes on with the text that you write."),), "Your answer"),
+    "in_doubt": Way(
+        ("retry", "skip", "fail"),
+        (
+            ("Retry", "It is done again. Right if it was not done before the crash."),
+            ("Skip", "It counts as done, and what you write is its result."),
+            ("Fail", "It counts as failed, and the process handles the error."),
+        ),
+        "The result, for Skip",
+    ),
+}
+_OTHER: Final = Way(("approve", "deny", "answer"), _YES_NO, "An answer or a remark")
+
+
+def _is_seen(call: HttpCall, interrupt: Interrupt) -> bool:
+    return call.caller.owns(interrupt.user_id or owner_if_known(call.kernel, interrupt.pid))
+
+
+def _seen(call: HttpCall) -> list[Interrupt]:
+    rows = call.kernel.interrupts.list_interrupts(None)
+    return [row for row in rows if _is_seen(call, row)]
+
+
+# ---------------------------------------------------------------- one question
+def _asker(call: HttpCall, interrupt: Interrupt) -> Html:
+    """Who asks: the process by its name, its agent, and the process that it works for."""
+    process = call.kernel.processes.get(interrupt.pid)
+    if process is None:
+        return copied_id(interrupt.pid)
+    agent = process.program.partition("agent:")[2]
+    name = process.name or agent or process.pid
+    parent = process.parent
+    above = None if parent is None else join(" for ", _process_link(call, parent.pid, parent.name or parent.pid))
+    return join(_process_link(call, process.pid, name), above)
+
+
+def _process_link(call: HttpCall, pid: str, name: str) -> Html:
+    return tag("a", name, href=link(call, "processes", pid))
+
+
+def _facts(call: HttpCall, interrupt: Interrupt, way: Way, now: float) -> Html:
+    rows: list[Child] = [tag("dt", "Asks"), tag("dd", _asker(call, interrupt))]
+    for label, words in way.consequences:
+        rows += [tag("dt", label), tag("dd", words)]
+    if interrupt.due is None:
+        ending: Child = "It waits for you as long as it takes."
+    else:
+        ending = join("The question expires ", moment(interrupt.due, now), " and counts as not answered.")
+    rows += [tag("dt", "No answer"), tag("dd", ending)]
+    return tag("dl", *rows, class_="facts")
+
+
+def _data(interrupt: Interrupt) -> Html | None:
+    if interrupt.data in (None, {}, []):
+        return None
+    plain = msgspec.json.format(msgspec.json.encode(interrupt.data, enc_hook=to_plain), indent=2).decode()
+    return tag("details", tag("summary", "What came with it"), tag("pre", tag("code", plain)))
+
+
+def question_card(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
+    """One question that waits, as a form."""
+    way = WAYS.get(interrupt.kind, _OTHER)
+    buttons = [
+        tag(
+            "button",
+            CHOICES[name].label,
+            name="choice",
+            value=name,
+            class_=CHOICES[name].look or None,
+            data_answer=msgspec.json.encode(CHOICES[name].answer).decode(),
+        )
+        for name in way.choices
+    ]
+    field_id = f"text-{interrupt.id}"
+    text = tag("input", id=field_id, name="text", autocomplete="off", maxlength=_TEXT_CHARS_MAX, class_="remark")
+    label = tag("label", way.field, for_=field_id, class_="unseen" if len(way.choices) == 1 else None)
+    form = act_form(
+        call,
+        link(call, "acts/inbox", interrupt.id),
+        tag("div", label, text, class_="field"),
+        tag("div", buttons, class_="bar"),
+        class_="answer",
+        data_question=interrupt.id,
+    )
+    heading = f"q-{interrupt.id}"
+    return tag(
+        "article",
+        tag(
+            "p",
+            state("pending", interrupt.kind.replace("_", " ")),
+            tag("span", "asked ", moment(interrupt.created_at, now), class_="note"),
+            class_="bar spread top",
+        ),
+        tag("h2", interrupt.question or interrupt.message or interrupt.kind, id=heading),
+        tag("p", interrupt.message, class_="about") if interrupt.question and interrupt.message else None,
+        _facts(call, interrupt, way, now),
+        _data(interrupt),
+        form,
+        class_="card question",
+        data_key=interrupt.id,
+        tabindex="-1",
+        aria_labelledby=heading,
+    )
+
+
+# ---------------------------------------------------------------- what was answered
+def _answer_words(interrupt: Interrupt) -> str:
+    given = interrupt.response
+    if given is None:
+        return interrupt.reason
+    word = given.decision or ("" if given.approved is None else "approved" if given.approved else "denied")
+    return ": ".join(part for part in (word, given.text) if part)
+
+
+def _ended_row(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
+    return tag(
+        "tr",
+        tag("td", state(interrupt.status)),
+        tag("td", interrupt.question or interrupt.message),
+        tag("td", _answer_words(interrupt)),
+        tag("td", _asker(call, interrupt)),
+        tag("td", moment(interrupt.resolved_at, now), class_="figure-cell"),
+        data_key=interrupt.id,
+    )
+
+
+def _ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Html | None:
+    if not rows:
+        return None
+    head = tag("tr", [tag("th", text, scope="col") for text in ("", "Question", "Answer", "Asked by", "When")])
+    body = tag("tbody", [_ended_row(call, row, now) for row in rows])
+    table = tag("table", tag("caption", "Questions that have ended", class_="unseen"), tag("thead", head), body)
+    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Questions that have ended")
+    return join(tag("h2", "Answered lately"), scroll)
+
+
+# ---------------------------------------------------------------- the page
+async def _inbox(call: HttpCall) -> RawAnswer:
+    now = call.kernel.clock.now()
+    rows = _seen(call)
+    waiting = [row for row in rows if row.status == "pending"]
+    ended = sorted((row for row in rows if row.status != "pending"), key=lambda row: -(row.resolved_at or 0.0))
+    what = "No question waits for you. Agents that ask a person, or need a permission, show up here."
+    cards = [question_card(call, row, now) for row in waiting] or empty(what, "await ctx.ask('Publish?')")
+    keys = [tag("kbd", key) for key in "jkyne"]
+    hint = tag("p", keys[0], " ", keys[1], " move, ", keys[2], " yes, ", keys[3], " no, ", keys[4], " write")
+    return page(
+        call,
+        "Inbox: interrupts",
+        tag("div", hint, class_="note keys-hint"),
+        region(call, "questions", EVENTS, tag("div", cards, class_="questions"), aria_label="Questions that wait"),
+        region(call, "ended", EVENTS, _ended_table(call, ended[:_ENDED_SHOWN], now), aria_label="Ended questions"),
+        scripts=("inbox.js",),
+    )
+
+
+async def _answer(call: HttpCall) -> RawAnswer:
+    interrupt = call.kernel.interrupts.get_interrupt(call.path["interrupt_id"])
+    call.caller.require_owner(
+        interrupt.user_id or owner_if_known(call.kernel, interrupt.pid), f"interrupt {interrupt.id}"
+    )
+    name = one_of(call.form.get("choice", ""), CHOICES, "a choice")
+    text = call.form.get("text", "")[:_TEXT_CHARS_MAX]
+    answer: dict[str, Any] = {**CHOICES[name].answer, "text": text}
+    if name == "skip":
+        answer["data"] = text
+    await call.kernel.resolve_interrupt(interrupt.id, answer)
+    return RawAnswer(b"", "text/plain", 303, {"location": link(call, "inbox")})
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="pages.inbox",
+        method="GET",
+        path="/inbox",
+        summary="The questions that wait for a person",
+        handler=_inbox,
+        is_documented=False,
+    ),
+    Endpoint(
+        name="acts.answer",
+        method="POST",
+        path="/acts/inbox/{interrupt_id}",
+        summary="Answer a question",
+        handler=_answer,
+        is_documented=False,
+    ),
+)

@@ -1,0 +1,223 @@
+"""One node: its confidence over time, its divergences with their inputs, and the buttons Promote and Roll back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from lyra.errors import ConfigError, Denied
+from lyra.server.dashboard.facts import facts_row
+from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.layout import act_form, link, page, region, see_other
+from lyra.server.dashboard.node_view import MODE_WORDS, NodeFacts, confidence_plot, mode_words, read_node, traffic_bar
+from lyra.server.dashboard.pages.nodes import NODE_EVENTS
+from lyra.server.dashboard.plots import PLOT_SCRIPT
+from lyra.server.dashboard.table import TableRow, table
+from lyra.server.dashboard.words import empty, moment
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
+from lyra.server.http.node_news import NodeNews
+from lyra.server.http.problems import HttpRefusal
+
+__all__ = ["ENDPOINTS"]
+
+_DIVERGENCES_SHOWN: Final = 20
+_TEXT_CHARS_MAX: Final = 4_000
+
+
+def _mounted(call: HttpCall) -> MountedNodes:
+    mounted = mounted_nodes(call.kernel)
+    if mounted is None:
+        raise HttpRefusal(404, "this server has no nodes", hint="lyra.server.mount_nodes(kernel, runtime, nodes)")
+    return mounted
+
+
+async def _node(call: HttpCall) -> RawAnswer:
+    facts = await asyncio.to_thread(read_node, _mounted(call), call.path["node_id"])
+    await call.parts.shared(NodeNews).open()
+    return page(
+        call,
+        facts.node_id,
+        region(call, "node", NODE_EVENTS, _head(call, facts), _buttons(call, facts), every_ms=1_000),
+        region(call, "evidence", NODE_EVENTS, _evidence(facts), every_ms=1_000),
+        region(call, "divergences", NODE_EVENTS, _divergences(call, facts), every_ms=1_000),
+        region(call, "changes", NODE_EVENTS, _changes(call, facts), every_ms=1_000),
+        scripts=(PLOT_SCRIPT,),
+    )
+
+
+def _head(call: HttpCall, facts: NodeFacts) -> Html:
+    del call
+    executions = ", ".join(f"{count:,} {path}" for path, count in sorted(facts.executions.items())) or "none"
+    rows: list[tuple[str, Child]] = [
+        ("Mode", mode_words(facts)),
+        ("Traffic", traffic_bar(facts)),
+        (
+            "Confidence",
+            f"{facts.low * 100:.4f} % to {facts.high * 100:.4f} %" if facts.compared else "nothing compared",
+        ),
+        ("Compared", f"{facts.compared:,}"),
+        ("Divergences", f"{facts.divergences:,}" + (", one can be reproduced" if facts.is_blocked else "")),
+        ("Executions", executions),
+        ("Errors", f"{facts.errors:,}"),
+        *((("Routes", ", ".join(facts.routes)),) if facts.routes else ()),
+    ]
+    return join(
+        tag("p", facts.intent, class_="note"),
+        facts_row(rows),
+        tag("p", f"{facts.mode}: {MODE_WORDS[facts.mode]}.", class_="note"),
+    )
+
+
+# ---------------------------------------------------------------- buttons
+def _buttons(call: HttpCall, facts: NodeFacts) -> Html:
+    not_operator = "" if call.caller.is_operator else "The mode of a node is for the operator"
+    lack = facts.lack if facts.next_mode is not None else f"{facts.mode} is the highest mode"
+    promote = act_form(
+        call,
+        link(call, "acts/nodes", facts.node_id, "promote"),
+        tag("button", f"Promote to {facts.next_mode}" if facts.next_mode else "Promote", class_="primary"),
+        why_not=not_operator or lack,
+    )
+    back = act_form(
+        call,
+        link(call, "acts/nodes", facts.node_id, "rollback"),
+        tag("button", f"Roll back to {facts.rollback_mode}" if facts.rollback_mode else "Roll back", class_="danger"),
+        why_not=not_operator or ("" if facts.rollback_mode else f"{facts.mode} is the lowest mode"),
+    )
+    return tag("div", promote, back, tag("span", lack, class_="note") if lack else None, class_="bar")
+
+
+def _require_operator(call: HttpCall) -> None:
+    if not call.caller.is_operator:
+        raise Denied("the mode of a node is for the operator", hint="use a token that is bound to no user")
+
+
+async def _promote(call: HttpCall) -> RawAnswer:
+    _require_operator(call)
+    mounted, node_id = _mounted(call), call.path["node_id"]
+    facts = await asyncio.to_thread(read_node, mounted, node_id)
+    if facts.lack:
+        raise ConfigError(f"{node_id} is not promoted: {facts.lack}", hint="compare more: `vesper verify`")
+    await asyncio.to_thread(mounted.runtime.promote, mounted.get(node_id))
+    return see_other(call, "nodes", node_id)
+
+
+async def _roll_back(call: HttpCall) -> RawAnswer:
+    _require_operator(call)
+    mounted, node_id = _mounted(call), call.path["node_id"]
+    facts = await asyncio.to_thread(read_node, mounted, node_id)
+    if facts.rollback_mode is None:
+        raise ConfigError(f"{node_id} is in {facts.mode}, the lowest mode")
+    await asyncio.to_thread(mounted.runtime.set_mode, mounted.get(node_id), facts.rollback_mode)
+    return see_other(call, "nodes", node_id)
+
+
+# ---------------------------------------------------------------- evidence
+def _evidence(facts: NodeFacts) -> Html:
+    if not facts.timeline:
+        return join(
+            tag("h2", "Confidence"),
+            empty("How sure the comparisons make it that both paths agree, over time.", "vesper verify NODE.vsp"),
+        )
+    return confidence_plot(facts)
+
+
+def _divergences(call: HttpCall, facts: NodeFacts) -> Html:
+    head = tag("h2", "Divergences")
+    if not call.caller.is_operator:
+        return join(head, tag("p", "They have the inputs of all users, and are shown to the operator.", class_="note"))
+    if not facts.found:
+        return join(head, tag("p", "Both paths have agreed on everything that was compared.", class_="note"))
+    now = call.kernel.clock.now()
+    newest = facts.found[: -_DIVERGENCES_SHOWN - 1 : -1]
+    return join(head, *(_divergence(row, now, index) for index, row in enumerate(newest)))
+
+
+def _divergence(row: dict[str, Any], now: float, index: int) -> Html:
+    words = "can be reproduced" if row.get("reproducible") else "did not happen again"
+    return tag(
+        "details",
+        tag("summary", moment(row.get("time"), now), f" in {row.get('mode', '')}: {words}"),
+        tag(
+            "div",
+            tag("div", tag("h3", "Inputs"), tag("pre", _json(row.get("inputs")), tabindex="0")),
+            tag("div", tag("h3", "Python and direct path"), _differences(row.get("differences") or [])),
+            class_="call-parts",
+        ),
+        class_="card divergence",
+        open=index == 0,
+        data_key=f"{row.get('time')}-{row.get('trace_id', '')}",
+    )
+
+
+def _differences(differences: list[dict[str, Any]]) -> Html:
+    if not differences:
+        return tag("p", "What differed was not kept.", class_="note")
+    rows = [
+        TableRow(
+            str(number),
+            (
+                tag(
+                    "span",
+                    tag("code", _json(row.get("path", ""))),
+                    " ",
+                    tag("span", row.get("kind", ""), class_="note"),
+                ),
+                tag("code", _json(row.get("python"))),
+                tag("code", _json(row.get("direct"))),
+            ),
+        )
+        for number, row in enumerate(differences)
+    ]
+    return table("What differed", ("Where", "Python", "Direct"), rows)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, str):
+        return value[:_TEXT_CHARS_MAX]
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=repr), indent=2).decode()[:_TEXT_CHARS_MAX]
+
+
+def _changes(call: HttpCall, facts: NodeFacts) -> Html:
+    if not facts.changes:
+        return join(tag("h2", "Changes of the mode"), tag("p", "None yet.", class_="note"))
+    now = call.kernel.clock.now()
+    rows = [
+        TableRow(str(change["time"]), (moment(change["time"], now), change["from"], change["to"], change["why"]))
+        for change in reversed(facts.changes)
+    ]
+    return join(tag("h2", "Changes of the mode"), table("Changes of the mode", ("When", "From", "To", "Why"), rows))
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="pages.node",
+        method="GET",
+        path="/nodes/{node_id}",
+        summary="One node",
+        handler=_node,
+        is_documented=False,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="acts.promote_node",
+        method="POST",
+        path="/acts/nodes/{node_id}/promote",
+        summary="Move a node one mode up, if its evidence allows it",
+        handler=_promote,
+        is_documented=False,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="acts.roll_back_node",
+        method="POST",
+        path="/acts/nodes/{node_id}/rollback",
+        summary="Take a node back to a mode that does not rely on the direct path",
+        handler=_roll_back,
+        is_documented=False,
+        statuses=(404,),
+    ),
+)

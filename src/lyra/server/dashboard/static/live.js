@@ -1,0 +1,165 @@
+// Keeps the page current: one stream of events, and the regions of the page that are fetched again when one happens.
+//
+//   onEvents(["process.created"], (event, kind) => …)   event is {seq, time, pid, kind, data}
+//   refresh(region)                                      fetch a region again, now or as soon as its pace allows
+//   refreshAll()
+//
+// A region is <section id data-region data-events="kind,kind" data-source? data-every?>. The server answers a request
+// with the header x-region with that region alone. A page that is hidden holds no stream: browsers open only six
+// connections to one server, and every open page would keep one.
+
+import { morph } from "./morph.js";
+
+const root = document.body.dataset.root ?? "./";
+const HIDDEN_MS = 5_000;
+const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000];
+
+const callbacks = new Map(); // by kind
+const paces = new WeakMap(); // of regions
+const afterRefresh = [];
+let source = null;
+let failures = 0;
+let retryTimer = 0;
+let hiddenTimer = 0;
+let planned = false;
+let wasOpen = false;
+
+// ---------------------------------------------------------------- events
+export function onEvents(kinds, callback) {
+  for (const kind of kinds) {
+    if (!callbacks.has(kind)) callbacks.set(kind, new Set());
+    callbacks.get(kind).add(callback);
+    source?.addEventListener(kind, heard);
+  }
+  plan();
+  return () => kinds.forEach((kind) => callbacks.get(kind)?.delete(callback));
+}
+
+export function onRefresh(callback) {
+  afterRefresh.push(callback);
+}
+
+function heard(message) {
+  const event = JSON.parse(message.data);
+  for (const callback of callbacks.get(message.type) ?? []) callback(event, message.type);
+}
+
+function plan() {
+  if (planned) return;
+  planned = true;
+  queueMicrotask(() => {
+    planned = false;
+    connect();
+  });
+}
+
+function connect() {
+  clearTimeout(retryTimer);
+  source?.close();
+  source = null;
+  if (callbacks.size === 0 || document.visibilityState === "hidden") return;
+  const kinds = [...callbacks.keys()].sort().join(",");
+  source = new EventSource(`${root}api/events?kinds=${encodeURIComponent(kinds)}`);
+  source.addEventListener("open", opened);
+  source.addEventListener("error", failed);
+  source.addEventListener("missed", refreshAll);
+  for (const kind of callbacks.keys()) source.addEventListener(kind, heard);
+}
+
+function opened() {
+  failures = 0;
+  show("open", "● live");
+  // What happened between the rendering of the page and now, or while the stream was lost, was not told.
+  if (wasOpen || performance.now() > 2_000) refreshAll();
+  wasOpen = true;
+}
+
+function failed() {
+  show("lost", "○ reconnecting");
+  if (source?.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+  source = null;
+  clearTimeout(retryTimer);
+  retryTimer = setTimeout(connect, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
+  const figures = document.getElementById("figures");
+  if (figures) refresh(figures); // a login that has ended is noticed there
+}
+
+function show(state, text) {
+  const dot = document.getElementById("live");
+  if (!dot || dot.dataset.live === state) return;
+  dot.dataset.live = state;
+  dot.textContent = text;
+}
+
+// ---------------------------------------------------------------- regions
+export function refreshAll() {
+  for (const region of document.querySelectorAll("[data-region]")) refresh(region);
+}
+
+export function refresh(region) {
+  const pace = paces.get(region) ?? { last: -Infinity, timer: 0, busy: false, again: false };
+  paces.set(region, pace);
+  if (pace.busy) {
+    pace.again = true;
+    return;
+  }
+  if (pace.timer) return;
+  const wait = pace.last + Number(region.dataset.every ?? 150) - performance.now();
+  pace.timer = setTimeout(() => fetchRegion(region, pace), Math.max(0, wait));
+}
+
+async function fetchRegion(region, pace) {
+  pace.timer = 0;
+  pace.busy = true;
+  pace.last = performance.now();
+  let wait = 0;
+  try {
+    const url = region.dataset.source ?? location.href;
+    const answer = await fetch(url, { headers: { "x-region": region.id }, credentials: "same-origin" });
+    if (answer.status === 401) location.reload();
+    else if (answer.status === 429) wait = 1_000 * Number(answer.headers.get("retry-after") ?? 1);
+    else if (answer.ok) replace(region, await answer.text());
+  } catch {
+    // The server is not reached; the stream says so and refreshes all regions when it is back.
+  }
+  pace.busy = false;
+  if (wait > 0) pace.last = performance.now() + wait;
+  if (pace.again || wait > 0) {
+    pace.again = false;
+    refresh(region);
+  }
+}
+
+function replace(region, text) {
+  const parsed = new DOMParser().parseFromString(text, "text/html");
+  const fresh = parsed.getElementById(region.id);
+  if (fresh === null) return;
+  if (region.dataset.source) fresh.dataset.source = region.dataset.source; // relative to this page, not to its own
+  morph(region, fresh);
+  for (const callback of afterRefresh) callback(region);
+  region.dispatchEvent(new CustomEvent("refreshed", { bubbles: true }));
+}
+
+export function watchRegions(within = document) {
+  for (const region of within.querySelectorAll("[data-region]")) {
+    const kinds = (region.dataset.events ?? "").split(",").filter(Boolean);
+    if (kinds.length) onEvents(kinds, () => refresh(region));
+  }
+}
+
+// ---------------------------------------------------------------- hidden pages
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiddenTimer);
+  if (document.visibilityState === "hidden") {
+    hiddenTimer = setTimeout(() => {
+      source?.close();
+      source = null;
+    }, HIDDEN_MS);
+  } else if (source === null) {
+    connect();
+  }
+});
+addEventListener("pagehide", () => source?.close());
+addEventListener("pageshow", (event) => {
+  if (event.persisted) connect();
+});

@@ -1,0 +1,66 @@
+// Axes and numbers of plots: where a step and a value lie, which values the axis names, and how they are written.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function svgElement(name, attributes = {}, text = "") {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text) element.textContent = text;
+  return element;
+}
+
+export function niceTicks(low, high, count) {
+  const span = high - low || 1;
+  const rough = span / count;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * size).find((candidate) => candidate >= rough);
+  const ticks = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) ticks.push(Number(value.toPrecision(12)));
+  return ticks;
+}
+
+function short(value) {
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${Number((value / 1e9).toPrecision(3))}G`;
+  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
+  return String(Number(value.toPrecision(4)));
+}
+
+export function tickText(value, unit) {
+  if (unit === "usd") return `$${short(value)}`;
+  if (unit === "ms") return value >= 1000 ? `${short(value / 1000)} s` : `${short(value)} ms`;
+  if (unit === "share") return `${Number((value * 100).toPrecision(6))} %`;
+  return short(value);
+}
+
+function range(data) {
+  const values = data.kind === "stacked"
+    ? data.steps.map((_, index) => data.series.reduce((sum, row) => sum + (row.cells[index].value || 0), 0))
+    : data.series.flatMap((row) => row.cells.map((cell) => cell.value).filter((value) => value !== null));
+  const high = Math.max(0, ...values);
+  const low = data.low === null ? 0 : Math.min(data.low, ...values);
+  return { low, high: data.unit === "share" ? 1 : high || 1 };
+}
+
+export function frameOf(data, width, height) {
+  const { low, high: peak } = range(data);
+  const ticks = niceTicks(low, peak, 4);
+  const high = data.unit === "share" ? peak : Math.max(peak, ticks.at(-1) ?? peak);
+  const labels = data.kind === "stacked" ? 0 : Math.min(72, width / 6);
+  const widest = Math.max(...niceTicks(low, high, 4).map((value) => tickText(value, data.unit).length), 2);
+  const left = 14 + widest * 7;
+  const right = width - 12 - labels;
+  const top = 12;
+  const bottom = height - 26;
+  const count = data.steps.length;
+  const step = (right - left) / Math.max(1, data.kind === "stacked" ? count : count - 1);
+  const shift = data.kind === "stacked" ? step / 2 : 0;
+  return {
+    left, right, top, bottom, low, high, step,
+    x: (index) => (count === 1 && !shift ? (left + right) / 2 : left + shift + step * index),
+    y: (value) => bottom - ((value - low) / (high - low)) * (bottom - top),
+    indexAt: (x) => Math.max(0, Math.min(count - 1, Math.round((x - left - shift) / (step || 1)))),
+    valueAt: (y) => low + ((bottom - y) / (bottom - top)) * (high - low),
+  };
+}

@@ -1,0 +1,22 @@
+// What every page loads.
+import { onRefresh, watchRegions } from "./live.js";
+import "./acts.js";
+import "./copy.js";
+import "./keys.js";
+import "./times.js";
+
+// The number beside "Inbox" follows the figure of the header.
+onRefresh((region) => {
+  if (region.id !== "figures") return;
+  const inbox = document.querySelector('nav a[href$="inbox"]');
+  const waiting = region.querySelector('[data-figure="waiting"] .value')?.textContent ?? "0";
+  if (!inbox) return;
+  inbox.querySelector(".count")?.remove();
+  if (waiting === "0") return;
+  const count = document.createElement("span");
+  count.className = "count";
+  count.textContent = waiting;
+  inbox.append(count);
+});
+
+watchRegions();

@@ -1,0 +1,75 @@
+"""A short explanation above the overview, for a kernel that is shown to people who do not know it, such as a demo.
+
+    set_welcome(kernel, "A team of agents at work", ["…"])
+
+It is shown until a person closes it; then it stays closed for this server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from lyra.server.dashboard.html import Child, Html, tag
+from lyra.server.dashboard.layout import act_form, link
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["ENDPOINTS", "set_welcome", "welcome"]
+
+_PART: Final = "dashboard.welcome"
+
+
+class WelcomeText:
+    """What is shown: a title and some sentences, each with the page that it leads to and the words of the link."""
+
+    __slots__ = ("lines", "title")
+
+    def __init__(self, title: str, lines: Sequence[tuple[str, str, str]]) -> None:
+        self.title = title
+        self.lines = tuple(lines)
+
+    async def close(self) -> None:
+        """Called with the kernel; nothing is open."""
+
+
+def set_welcome(kernel: Kernel, title: str, lines: Sequence[tuple[str, str, str]]) -> None:
+    """Show this above the overview. A line is a sentence, the path of a page and the words of the link to it."""
+    kernel.parts[_PART] = WelcomeText(title, lines)
+
+
+def welcome(call: HttpCall) -> Html | None:
+    """The explanation, or None where there is none, or it was closed."""
+    text = call.kernel.parts.get(_PART)
+    if not isinstance(text, WelcomeText):
+        return None
+    rows: list[Child] = [
+        tag("li", sentence, " ", tag("a", words, href=link(call, path))) for sentence, path, words in text.lines
+    ]
+    close = act_form(call, link(call, "acts/welcome"), tag("button", "Got it"), class_="dismiss")
+    return tag(
+        "section",
+        tag("div", tag("h2", text.title), close, class_="bar spread"),
+        tag("ul", rows),
+        class_="welcome card",
+        aria_label="What this is",
+    )
+
+
+async def _dismiss(call: HttpCall) -> RawAnswer:
+    call.kernel.parts.pop(_PART, None)
+    return RawAnswer(b"", "text/plain", 303, {"location": link(call)})
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="acts.welcome",
+        method="POST",
+        path="/acts/welcome",
+        summary="Close the explanation above the overview",
+        handler=_dismiss,
+        is_documented=False,
+    ),
+)

@@ -1,0 +1,111 @@
+"""Values in the words and shapes of the pages: states, times, money, ids, durations, empty places.
+
+One function for each, so that the same value looks the same on every page. `STATES` says which of the five state
+colours a state of the kernel has, and which shape stands beside it, so that colour is never alone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from lyra.server.dashboard.html import Child, Html, tag
+
+__all__ = ["STATES", "StateLook", "copied_id", "duration", "empty", "moment", "money", "relative", "state"]
+
+
+class StateLook(NamedTuple):
+    """How a state is shown: its colour (`data-state`), its shape and its word."""
+
+    colour: str
+    shape: str
+    word: str
+
+
+# By a state of processes, runs, questions, services or calls. Colours: running, waiting, needs-you, failed, done, idle.
+STATES: Final[dict[str, StateLook]] = {
+    "new": StateLook("waiting", "○", "new"),
+    "ready": StateLook("running", "●", "ready"),
+    "running": StateLook("running", "●", "running"),
+    "waiting": StateLook("waiting", "◐", "waiting"),
+    "blocked": StateLook("needs-you", "▲", "needs you"),
+    "terminated": StateLook("done", "■", "ended"),
+    "zombie": StateLook("done", "■", "ended"),
+    "dormant": StateLook("waiting", "◌", "dormant"),
+    "idle": StateLook("running", "●", "idle"),
+    "pending": StateLook("needs-you", "▲", "needs you"),
+    "resolved": StateLook("done", "✓", "answered"),
+    "expired": StateLook("failed", "✕", "expired"),
+    "cancelled": StateLook("done", "■", "taken back"),
+    "ok": StateLook("done", "✓", "ok"),
+    "success": StateLook("done", "✓", "done"),
+    "completed": StateLook("done", "✓", "done"),
+    "done": StateLook("done", "✓", "done"),
+    "failed": StateLook("failed", "✕", "failed"),
+    "error": StateLook("failed", "✕", "failed"),
+    "killed": StateLook("failed", "✕", "stopped"),
+    "healthy": StateLook("running", "●", "healthy"),
+    "degraded": StateLook("waiting", "◐", "degraded"),
+    "unhealthy": StateLook("failed", "✕", "unhealthy"),
+    "unknown": StateLook("waiting", "○", "unknown"),
+}
+
+
+def state(name: str, word: Child = None) -> Html:
+    """A state with its shape; `word` says more than the state's own word."""
+    look = STATES.get(name) or StateLook("waiting", "○", name)
+    shape = tag("span", look.shape, class_="shape", aria_hidden="true")
+    return tag("span", shape, " ", look.word if word is None else word, class_="state", data_state=look.colour)
+
+
+def money(micro_usd: int | None) -> str:
+    """An amount of micro-dollars: `$4.12`, `$0.0002`; "–" where it is not known."""
+    if micro_usd is None:
+        return "–"
+    if micro_usd == 0 or abs(micro_usd) >= 10_000:
+        return f"${micro_usd / 1_000_000:,.2f}"
+    return f"${micro_usd / 1_000_000:.6f}".rstrip("0")
+
+
+def duration(seconds: float | None) -> str:
+    """A span of time: `12 ms`, `2.1 s`, `3 min`, `5 h`, `2 d`."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    raise AssertionError(seconds)
+
+
+def relative(time: float, now: float) -> str:
+    """How long ago a time was, or how soon it will be."""
+    ago = now - time
+    if abs(ago) < 1:
+        return "now"
+    whole_s = float(round(abs(ago)))
+    text = f"{whole_s:.0f} s" if whole_s < 60 else duration(whole_s)
+    return f"{text} ago" if ago > 0 else f"in {text}"
+
+
+def moment(time: float | None, now: float) -> Html:
+    """A time, relative, with the exact one on hover; the page keeps it current."""
+    if not time:
+        return Html("–")
+    exact = datetime.fromtimestamp(time, UTC)
+    return tag("time", relative(time, now), datetime=exact.isoformat(), title=exact.strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
+def copied_id(text: str, *, chars_max: int = 16) -> Html:
+    """An id, cut where it is long, with a button that copies all of it."""
+    short = text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
+    button = tag("button", "⧉", type="button", class_="copy", data_copy=text, aria_label=f"Copy {text}", title="Copy")
+    return tag("span", tag("code", short, title=text), button, class_="id")
+
+
+def empty(what: str, command: str = "") -> Html:
+    """What a page without data shows: what would be here, and the command that makes it so."""
+    return tag("div", tag("p", what), tag("pre", tag("code", command)) if command else None, class_="empty")

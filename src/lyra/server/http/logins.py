@@ -1,0 +1,113 @@
+"""Logins: people in a browser who have shown a token once and are known by a cookie from then on.
+
+The cookie holds a random id, not the token; the table keeps a hash of it, in memory. A login ends by log-out, after
+`SERVER_LOGIN_S`, or when the server stops. Each login has a form token: a request that changes something and is known
+by its cookie alone must carry it, in the header `x-lyra-form` or the field `form_token`, so that a page of another
+origin cannot make one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lyra.core.ids import Entropy, random_key
+from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX
+from lyra.errors import Unauthenticated
+from lyra.server.identity import Caller
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Clock
+    from lyra.server.identity import TokenHolder, TokenTable
+
+__all__ = ["FORM_FIELD", "FORM_HEADER", "CookiePlace", "LoginTable", "PersonLogin"]
+
+FORM_FIELD: Final = "form_token"
+FORM_HEADER: Final = "x-lyra-form"
+
+
+class PersonLogin(NamedTuple):
+    """One login: the person and role, by what its requests are counted, and the token of its forms."""
+
+    holder: TokenHolder
+    caller_key: str
+    form_token: str
+    ends_s: float
+
+
+class CookiePlace(NamedTuple):
+    """Where the cookie of a server lives: browsers share cookies between the ports of a host, so the name has the port;
+    the path is the one below which the application is mounted."""
+
+    name: str
+    path: str
+    is_secure: bool
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], scheme: str, root_path: str) -> CookiePlace:
+        # A proxy that does TLS says so. A client that lies gets a cookie that its browser does not send back.
+        is_secure = scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
+        port = headers.get("host", "").rpartition(":")[2]
+        name = f"lyra-{port}" if port.isdigit() else "lyra"
+        return cls(f"__Secure-{name}" if is_secure else name, root_path.rstrip("/") or "/", is_secure)
+
+    def set_line(self, value: str, age_s: int) -> str:
+        """The header `set-cookie`; without a value it removes the cookie."""
+        secure = "; Secure" if self.is_secure else ""
+        return f"{self.name}={value}; Path={self.path}; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}"
+
+    def value(self, headers: Mapping[str, str]) -> str:
+        """What the cookie of a request holds; "" where there is none, or two."""
+        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").replace(",", ";").split(";"))
+        values = {value for name, _, value in pairs if name == self.name}
+        return values.pop() if len(values) == 1 else ""
+
+
+class LoginTable:
+    """See the module. A bounded number is kept; the oldest is dropped."""
+
+    __slots__ = ("_clock", "_entropy", "_key", "_logins", "tokens")
+
+    def __init__(self, clock: Clock, tokens: TokenTable | None) -> None:
+        """Without tokens the application has an authenticator of its own, and no login is made here."""
+        self.tokens = tokens
+        self._clock = clock
+        self._entropy = Entropy()
+        self._key = random_key()
+        self._logins: OrderedDict[bytes, PersonLogin] = OrderedDict()
+
+    def begin(self, token: str) -> tuple[Caller, str]:
+        """A new login of the holder of a token: the caller, and what the cookie holds. Unauthenticated if the token is
+        not known."""
+        if self.tokens is None:
+            raise Unauthenticated("this server takes no tokens: its application knows its users")
+        holder = self.tokens.holder(token)
+        now_s = self._clock.monotonic()
+        for known in [known for known, login in self._logins.items() if login.ends_s <= now_s]:
+            del self._logins[known]
+        while len(self._logins) >= SERVER_LOGINS_MAX:
+            self._logins.popitem(last=False)
+        login_id = self._entropy.token()
+        caller_key = hashlib.sha256(token.encode()).hexdigest()[:32]
+        self._logins[_hashed(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
+        return Caller.of_holder(holder), login_id
+
+    def find(self, login_id: str) -> PersonLogin | None:
+        """The login that a cookie stands for; None for one that is not known or has ended."""
+        login = self._logins.get(_hashed(login_id)) if login_id else None
+        return login if login is not None and login.ends_s > self._clock.monotonic() else None
+
+    def end(self, login_id: str) -> None:
+        """Log out; a second call changes nothing."""
+        self._logins.pop(_hashed(login_id), None)
+
+    def form_token_of(self, person: str) -> str:
+        """The form token of a person whom an application's own authenticator knows."""
+        return hmac.new(self._key, person.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def _hashed(login_id: str) -> bytes:
+    return hashlib.sha256(login_id.encode("utf-8", "surrogatepass")).digest()

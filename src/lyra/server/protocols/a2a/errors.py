@@ -1,0 +1,63 @@
+"""The errors of A2A: their codes in JSON-RPC, their reasons, and what an error of Lyra becomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.a2a.content import PartNotSupported
+from lyra.errors import CapabilityDenied, ConfigError, LyraError
+from lyra.server.http.problems import HttpRefusal, problem_of
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["ERRORS", "RpcError", "rpc_error_of"]
+
+_ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
+_DOMAIN: Final = "a2a-protocol.org"
+
+# word → (code, reason, the usual sentence)
+ERRORS: Final[dict[str, tuple[int, str, str]]] = {
+    "parse": (-32700, "PARSE_ERROR", "the body is not JSON"),
+    "invalid_request": (-32600, "INVALID_REQUEST", "the body is not a request of JSON-RPC 2.0"),
+    "no_such_method": (-32601, "METHOD_NOT_FOUND", "there is no such method"),
+    "invalid_params": (-32602, "INVALID_PARAMS", "the parameters cannot be used"),
+    "internal": (-32603, "INTERNAL_ERROR", "something went wrong in the server"),
+    "task_not_found": (-32001, "TASK_NOT_FOUND", "there is no such task"),
+    "not_cancelable": (-32002, "TASK_NOT_CANCELABLE", "the task has ended"),
+    "unsupported": (-32004, "UNSUPPORTED_OPERATION", "this cannot be done now"),
+    "content_type": (-32005, "CONTENT_TYPE_NOT_SUPPORTED", "a part of the message cannot be read"),
+    "version": (-32009, "VERSION_NOT_SUPPORTED", "this version of A2A is not spoken"),
+    "refused": (-32000, "REFUSED", "the server refuses it"),
+}
+
+
+class RpcError(Exception):
+    """An error as a client of A2A is told it; `word` is a key of ERRORS."""
+
+    def __init__(self, word: str, message: str = "", **facts: str) -> None:
+        self.code, self.reason, usual = ERRORS[word]
+        self.message = message or usual
+        self.facts = facts
+        super().__init__(self.message)
+
+    def to_data(self) -> dict[str, Any]:
+        info = {"@type": _ERROR_INFO, "reason": self.reason, "domain": _DOMAIN}
+        if self.facts:
+            info["metadata"] = self.facts  # type: ignore[assignment]
+        return {"code": self.code, "message": self.message, "data": [info]}
+
+
+def rpc_error_of(error: Exception, kernel: Kernel) -> RpcError:
+    """How any error of a request is told."""
+    if isinstance(error, RpcError):
+        return error
+    problem = problem_of(error, kernel)
+    message = f"{problem.message} ({problem.hint})" if problem.hint else problem.message
+    if isinstance(error, PartNotSupported):
+        return RpcError("content_type", message)
+    if isinstance(error, (ConfigError, CapabilityDenied)):
+        return RpcError("invalid_params", message)
+    if problem.status == 503 or (isinstance(error, (LyraError, HttpRefusal)) and problem.status < 500):
+        return RpcError("refused", message, code=problem.code)
+    return RpcError("internal", code=problem.code)

@@ -1,0 +1,209 @@
+"""LiveTask: one task while the server runs: its record, what its agent is writing, and the readers of both.
+
+A reader holds no queue. It remembers how much it has read: the version of the status, and a place in the text; a text
+that begins anew has another draft number. A slow reader gets what it missed in one piece, so that it costs no memory
+and holds nothing up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.a2a.sdk import messages
+from lyra.agents.session.events import AgentEvent, Restart, Text, ToolStarted
+from lyra.core.limits import SERVER_HEARTBEAT_S, SERVER_STREAM_BYTES_MAX
+from lyra.server.owners import OwnedPid
+from lyra.server.protocols.a2a.questions import open_question, question_text
+from lyra.server.protocols.a2a.record import ANSWER, STATES, A2aRecord, agent_message, answer_parts
+
+if TYPE_CHECKING:
+    from lyra.kernel.interrupts.interrupt import Interrupt
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["LiveTask"]
+
+_USAGE: Final = "usage"  # in a task's metadata
+
+
+class ReaderPlace(msgspec.Struct):
+    """How much a reader has read."""
+
+    version: int  # of the status
+    draft: int
+    chars: int  # of the draft
+
+
+class LiveTask:
+    __slots__ = ("_draft", "_is_fresh", "_kernel", "_text", "_version", "_waiters", "is_streamed", "pid", "record")
+
+    def __init__(self, kernel: Kernel, pid: str, record: A2aRecord) -> None:
+        self._kernel = kernel
+        self.pid = pid
+        self.record = record
+        self.is_streamed = True  # the answer is text, which is told as it comes
+        self._text = ""
+        self._draft = 0
+        self._is_fresh = False  # the next piece of text begins another draft
+        self._version = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def owner(self) -> str:
+        owned = OwnedPid.read(self.pid)
+        return "" if owned is None else owned.user_id
+
+    @property
+    def question(self) -> Interrupt | None:
+        """What a person is asked now."""
+        process = self._kernel.processes.get(self.pid)
+        if self.record.has_ended or process is None:
+            return None
+        return open_question(self._kernel, process)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing happens any more, or not before a person has answered."""
+        return self.record.has_ended or self.question is not None
+
+    @property
+    def changed_at(self) -> float:
+        question = self.question
+        return self.record.changed_at if question is None else question.created_at
+
+    # ------------------------------------------------------------------ what happens
+
+    def hear(self, event: AgentEvent) -> None:
+        """Something that the agent says or does on its way."""
+        kind = type(event)
+        if kind is Restart or kind is ToolStarted:  # what was written so far is not the answer
+            self._is_fresh = True
+        elif kind is Text and self.is_streamed and len(self._text) < SERVER_STREAM_BYTES_MAX:
+            assert isinstance(event, Text)
+            if self._is_fresh:
+                self._draft, self._text, self._is_fresh = self._draft + 1, "", False
+            self._text += event.delta
+            self._wake()
+
+    def changed(self) -> None:
+        """The status is another one, or a question was put or answered."""
+        self._version += 1
+        if self.record.state == "completed" and self.record.answer != self._text and not self.record.is_data:
+            self._draft, self._text = self._draft + 1, self.record.answer
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the next change; whether one came in time."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.discard(waiter)
+        return True
+
+    async def until_ended(self) -> None:
+        while not self.record.has_ended:
+            await self.wait()
+
+    async def until_settled(self) -> None:
+        while not self.is_settled:
+            await self.wait()
+
+    # ------------------------------------------------------------------ how it looks
+
+    def status(self) -> Any:
+        record, question = self.record, self.question
+        word = record.state if question is None else "input_required"
+        status = messages().TaskStatus(state=STATES[word][0])
+        status.timestamp.FromMilliseconds(int(1000 * (record.changed_at if question is None else question.created_at)))
+        if question is not None:
+            asked = agent_message(record, question.id, question_text(question), kind=question.kind)
+            status.message.CopyFrom(asked)
+        elif record.reason:
+            status.message.CopyFrom(agent_message(record, f"{record.id}.end", record.reason, code=record.code))
+        return status
+
+    def view(self, history_length: int | None = None, *, with_artifacts: bool = True) -> Any:
+        """The Task that a client reads."""
+        record = self.record
+        task = messages().Task(id=record.id, context_id=record.context_id, status=self.status())
+        task.history.extend(record.history(history_length))
+        if with_artifacts:
+            task.artifacts.extend(record.artifacts(self._text))
+        if record.usage:
+            task.metadata.update({_USAGE: record.usage})
+        return task
+
+    def _first_view(self, history_length: int | None) -> Any:
+        """The Task as it was when the message that began it had come."""
+        record = self.record
+        status = messages().TaskStatus(state=STATES["submitted"][0])
+        task = messages().Task(id=record.id, context_id=record.context_id, status=status)
+        task.status.timestamp.FromMilliseconds(int(1000 * record.created_at))
+        task.history.extend(record.history(history_length)[:1])
+        return task
+
+    # ------------------------------------------------------------------ readers
+
+    async def read(
+        self, *, past_questions: bool, from_start: bool = False, history_length: int | None = None
+    ) -> AsyncGenerator[Any | None, None]:
+        """The task as it is, or with `from_start` as it was when it began; then what happens to it until its end. None
+        is a sign of life. Without `past_questions` it ends when a person is asked, too."""
+        place = ReaderPlace(0, 0, 0) if from_start else ReaderPlace(self._version, self._draft, len(self._text))
+        has_ended = self.record.has_ended and not from_start
+        task = self._first_view(history_length) if from_start else self.view(history_length)
+        yield messages().StreamResponse(task=task)
+        while not has_ended:
+            has_ended = self.record.has_ended
+            for event in self._since(place):
+                yield event
+            is_current = place == ReaderPlace(self._version, self._draft, len(self._text))
+            if has_ended or (is_current and not past_questions and self.question is not None):
+                return
+            if is_current and not await self.wait(SERVER_HEARTBEAT_S):
+                yield None
+
+    def _since(self, place: ReaderPlace) -> list[Any]:
+        """What a reader at that place has not read; its place moves on."""
+        events = []
+        is_last = self.record.state == "completed"
+        if is_last or place.draft != self._draft or place.chars < len(self._text):
+            is_same = place.chars > 0 and place.draft == self._draft and not (is_last and self.record.is_data)
+            events.append(self._piece(self._text[place.chars :] if is_same else self._text, is_same, is_last=is_last))
+        if place.version != self._version:
+            events.append(self._update())
+        place.version, place.draft, place.chars = self._version, self._draft, len(self._text)
+        return events
+
+    def _piece(self, text: str, append: bool, *, is_last: bool) -> Any:
+        """A piece of the answer, behind what was read (`append`) or in its place."""
+        module, record = messages(), self.record
+        is_data = is_last and record.is_data
+        artifact = module.Artifact(
+            artifact_id=ANSWER, name=ANSWER, parts=answer_parts(record.answer if is_data else text, is_data)
+        )
+        event = module.TaskArtifactUpdateEvent(
+            task_id=record.id, context_id=record.context_id, artifact=artifact, append=append, last_chunk=is_last
+        )
+        return module.StreamResponse(artifact_update=event)
+
+    def _update(self) -> Any:
+        module, record = messages(), self.record
+        event = module.TaskStatusUpdateEvent(task_id=record.id, context_id=record.context_id, status=self.status())
+        if record.usage:
+            event.metadata.update({_USAGE: record.usage})
+        return module.StreamResponse(status_update=event)

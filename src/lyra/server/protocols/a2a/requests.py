@@ -1,0 +1,120 @@
+"""A request of JSON-RPC: read, carried out by its method, and its answer written, in one piece or as a stream.
+
+An error after the request was read has the status 200 and the shape of JSON-RPC, as the protocol wants it. What the
+guard refuses (no token, too large, too often) keeps the status of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.a2a.sdk import PROTOCOL, PROTOCOL_BEFORE, from_json, messages, to_json
+from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
+from lyra.server.http.sse import sse_event
+from lyra.server.protocols.a2a.compat import EARLIER_METHODS
+from lyra.server.protocols.a2a.errors import RpcError, rpc_error_of
+from lyra.server.protocols.a2a.methods import METHODS, A2aCall
+
+if TYPE_CHECKING:
+    from lyra.agents.declaration.agent import AgentDeclaration
+
+__all__ = ["answer_request"]
+
+_HEARTBEAT: Final = b": ping\n\n"
+_VERSION_HEADER: Final = "a2a-version"
+
+
+class RpcRequest(NamedTuple):
+    """`body` is the whole request."""
+
+    id: str | int | None
+    method: str
+    body: dict[str, Any]
+
+    def answer(self, result: Any) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": self.id, "result": result}
+
+    def error(self, error: RpcError) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": self.id, "error": error.to_data()}
+
+
+async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer | Streamed:
+    """Carry out one request for an agent."""
+    request = RpcRequest(None, "", {})
+    try:
+        body = _decoded(call.raw_body)
+        request = RpcRequest(_request_id(body), "", body)
+        request = _checked(request)
+        return await _carry_out(call, agent, request)
+    except Exception as error:  # noqa: BLE001 (told to the client in the shape that it reads)
+        return RawAnswer(msgspec.json.encode(request.error(rpc_error_of(error, call.kernel))))
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    try:
+        body = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise RpcError("parse") from None
+    if not isinstance(body, dict):
+        raise RpcError("invalid_request", "a request is one JSON object; there are no batches")
+    return body
+
+
+def _request_id(body: dict[str, Any]) -> str | int | None:
+    given = body.get("id")
+    return given if isinstance(given, (str, int)) and not isinstance(given, bool) else None
+
+
+def _checked(request: RpcRequest) -> RpcRequest:
+    body = request.body
+    method = body.get("method")
+    if body.get("jsonrpc") != "2.0" or not isinstance(method, str) or request.id != body.get("id"):
+        raise RpcError("invalid_request")
+    if not isinstance(body.get("params", {}), dict):
+        raise RpcError("invalid_params", "params is an object")
+    return request._replace(method=method)
+
+
+async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcRequest) -> RawAnswer | Streamed:
+    earlier = EARLIER_METHODS.get(request.method)
+    method = METHODS.get(request.method if earlier is None else earlier.name)
+    if method is None:
+        raise RpcError("no_such_method", f"there is no method {request.method[:80]!r}")
+    _check_version(call.headers.get(_VERSION_HEADER, ""), PROTOCOL if earlier is None else PROTOCOL_BEFORE)
+    write: Callable[[Any], Any]
+    if earlier is None:
+        params = from_json(request.body.get("params", {}), getattr(messages(), method.params)())
+        asked = A2aCall(call, agent, params)
+        write = _written
+    else:
+        asked = A2aCall(call, agent, earlier.params(request.body), PROTOCOL_BEFORE)
+        write = lambda value: earlier.result(value, request.id)  # noqa: E731 (the other branch has a function)
+    result = await method.run(asked)
+    if method.streams:
+        return Streamed(_stream(call, request, result, write))
+    return RawAnswer(msgspec.json.encode(request.answer(write(result))))
+
+
+def _check_version(given: str, spoken: str) -> None:
+    """A client that says nothing may use the names of either version."""
+    if given and given.partition(".")[0] != spoken.partition(".")[0]:
+        raise RpcError("version", f"the method belongs to version {spoken}, and the request says {given[:20]!r}")
+
+
+def _written(value: Any) -> Any:
+    return None if value is None else to_json(value)
+
+
+async def _stream(
+    call: HttpCall, request: RpcRequest, events: AsyncGenerator[Any, None], write: Callable[[Any], Any]
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(events):
+            async for event in events:
+                yield _HEARTBEAT if event is None else sse_event(request.answer(write(event)))
+    except Exception as error:  # noqa: BLE001 (told to the client in its form)
+        yield sse_event(request.error(rpc_error_of(error, call.kernel)), event="error")

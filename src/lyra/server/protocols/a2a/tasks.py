@@ -1,0 +1,223 @@
+"""A2aTasks: the tasks of one server: begun, looked up, answered, cancelled, forgotten.
+
+A task is a durable process of its user, and its id follows from the message that began it: a client that sends the same
+message twice, because it lost the first answer, gets the same task. A task of another user does not exist for the
+caller. Tasks of one context are one conversation: the agent of the next is told what was said in those before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.a2a.content import content_of_parts
+from lyra.a2a.sdk import from_json, messages, to_json
+from lyra.agents.session.events import AgentEvent
+from lyra.core.limits import A2A_CONTEXT_TURNS_MAX, A2A_TASKS_KEPT, A2A_TASKS_OPEN_MAX
+from lyra.core.message import Message
+from lyra.errors import ConfigError, Overloaded
+from lyra.server.http.problems import HttpRefusal
+from lyra.server.owners import OwnedPid, owned_pid, spawn_for
+from lyra.server.protocols.a2a.errors import RpcError
+from lyra.server.protocols.a2a.live_task import LiveTask
+from lyra.server.protocols.a2a.programs import CANCEL, PART, REPLY, TASK_PROGRAMS, a2a_task
+from lyra.server.protocols.a2a.push import PushConfigs
+from lyra.server.protocols.a2a.questions import answer_of, question_text
+from lyra.server.protocols.a2a.record import A2aRecord, agent_message
+
+if TYPE_CHECKING:
+    from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.core.event import Event
+    from lyra.server.http.parts import HttpParts
+    from lyra.server.identity import Caller
+
+__all__ = ["A2aTasks"]
+
+_ID_CHARS_MAX: Final = 256
+_QUESTIONS: Final = ("interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled")
+_RESTORE_S: Final = 10.0  # for a task of the store to be back after a restart
+
+
+class A2aTasks:
+    """See the module. A part of the kernel, so that the programs of tasks find it."""
+
+    __slots__ = ("_expected", "_kernel", "_live", "_stop", "directory", "push")
+
+    def __init__(self, parts: HttpParts) -> None:
+        kernel = self._kernel = parts.kernel
+        self.directory = parts.chats.directory
+        self._live: dict[str, LiveTask] = {}  # by id
+        self._expected: dict[str, asyncio.Future[None]] = {}  # tasks of the store that are not back yet
+        self.push = PushConfigs(kernel, parts.deliveries)
+        for pid in list(kernel.processes):
+            owned = OwnedPid.read(pid)
+            if owned is not None and owned.kind == "task" and kernel.processes[pid].alive:
+                self._expected[owned.rest] = asyncio.get_running_loop().create_future()
+        kernel.parts[PART] = self
+        self._stop: Callable[[], None] = kernel.on_event(self._hear, kinds=_QUESTIONS)
+        self.push.open()
+        for program in TASK_PROGRAMS:
+            kernel.register(program)
+
+    async def close(self) -> None:
+        """Called with the kernel; the tasks go on when the store is opened again."""
+        self._stop()
+
+    # ------------------------------------------------------------------ for the programs
+
+    def enter(self, pid: str, record: A2aRecord) -> LiveTask:
+        """A task begins, or is back after a restart."""
+        live = self._live.get(record.id)
+        if live is None:
+            live = self._live[record.id] = LiveTask(self._kernel, pid, record)
+        expected = self._expected.pop(record.id, None)
+        if expected is not None:
+            expected.set_result(None)
+            self.push.tell(live)
+        return live
+
+    def agent(self, name: str) -> AgentDeclaration:
+        """The agent of a task; ConfigError where the server has none of that name any more."""
+        try:
+            declaration: AgentDeclaration = self.directory.declaration(name)
+        except HttpRefusal as refusal:
+            raise ConfigError(refusal.message, hint="the server's setup file registers its agents") from None
+        return declaration
+
+    def listener(self, pid: str) -> Callable[[AgentEvent], None]:
+        owned = OwnedPid.read(pid)
+        live = None if owned is None else self._live.get(owned.rest)
+        return _ignore if live is None else live.hear
+
+    def told(self, live: LiveTask) -> None:
+        """The status of a task has changed: its readers and its receivers are told."""
+        live.changed()
+        self.push.tell(live)
+
+    def _hear(self, event: Event) -> None:
+        """A question was put or is over: the status of the task that it belongs to has changed."""
+        process = self._kernel.processes.get(event.pid)
+        while process is not None:
+            owned = OwnedPid.read(process.pid)
+            live = self._live.get(owned.rest) if owned is not None and owned.kind == "task" else None
+            if live is not None:
+                self.told(live)
+                return
+            process = process.parent
+
+    # ------------------------------------------------------------------ for clients
+
+    async def get(self, task_id: str, agent: str, caller: Caller) -> LiveTask:
+        """A task of the caller's with that agent; RpcError where there is none, also where it is another user's."""
+        expected = self._expected.get(task_id)
+        if expected is not None:
+            await asyncio.wait((expected,), timeout=_RESTORE_S)
+        live = self._live.get(task_id)
+        if live is None or live.record.agent != agent or not caller.owns(live.owner):
+            raise RpcError("task_not_found")
+        return live
+
+    async def of(self, agent: str, caller: Caller) -> list[LiveTask]:
+        """The tasks of the caller with that agent, the one that changed last first."""
+        if self._expected:
+            await asyncio.wait(list(self._expected.values()), timeout=_RESTORE_S)
+        own = [live for live in self._live.values() if live.record.agent == agent and caller.owns(live.owner)]
+        return sorted(own, key=lambda live: (live.changed_at, live.record.id), reverse=True)
+
+    async def begin(self, agent: str, caller: Caller, message: Any) -> LiveTask:
+        """A new task for a message, or the one that the same message began before."""
+        content_of_parts(message.parts)  # what the agent cannot read is refused before there is a task
+        _check_ids(message)
+        task_id = _task_id(caller, agent, message)
+        if task_id in self._expected or task_id in self._live:
+            return await self.get(task_id, agent, caller)
+        same_user = [live for live in self._live.values() if live.owner == caller.user_id]
+        if sum(not live.record.has_ended for live in same_user) >= A2A_TASKS_OPEN_MAX:
+            raise Overloaded(f"{A2A_TASKS_OPEN_MAX} tasks are open, the most there may be", hint="wait for one to end")
+        now = self._kernel.clock.now()
+        message.context_id = message.context_id or self._kernel.entropy.text(32)
+        history = self._history(agent, caller, message.context_id)
+        message.task_id = task_id
+        record = A2aRecord(task_id, agent, message.context_id, now, [to_json(message)], changed_at=now)
+        pid = owned_pid("task", caller.user_id, task_id)
+        handle = spawn_for(self._kernel, caller.user_id, a2a_task, record, history, pid=pid)
+        live = self.enter(pid, record)
+        await handle
+        await self._forget_old(same_user)
+        return live
+
+    def _history(self, agent: str, caller: Caller, context_id: str) -> list[dict[str, Any]]:
+        """What was said in the tasks of a context before."""
+        earlier = [
+            live.record
+            for live in self._live.values()
+            if live.record.context_id == context_id
+            and live.record.agent == agent
+            and live.owner == caller.user_id
+            and live.record.state == "completed"
+        ]
+        earlier.sort(key=lambda record: record.created_at)
+        conversation: list[Message] = []
+        for record in earlier[-A2A_CONTEXT_TURNS_MAX:]:
+            asked = content_of_parts(from_json(record.messages[0], messages().Message()).parts)
+            conversation.append(Message("user", asked if isinstance(asked, str) else tuple(asked)))
+            conversation.append(Message("assistant", record.answer))
+        return [row.to_data() for row in conversation]
+
+    async def answer(self, live: LiveTask, message: Any) -> None:
+        """Take a message to a running task as the answer to its open question; one that came before changes nothing."""
+        record = live.record
+        if message.message_id and record.has_message(message.message_id):
+            return
+        if message.context_id and message.context_id != record.context_id:
+            raise RpcError("invalid_params", "the task belongs to another context")
+        if record.has_ended:
+            raise RpcError("unsupported", f"the task is {record.state}; send a message without its id to go on")
+        question = live.question
+        if question is None:
+            raise RpcError("unsupported", "the task is at work and asks nothing; wait for it, or cancel it")
+        _check_ids(message)
+        answer = answer_of(question, message.parts)
+        message.task_id, message.context_id = record.id, record.context_id
+        asked = agent_message(record, question.id, question_text(question), kind=question.kind)
+        self._kernel.send_to(self._kernel.processes[live.pid], {REPLY: [to_json(asked), to_json(message)]})
+        await self._kernel.resolve_interrupt(question.id, answer)
+
+    async def cancel(self, live: LiveTask) -> None:
+        """Stop the agent of a task; it is stopped when this returns."""
+        if live.record.has_ended:
+            raise RpcError("not_cancelable", f"the task is {live.record.state}")
+        self._kernel.send_to(self._kernel.processes[live.pid], {CANCEL: True})
+        await live.until_ended()
+        await self._kernel.durable()
+
+    async def _forget_old(self, tasks: list[LiveTask]) -> None:
+        """End the processes of a user's oldest ended tasks where there are too many."""
+        ended = sorted((live for live in tasks if live.record.has_ended), key=lambda live: live.changed_at)
+        for live in ended[: max(0, len(ended) - A2A_TASKS_KEPT)]:
+            del self._live[live.record.id]
+            await self.push.remove_all(live.record.id)
+            await self._kernel.kill(live.pid, "forgotten")
+
+
+def _ignore(event: AgentEvent) -> None:
+    """The task of this event has no reader."""
+
+
+def _check_ids(message: Any) -> None:
+    for name in ("message_id", "context_id", "task_id"):
+        text = getattr(message, name)
+        if len(text) > _ID_CHARS_MAX or not text.isprintable():
+            raise RpcError("invalid_params", f"{name} is printable text of at most {_ID_CHARS_MAX} characters")
+    if not message.message_id:
+        raise RpcError("invalid_params", "the message has a messageId")
+
+
+def _task_id(caller: Caller, agent: str, message: Any) -> str:
+    """The same for the same message of the same user."""
+    facts = [caller.user_id, agent, message.message_id, message.context_id, [to_json(part) for part in message.parts]]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]

@@ -1,0 +1,204 @@
+"""What one run asks for, read from its RunAgentInput: what is new in the conversation, answers, tools, the state.
+
+A front end sends the whole conversation each time. The thread's own transcript is what counts: of the input, the user
+messages at its end are new, tool messages answer calls that wait for them, and earlier messages fill a thread that is
+empty. Nothing here talks to an agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lyra.agents.session.client_tools import client_tool_rows
+from lyra.core.checking.check import is_nested_deeper
+from lyra.core.limits import SERVER_ID_CHARS_MAX, VALUE_DEPTH_MAX
+from lyra.core.message import Message
+from lyra.core.tool import ToolCall, ToolResult
+from lyra.errors import ConfigError
+from lyra.server.http.compat.conversation import image_part
+
+__all__ = ["CONTEXT_END", "AguiBody", "AguiRequest", "tool_output"]
+
+CONTEXT_END: Final = "</front-end-context>\n\n"
+_CONTEXT_BEGIN: Final = "<front-end-context>\n"
+_TOOLS_MAX: Final = 128
+_INSTRUCTIONS: Final = ("system", "developer")
+_STOP: Final = "stop"
+_ON_DISCONNECT: Final = (_STOP, "detach")
+
+
+class AguiBody(msgspec.Struct, rename="camel"):
+    """RunAgentInput of the AG-UI protocol; see its specification. Other fields are taken and not used."""
+
+    thread_id: str
+    run_id: str
+    messages: list[dict[str, Any]]
+    state: Any = None
+    tools: list[dict[str, Any]] | None = None
+    context: list[dict[str, Any]] | None = None
+    forwarded_props: Any = None
+    resume: list[dict[str, Any]] | None = None
+
+
+class AguiRequest:
+    """See the module."""
+
+    __slots__ = (
+        "context",
+        "messages",
+        "on_disconnect",
+        "parent_run_id",
+        "resume",
+        "run_id",
+        "state",
+        "thread_id",
+        "tools",
+    )
+
+    def __init__(self, given: Any) -> None:
+        self.thread_id = _id(given.thread_id, "threadId")
+        self.run_id = _id(given.run_id, "runId")
+        self.parent_run_id: str | None = given.parent_run_id
+        self.messages: list[Any] = given.messages
+        self.resume: list[Any] = given.resume or []
+        self.context: list[Any] = given.context or []
+        self.tools = _tools(given.tools or [])
+        self.state = _state(given.state)
+        self.on_disconnect = _on_disconnect(given.forwarded_props)
+
+    @property
+    def _new_from(self) -> int:
+        """The index of the first message that is new: those of the user at the end, with instructions among them."""
+        index = len(self.messages)
+        while index and self.messages[index - 1].role in ("user", *_INSTRUCTIONS):
+            index -= 1
+        return index
+
+    @property
+    def users(self) -> list[Any]:
+        """The messages of the user, in order."""
+        return [message for message in self.messages if message.role == "user"]
+
+    @property
+    def has_new_content(self) -> bool:
+        parts = self._new_parts()
+        return any(part["type"] != "text" or part["text"].strip() for part in parts)
+
+    @property
+    def new_text(self) -> str:
+        """The text of what is new, without what stands before it."""
+        return "".join(part["text"] for part in self._new_parts() if part["type"] == "text")
+
+    def _new_parts(self) -> list[dict[str, Any]]:
+        new = self.messages[self._new_from :]
+        return [part for message in new if message.role == "user" for part in _parts(message.content)]
+
+    def tool_messages(self) -> dict[str, Any]:
+        """The last tool message for each call."""
+        return {message.tool_call_id: message for message in self.messages if message.role == "tool"}
+
+    def new_content(self, *, state_text: str = "") -> list[dict[str, Any]] | str:
+        """What the user says now. Instructions, context and changed state stand before it."""
+        new, parts = self.messages[self._new_from :], self._new_parts()
+        lines = [f"{row.description}: {row.value}" for row in self.context]
+        lines += [message.content for message in new if message.role in _INSTRUCTIONS]
+        lines += [state_text] if state_text else []
+        if lines:
+            parts.insert(0, {"type": "text", "text": _CONTEXT_BEGIN + "\n".join(lines) + "\n" + CONTEXT_END})
+        if all(part["type"] == "text" for part in parts):
+            return "".join(part["text"] for part in parts)
+        return parts
+
+    def history(self) -> list[Message]:
+        """What was said before, for a thread that knows nothing yet. Calls without a result are left out."""
+        results = self.tool_messages()
+        history: list[Message] = []
+        for message in self.messages[: self._new_from]:
+            if message.role == "user":
+                history.append(Message("user", tuple(_parts(message.content))))
+            elif message.role == "assistant":
+                history += _assistant(message, results)
+        return history
+
+
+def _assistant(message: Any, results: Mapping[str, Any]) -> list[Message]:
+    """A message of the assistant, and the one with the results of its calls."""
+    calls = [call for call in message.tool_calls or () if call.id in results]
+    if not calls:
+        return [Message("assistant", message.content)] if message.content else []
+    asked = tuple(ToolCall(call.id, call.function.name, _arguments(call.function.arguments)) for call in calls)
+    answered = tuple(
+        ToolResult(call.id, call.name, tool_output(results[call.id]), bool(results[call.id].error)) for call in asked
+    )
+    return [Message("assistant", message.content or "", tool_calls=asked), Message("tool", tool_results=answered)]
+
+
+def tool_output(message: Any) -> str:
+    """The text of a tool message; parts that are not text are named."""
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in message.content)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        arguments = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [_part(part) for part in content]
+
+
+def _part(part: Any) -> dict[str, Any]:
+    if part.type == "text":
+        return {"type": "text", "text": part.text}
+    if part.type == "image" and part.source.type == "data":
+        return image_part(part.source.mime_type, part.source.value)
+    raise ConfigError(
+        f"a part of a message is text, or an image with its data; this one is {part.type}", key="messages"
+    )
+
+
+def _id(text: str, name: str) -> str:
+    if not 0 < len(text) <= SERVER_ID_CHARS_MAX or not text.isprintable():
+        raise ConfigError(f"{name} is printable text of 1 to {SERVER_ID_CHARS_MAX} characters", key=name)
+    return text
+
+
+def _tools(tools: list[Any]) -> list[dict[str, Any]]:
+    if len(tools) > _TOOLS_MAX:
+        raise ConfigError(f"a run declares at most {_TOOLS_MAX} tools", key="tools")
+    rows = []
+    for tool in tools:
+        schema = tool.parameters if tool.parameters is not None else {}
+        if not isinstance(schema, dict) or is_nested_deeper(schema, VALUE_DEPTH_MAX):
+            raise ConfigError("the parameters of a tool are a JSON schema of an object", key="tools")
+        rows.append({"name": tool.name, "description": tool.description, "schema": {"type": "object", **schema}})
+    return client_tool_rows(rows)
+
+
+def _state(state: Any) -> dict[str, Any]:
+    if state is None:
+        return {}
+    if not isinstance(state, dict):
+        raise ConfigError("the state is an object", key="state")
+    if is_nested_deeper(state, VALUE_DEPTH_MAX):
+        raise ConfigError(f"the state is nested more than {VALUE_DEPTH_MAX} levels deep", key="state")
+    return state
+
+
+def _on_disconnect(props: Any) -> str:
+    """What becomes of the turn when the client closes the stream: `forwardedProps.lyra.onDisconnect`."""
+    own = props.get("lyra") if isinstance(props, dict) else None
+    word = own.get("onDisconnect", _STOP) if isinstance(own, dict) else _STOP
+    if word not in _ON_DISCONNECT:
+        raise ConfigError(f"onDisconnect is {' or '.join(_ON_DISCONNECT)}", key="forwardedProps")
+    return str(word)

@@ -1,0 +1,127 @@
+"""Threads: conversations of users with agents, each a durable process, found by agent, user and the id of the client.
+
+The pid is made of the three, so that a thread is the same one after a restart, and the threads of two users or of two
+agents under one id have nothing to do with each other. A thread has one run at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from lyra.errors import InvalidTransition
+from lyra.server.owners import owned_pid, spawn_for
+from lyra.server.protocols.agui.messages import assistant_count, without_context
+from lyra.server.protocols.agui.questions import answer_calls, answer_interrupts, open_questions
+from lyra.server.protocols.agui.run import AguiRun
+from lyra.server.protocols.agui.shared_state import SharedState
+from lyra.server.protocols.agui.turns import AguiTurn, begin_turn, take_up_turn
+
+if TYPE_CHECKING:
+    from lyra.agents.session.agent_process import AgentProcess
+    from lyra.server.http.parts import HttpParts
+    from lyra.server.identity import Caller
+    from lyra.server.protocols.agui.input import AguiRequest
+
+__all__ = ["AguiThreads", "thread_pid"]
+
+
+def thread_pid(agent: str, user_id: str, thread_id: str) -> str:
+    """The pid of a thread."""
+    digest = hashlib.sha256(f"{agent}\0{thread_id}".encode("utf-8", "surrogatepass")).hexdigest()
+    return owned_pid("agui", user_id, digest[:40])
+
+
+class AguiThreads:
+    """The threads of one server; shared by its handlers."""
+
+    def __init__(self, parts: HttpParts) -> None:
+        self._kernel = parts.kernel
+        self._turns: dict[str, AguiTurn] = {}  # by pid, those that are not over
+        self._opening: set[str] = set()  # pids whose run is about to begin
+
+    async def run(self, agent: Any, caller: Caller, request: AguiRequest) -> AguiRun:
+        """Take what the request brings into its thread; gives the run that reads what follows."""
+        pid = thread_pid(agent.name, caller.user_id, request.thread_id)
+        known = self._turns.get(pid)
+        if pid in self._opening or (known is not None and known.has_reader):
+            raise InvalidTransition("a run of this thread is under way", hint="wait for its end, or stop it")
+        self._opening.add(pid)
+        try:
+            return await self._open(agent, caller, request, pid)
+        finally:
+            self._opening.discard(pid)
+
+    async def _open(self, agent: Any, caller: Caller, request: AguiRequest, pid: str) -> AguiRun:
+        taken = [row["name"] for row in request.tools if row["name"] in agent.tools]
+        if taken:
+            raise InvalidTransition(f"the agent has a tool {taken[0]!r} of its own", hint="give yours another name")
+        process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)
+        if not process.alive:
+            raise InvalidTransition("the thread has ended", hint="take another threadId")
+        process = await process
+        state = SharedState(self._kernel, pid)
+        turn = self._current(process)
+        is_new = request.has_new_content and not (turn is not None and _is_told_before(process, request))
+        if turn is not None or request.resume:
+            await self._answer(process, request, is_new=is_new)
+        state_text = await state.take(request.state)
+        content = request.new_content(state_text=state_text) if is_new else ""
+        if turn is None:
+            await _fill(process, request)
+
+        async def begin() -> AguiTurn:
+            begun = self._turns[pid] = await begin_turn(process, content, request.tools)
+            begun.has_reader = True
+            return begun
+
+        place = assistant_count(process.messages)
+        if turn is not None:
+            turn.has_reader = True
+            self._turns[pid] = turn
+        elif content:
+            turn = await begin()
+            content = ""
+        return AguiRun(
+            self._kernel,
+            process,
+            request,
+            turn,
+            state,
+            place=place,
+            has_output=agent.output is not None,
+            begin_next=begin if content else None,
+        )
+
+    def _current(self, process: AgentProcess[Any]) -> AguiTurn | None:
+        """The turn that the thread is in."""
+        turn = self._turns.get(process.pid)
+        if turn is not None and turn.is_read:
+            del self._turns[process.pid]
+            turn = None
+        return turn if turn is not None else take_up_turn(self._kernel, process)
+
+    async def _answer(self, process: AgentProcess[Any], request: AguiRequest, *, is_new: bool) -> None:
+        """Answer what the thread waits for. A run that brings nothing answers nothing."""
+        questions = open_questions(self._kernel, process.pid)
+        messages = request.tool_messages()
+        if request.resume or (questions.interrupts and is_new):
+            await answer_interrupts(self._kernel, questions.interrupts, request.resume)
+        calls = questions.calls
+        if not is_new:  # the front end may still be at work on the others
+            calls = {call_id: asked for call_id, asked in calls.items() if call_id in messages}
+        await answer_calls(self._kernel, calls, messages)
+
+
+def _is_told_before(process: AgentProcess[Any], request: AguiRequest) -> bool:
+    """Whether the last message of a request is the one that the turn under way answers: a client that reads it on, or
+    answers a question, sends the same conversation again."""
+    last = next((row for row in reversed(process.messages) if row.role == "user"), None)
+    return bool(request.resume) or (last is not None and without_context(last.text) == request.new_text)
+
+
+async def _fill(process: AgentProcess[Any], request: AguiRequest) -> None:
+    """Give an empty thread the conversation that the front end has."""
+    history = [] if process.messages else request.history()
+    if history:
+        await process.revise(0, history)

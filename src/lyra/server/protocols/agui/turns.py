@@ -1,0 +1,155 @@
+"""A turn of a thread: the agent's events from its beginning to its end, kept until a run has read them.
+
+A turn outlives the run that began it: a run ends when the turn waits for a person or for the front end, and the next
+run reads on. `begin_turn` puts a message to the agent; `take_up_turn` follows a turn from before a restart, of which
+only questions and the end are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.declaration.content import content_of
+from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text, Thinking, ToolProgress
+from lyra.agents.session.replies import Stream
+from lyra.agents.session.shared import runtime_of
+from lyra.errors import LyraError
+from lyra.kernel.programs.context import require_send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lyra.agents.session.agent_process import AgentProcess
+    from lyra.agents.session.replies import Pending
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["AguiTurn", "begin_turn", "take_up_turn"]
+
+_UNREAD_MAX: Final = 10_000  # events of a turn that has no reader, before pieces of text are left out
+_LEFT_OUT: Final = (Text, Thinking, ToolProgress)
+
+
+class AguiTurn:
+    """See the module. `calls` are the tool calls that have begun and not ended, `call_of` the calls of questions."""
+
+    __slots__ = ("_events", "_waker", "call_of", "calls", "ended", "failure", "has_reader", "pending", "value")
+
+    def __init__(self) -> None:
+        self._events: deque[AgentEvent] = deque()
+        self._waker: asyncio.Event = asyncio.Event()
+        self.calls: set[str] = set()
+        self.call_of: dict[str, str] = {}
+        self.ended = False
+        self.failure: BaseException | None = None
+        self.value: Any = None  # the answer, once there is one
+        self.pending: Pending[Any] | None = None
+        self.has_reader = False
+
+    # ------------------------------------------------------------------ the agent's side
+
+    def put(self, event: AgentEvent) -> None:
+        if len(self._events) < _UNREAD_MAX or not isinstance(event, _LEFT_OUT):
+            self._events.append(event)
+            self._waker.set()
+
+    def end(self, failure: BaseException | None) -> None:
+        self.ended = True
+        self.failure = failure
+        self._waker.set()
+
+    # ------------------------------------------------------------------ the run's side
+
+    async def next(self, patience_s: float) -> AgentEvent | None:
+        """The next event; None when none has come within that time, or the turn has ended."""
+        if not self._events and not self.ended:
+            self._waker.clear()
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._waker.wait()
+            except TimeoutError:
+                return None
+        return self._events.popleft() if self._events else None
+
+    @property
+    def has_events(self) -> bool:
+        return bool(self._events)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the turn has ended and all of it was read."""
+        return self.ended and not self._events
+
+    def stop(self) -> None:
+        """Give the turn up; one from before a restart goes on, because its own caller is gone."""
+        if self.pending is not None:
+            self.pending.cancel()
+
+
+async def begin_turn(process: AgentProcess[Any], message: Any, tools: list[dict[str, Any]]) -> AguiTurn:
+    """Put a message to the agent; it is in the store when this returns."""
+    kernel, content = process.kernel, content_of(message)
+    inner = kernel.processes[process.pid]
+
+    async def start() -> Pending[Any]:
+        require_send(inner)
+        return runtime_of(kernel).ask(inner, content, stream=True, tools=tools)
+
+    answer: Stream[Any, Any] = Stream(start, events=True)
+    turn = AguiTurn()
+    turn.pending = await answer.begin()
+    await kernel.durable()
+    kernel.tasks.start(_pass_on(turn, answer), name="lyra-agui")
+    return turn
+
+
+async def _pass_on(turn: AguiTurn, answer: Stream[Any, Any]) -> None:
+    failure: BaseException | None = None
+    try:
+        async for event in answer:
+            turn.put(event)
+        assert turn.pending is not None
+        turn.value = turn.pending.result()
+    except LyraError as error:
+        failure = error
+    except asyncio.CancelledError as cancelled:  # the turn was given up, or the server stops
+        failure = cancelled
+        if turn.pending is None or not turn.pending.cancelled():
+            raise
+    finally:
+        turn.end(failure)
+
+
+def take_up_turn(kernel: Kernel, process: AgentProcess[Any]) -> AguiTurn | None:
+    """The turn that a process is in, where no run of this server has begun it; None if it is in none."""
+    current = process.current
+    if current is None:
+        return None
+    turn = AguiTurn()
+
+    def heard(_event: Any) -> None:
+        turn.put(Interrupted("", "", ""))  # perhaps of another process: the run looks which questions are open
+
+    stop_hearing = kernel.on_event(heard, ["interrupt.created"])
+    kernel.tasks.start(_follow(turn, process, current, stop_hearing), name="lyra-agui")
+    return turn
+
+
+async def _follow(
+    turn: AguiTurn, process: AgentProcess[Any], current: Pending[Any], stop_hearing: Callable[[], Any]
+) -> None:
+    failure: BaseException | None = None
+    try:
+        turn.value = await current
+        text = next((row.text for row in reversed(process.messages) if row.role == "assistant"), "")
+        turn.put(Text(text))
+        turn.put(AnswerDone("success", text))
+    except LyraError as error:
+        failure = error
+    except asyncio.CancelledError as cancelled:
+        failure = cancelled
+        raise
+    finally:
+        stop_hearing()
+        turn.end(failure)

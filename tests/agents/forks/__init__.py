@@ -1,0 +1,1 @@
+"""Runs that the tests of time travel look at and fork."""

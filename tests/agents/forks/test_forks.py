@@ -1,0 +1,355 @@
+"""A run once more from one of its steps: what came before is answered from the journal, what comes then is real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lyra import Agent, Kernel
+from lyra.agents.forks.change import ForkChange
+from lyra.agents.forks.fork import fork_run, wait_for_fork
+from lyra.errors import ConfigError, Divergence, NoSuchProcess
+from lyra.kernel.seams import Seams
+from lyra.observe.timeline.difference import compare_runs
+from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.timeline import RunTimeline
+from lyra.store.protocol import Store
+from lyra.store.reader import open_to_read
+from tests.agents.forks import programs
+from tests.agents.forks.programs import acts, book, booking, guide, opened, talk, team
+from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
+
+STILL = Seams(wakes=())
+_opened: list[Store] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def reader(store: str) -> Store:
+    _opened.append(open_to_read(store))
+    return _opened[-1]
+
+
+def timeline(store: str, pid: str) -> RunTimeline:
+    return RunTimeline(StoredRows(reader(store)), pid)
+
+
+def forked(store: str, pid: str, number: int, **change: Any) -> tuple[str, Any]:
+    """Fork in a kernel in which nothing else runs; gives the fork's pid, and its messages or its end."""
+
+    async def main() -> tuple[str, Any]:
+        async with opened(store, seams=STILL) as kernel:
+            fork = await fork_run(kernel, reader(store), pid, number, ForkChange(**change))
+            await wait_for_fork(kernel, fork)
+            ended = kernel.processes[fork].exit
+            return fork, ended if ended is not None else [message.text for message in kernel.agent(fork).messages]
+
+    return asyncio.run(main())
+
+
+def rows_of(store: str, pid: str) -> list[Any]:
+    return [record for record in reader(store).read() if record.pid == pid]
+
+
+# ---------------------------------------------------------------------- agents
+
+
+def test_another_reply_ends_the_turn_with_it_and_no_tool_is_called_again(store: str) -> None:
+    """The tool of the first run was performed once, also after the fork; the conversation before is the same."""
+    asyncio.run(talk(store))
+    before = rows_of(store, "talk")
+    fork, texts = forked(store, "talk", 5, reply="It rains.")
+    assert texts == ["weather in Oslo?", "", "", "It rains."]
+    assert acts() == ["weather-Oslo"]
+    assert rows_of(store, "talk") == before
+    assert timeline(store, fork).fork == {"of": "talk", "at": 5}
+
+
+def test_another_result_of_a_tool_is_what_the_model_is_told(store: str) -> None:
+    """The model is asked again, for real, and the tool is not called."""
+    asyncio.run(talk(store))
+    fork, texts = forked(store, "talk", 4, result="snowing")
+    assert texts[-1] == "It is snowing."
+    assert acts() == ["weather-Oslo"]
+    compared = compare_runs(timeline(store, "talk"), timeline(store, fork))
+    assert compared.first == 4
+
+
+def test_another_prompt_is_answered_in_place_of_the_message(store: str) -> None:
+    """From any step of the turn; what the new message leads to is performed."""
+    asyncio.run(talk(store))
+    _, texts = forked(store, "talk", 5, prompt="weather in Rome?")
+    assert texts[0] == "weather in Rome?"
+    assert texts[-1] == "It is sunny in Rome."
+    assert acts() == ["weather-Oslo", "weather-Rome"]
+    _, texts = forked(store, "talk", 8, prompt="goodbye")
+    assert texts[-1] == "You said: goodbye"
+    assert texts[0] == "weather in Oslo?"
+    assert acts() == ["weather-Oslo", "weather-Rome"]
+
+
+def test_another_model_answers_from_the_step_on(store: str) -> None:
+    """What was answered before stays; the calls of the fork name the other model."""
+    asyncio.run(talk(store))
+    fork, texts = forked(store, "talk", 5, model="sim/echo")
+    assert texts[-1] == "weather in Oslo?"
+    models = [step.model for step in timeline(store, fork).steps if step.kind == "model"]
+    assert models == ["sim", "sim/echo"]
+
+
+def test_another_system_prompt_holds_from_the_step_on(store: str) -> None:
+    """The model is told it; an agent without the change is told its own."""
+    seen: list[str] = []
+
+    def answer(request: Any) -> str:
+        seen.append(request.system)
+        return f"told {request.system}"
+
+    async def main() -> None:
+        from lyra.models.sim import SimProvider
+
+        told = Agent("told", model=SimProvider(script=answer), system="Be kind.")
+        async with Kernel(store, programs=[told]) as kernel:
+            agent = await kernel.spawn(told, pid="talk")
+            await agent.send("one")
+            await agent.send("two")
+            fork = await fork_run(kernel, reader(store), "talk", 6, ForkChange(system="Be short."))
+            await wait_for_fork(kernel, fork)
+            assert [message.text for message in kernel.agent(fork).messages][-1] == "told Be short."
+            assert await kernel.agent(fork).send("three") == "told Be short."
+            assert await agent.send("three") == "told Be kind."
+
+    asyncio.run(main())
+    assert seen == ["Be kind.", "Be kind.", "Be short.", "Be short.", "Be kind."]
+
+
+def test_only_what_is_new_counts_in_the_budget_of_the_fork_and_both_are_shown(store: str) -> None:
+    asyncio.run(talk(store))
+    fork, _ = forked(store, "talk", 4, result="snowing")
+    run = timeline(store, fork)
+    totals, first = run.totals(), timeline(store, "talk")
+    new = [step for step in run.steps if step.kind == "model" and not step.is_recorded]
+    assert len(new) == 1
+    assert totals["usage"]["usd"] == new[0].micro_usd
+    assert totals["recorded"]["usd"] == first.steps[2].micro_usd
+    (scope,) = run.at(len(run.steps))["budget"]
+    assert (scope["used"]["usd"], scope["recorded"]["usd"]) == (totals["usage"]["usd"], totals["recorded"]["usd"])
+    assert scope["limits"]["usd"] == 500_000
+
+
+def test_a_fork_goes_on_as_a_conversation_of_its_own(store: str) -> None:
+    """Beside the first one, which goes on, too: neither hears of the other."""
+    asyncio.run(talk(store))
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            fork = await fork_run(kernel, reader(store), "talk", 5, ForkChange(reply="It rains."))
+            await wait_for_fork(kernel, fork)
+            assert await kernel.agent(fork).send("and now?") == "You said: and now?"
+            assert await kernel.agent("talk").send("still there?") == "You said: still there?"
+            assert len(kernel.agent(fork).messages) == 6
+            assert len(kernel.agent("talk").messages) == 8
+
+    asyncio.run(main())
+
+
+def test_a_fork_survives_a_restart_and_repeats_nothing(store: str) -> None:
+    """A later kernel goes on with it from its own rows."""
+    asyncio.run(talk(store))
+    fork, _ = forked(store, "talk", 5, model="sim/echo")
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            assert await kernel.agent(fork).send("hello") == "hello"  # still the other model
+            assert [message.text for message in kernel.agent(fork).messages][3] == "weather in Oslo?"
+            assert await kernel.agent("talk").send("hello") == "You said: hello"
+
+    asyncio.run(main())
+    assert acts() == ["weather-Oslo"]
+
+
+def test_an_agent_that_is_only_a_model_needs_no_declaration(store: str) -> None:
+    """The journal has enough; one with a system prompt or tools is refused, with what to do."""
+
+    async def made() -> None:
+        plain, told = Agent("plain", model="sim/echo"), Agent("told", model="sim/echo", system="Be kind.")
+        async with Kernel(store, programs=[plain, told]) as kernel:
+            for agent, pid in ((plain, "plain"), (told, "told")):
+                process = await kernel.spawn(agent, pid=pid)
+                await process.send("hello")
+                await process.send("bye")
+
+    async def main() -> None:
+        async with Kernel(store, seams=STILL) as kernel:
+            fork = await fork_run(kernel, reader(store), "plain", 6, ForkChange(prompt="goodbye"))
+            await wait_for_fork(kernel, fork)
+            assert [message.text for message in kernel.agent(fork).messages][-1] == "goodbye"
+            with pytest.raises(ConfigError, match="agent:told"):
+                await fork_run(kernel, reader(store), "told", 6, ForkChange(prompt="goodbye"))
+
+    asyncio.run(made())
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------------- programs
+
+
+def test_a_program_goes_on_from_the_step_and_acts_before_it_are_not_performed_again(store: str) -> None:
+    """Neither its own nor those of its children."""
+    asyncio.run(book(store))
+    assert acts() == ["reserve-sea", "mail-sea", "pay-120"]
+    fork, ended = forked(store, "trip", 8)
+    assert ended.result["paid"] == 120
+    assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-120"]
+    tree = timeline(store, fork).at(8)["tree"]
+    assert [row["depth"] for row in tree] == [0, 1]
+    assert all(row["pid"] not in timeline(store, "trip").pids for row in tree)
+
+
+def test_another_result_of_an_effect_is_what_the_program_gets(store: str) -> None:
+    """It goes on from there: the child is started with the other room."""
+    asyncio.run(book(store))
+    fork, ended = forked(store, "trip", 2, result={"room": "garden"})
+    assert ended.result == {"room": "garden", "mailed": "garden", "paid": 120, "timed": True}
+    assert acts() == ["reserve-sea", "mail-sea", "pay-120", "mail-garden", "pay-120"]
+    assert compare_runs(timeline(store, "trip"), timeline(store, fork)).first == 2
+
+
+def forked_with_message(store: str, pid: str, number: int, message: Any, **change: Any) -> tuple[str, Any]:
+    async def main() -> tuple[str, Any]:
+        async with opened(store, seams=STILL) as kernel:
+            fork = await fork_run(kernel, reader(store), pid, number, ForkChange(**change))
+            if not kernel.processes[fork].inbox:
+                await kernel.send(fork, message)
+            return fork, await kernel.process(fork).wait()
+
+    return asyncio.run(main())
+
+
+def test_another_message_is_what_the_program_receives(store: str) -> None:
+    asyncio.run(book(store))
+    _, ended = forked(store, "trip", 7, prompt='{"amount": 7}')
+    assert ended.result["paid"] == 7
+    assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-7"]
+
+
+def test_a_child_that_was_alive_at_the_step_is_forked_with_its_parent(store: str) -> None:
+    """A step of the child: its act is given another result, and the parent of the fork hears of it."""
+    asyncio.run(book(store))
+    step = next(step for step in timeline(store, "trip").steps if step.name.endswith(":mail"))
+    _, ended = forked(store, "trip", step.number, result="lost")
+    assert ended.result["mailed"] == "lost"
+    assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-120"]
+
+
+def test_a_supervised_team_is_forked_with_its_restarts(store: str) -> None:
+    """At its last step: the fork has a supervisor and a live child of its own, and the first team stands still."""
+    asyncio.run(team(store))
+
+    async def main() -> str:
+        async with opened(store, seams=STILL) as kernel:
+            last = len(timeline(store, "team").steps)
+            fork = await fork_run(kernel, reader(store), "team", last, ForkChange())
+            children = await kernel.supervisor(fork).which_children()
+            (child,) = children
+            assert child.pid in kernel.processes
+            assert kernel.processes["team"].coroutine is None  # it stands still
+            await kernel.supervisor(fork).stop()
+            return fork
+
+    fork = asyncio.run(main())
+    run = timeline(store, fork)
+    assert [step.kind for step in run.steps].count("crash") == 1
+    assert timeline(store, "team").ended_as == ""
+
+
+def test_the_other_processes_of_the_store_stand_still_while_a_fork_runs(store: str) -> None:
+    """The run itself, left in the middle of its work, writes no row and performs nothing."""
+
+    async def left() -> None:
+        async with opened(store) as kernel:
+            kernel.spawn(booking, "sea", pid="trip")
+            while "mail-sea" not in acts():
+                await asyncio.sleep(0.01)
+            await kernel.durable()
+
+    asyncio.run(left())
+    before = rows_of(store, "trip")
+    _, ended = forked_with_message(store, "trip", 2, {"amount": 3}, result={"room": "sky"})
+    assert ended.result["room"] == "sky"
+    assert rows_of(store, "trip") == before
+
+    async def goes_on() -> Any:
+        async with opened(store) as kernel:
+            await kernel.send("trip", {"amount": 4})
+            return await kernel.process("trip").wait()
+
+    assert asyncio.run(goes_on()).result["room"] == "sea"
+    assert acts() == ["reserve-sea", "mail-sea", "mail-sky", "pay-3", "pay-4"]
+
+
+def test_a_fork_in_a_postgresql_store(postgres_url: str) -> None:  # noqa: F811
+    asyncio.run(book(postgres_url))
+    _, ended = forked(postgres_url, "trip", 7, prompt='{"amount": 7}')
+    assert ended.result["paid"] == 7
+    assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-7"]
+
+
+# ---------------------------------------------------------------------- rights and refusals
+
+
+def test_a_fork_has_no_more_rights_than_the_run_had(store: str) -> None:
+    """Also that of a child whose parent had narrowed its grant."""
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            process = kernel.spawn(booking, "sea", pid="trip", grant=["process.spawn", "model.use"])
+            await kernel.send("trip", {"amount": 1})
+            await process.wait()
+            child = next(pid for pid in timeline(store, "trip").pids if pid != "trip")
+            fork = await fork_run(kernel, reader(store), child, 1, ForkChange())
+            held = kernel.processes[fork].grant
+            assert not held.is_all
+            assert held.to_data() == kernel.processes["trip"].grant.to_data()
+            await kernel.process(fork).wait()
+
+    asyncio.run(main())
+
+
+def test_a_change_that_does_not_fit_the_step_names_those_that_it_fits(store: str) -> None:
+    asyncio.run(talk(store))
+    for number, change, hint in (
+        (4, {"reply": "x"}, "steps that can: 3, 5, 8"),
+        (3, {"result": "x"}, "steps that can: 4"),
+    ):
+        with pytest.raises(ConfigError, match="cannot have") as caught:
+            forked(store, "talk", number, **change)
+        assert caught.value.hint == hint
+    with pytest.raises(ConfigError, match="no step 99"):
+        forked(store, "talk", 99)
+    with pytest.raises(ConfigError, match="one thing"):
+        ForkChange(reply="x", prompt="y")
+    with pytest.raises(NoSuchProcess):
+        forked(store, "nobody", 1)
+
+
+def test_a_program_that_changed_under_the_journal_is_a_divergence(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped where it asks for something else; nothing is performed."""
+    asyncio.run(book(store))
+
+    async def other(ctx: Any, room: str) -> None:
+        await ctx.do(programs.pay, 1)
+
+    other.__module__, other.__qualname__ = booking.__module__, booking.__qualname__
+    monkeypatch.setattr(programs, "PROGRAMS", (guide, other, programs.clerk))
+    _, ended = forked(store, "trip", 8)
+    assert isinstance(ended.error, Divergence)
+    assert acts() == ["reserve-sea", "mail-sea", "pay-120"]

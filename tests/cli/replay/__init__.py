@@ -1,0 +1,1 @@
+"""`lyra replay` and `lyra diff`."""

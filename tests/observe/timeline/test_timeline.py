@@ -1,0 +1,257 @@
+"""The run of a process as steps, and how everything stood after each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lyra.errors import ConfigError, NoSuchProcess
+from lyra.observe.timeline.difference import compare_runs
+from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.timeline import RunTimeline
+from lyra.store.protocol import Store
+from lyra.store.reader import open_to_read
+from tests.agents.forks.programs import acts, book, booking, clerk, guide, opened, talk, team
+from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
+
+_opened: list[Store] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def rows(store: str) -> StoredRows:
+    _opened.append(open_to_read(store))
+    return StoredRows(_opened[-1])
+
+
+def timeline(store: str, pid: str, **options: Any) -> RunTimeline:
+    return RunTimeline(rows(store), pid, **options)
+
+
+def kinds(run: RunTimeline) -> list[str]:
+    return [step.kind for step in run.steps]
+
+
+def test_a_conversation_is_messages_model_calls_tool_calls_and_turns(store: str) -> None:
+    """With arguments, results, tokens and cost."""
+    asyncio.run(talk(store))
+    run = timeline(store, "talk")
+    assert kinds(run) == ["began", "message", "model", "tool", "model", "turn", "message", "model", "turn"]
+    _, message, model, tool, answer = run.steps[:5]
+    assert message.request == "weather in Oslo?"
+    assert model.agent == "guide"
+    assert model.micro_usd > 0
+    assert model.tokens > 0
+    assert 'calls weather({"city":"Oslo"})' in model.result
+    assert (tool.what, tool.request, tool.result) == ("weather", '{"city":"Oslo"}', "sunny in Oslo")
+    assert answer.result == "It is sunny in Oslo."
+    assert run.totals()["cost_usd"] == sum(step.micro_usd for step in run.steps) / 1_000_000
+
+
+def test_at_each_step_the_conversation_is_as_it_was(store: str) -> None:
+    """Nothing of what came later is in it, and the budget is what was used by then."""
+    asyncio.run(talk(store))
+    run = timeline(store, "talk")
+    counts = [run.at(number)["conversation"]["count"] for number in range(len(run.steps) + 1)]
+    assert counts == [0, 0, 1, 2, 3, 4, 4, 5, 6, 6]
+    moment = run.at(4)
+    assert [row["role"] for row in moment["conversation"]["messages"]] == ["user", "assistant", "tool"]
+    assert moment["conversation"]["messages"][2]["tool_results"][0]["output"] == "sunny in Oslo"
+    (scope,) = moment["budget"]
+    assert scope["limits"]["usd"] == 500_000
+    assert scope["used"]["usd"] == run.steps[2].micro_usd < run.at(5)["budget"][0]["used"]["usd"]
+
+
+def test_a_model_call_under_way_has_its_cost_set_aside(store: str) -> None:
+    """The row of its beginning says how much; the row of its end releases it."""
+    asyncio.run(talk(store))
+    run = timeline(store, "talk")
+    state = run.state(2)
+    for event in rows(store).rows(after=state.seq, upto=run.steps[2].seq):
+        state.add(event)
+    (scope,) = state.budget("talk")
+    assert scope["reserved"]["usd"] > 0
+    assert scope["used"] == {}
+    assert run.at(3)["budget"][0]["reserved"] == {}
+
+
+def test_a_program_is_effects_children_and_messages(store: str) -> None:
+    """With what its effects gave as its known variables, and its children in the tree."""
+    asyncio.run(book(store))
+    run = timeline(store, "trip")
+    assert kinds(run) == ["began", "effect", "spawn", "effect", "exit", "wait", "message", "effect", "exit"]
+    assert {step.pid for step in run.steps} == {"trip", run.steps[2].child}
+    after_child = run.at(6)
+    assert after_child["variables"]["arguments"] == ["sea"]
+    assert {"room": "sea"} in after_child["variables"].values()
+    assert after_child["mailbox"] == {"messages": ['{"amount":120}'], "count": 1}
+    assert [(row["depth"], row["state"]) for row in after_child["tree"]] == [(0, "running"), (1, "ended")]
+    assert run.at(7)["mailbox"]["count"] == 0
+    assert run.at(9)["variables"]["result"]["paid"] == 120
+    assert run.ended_as == "normal"
+
+
+def test_a_crash_and_the_restart_of_a_supervised_child_are_steps(store: str) -> None:
+    """The tree shows both lives of the child, and how often it was started."""
+    asyncio.run(team(store))
+    run = timeline(store, "team")
+    assert kinds(run).count("crash") == 1
+    assert kinds(run).count("restart") == 1
+    crash = next(step for step in run.steps if step.kind == "crash")
+    assert "overloaded" in crash.error
+    at_crash, at_end = run.at(crash.number)["tree"], run.at(len(run.steps))["tree"]
+    assert [(row["state"], row["starts"]) for row in at_crash[1:]] == [("ended", 1)]
+    assert [(row["state"], row["starts"]) for row in at_end[1:]] == [("ended", 1), ("running", 2)]
+
+
+def test_looking_changes_no_byte_of_the_store(store: str) -> None:
+    """Neither the file nor a log beside it."""
+    asyncio.run(talk(store))
+    before = hashlib.sha256(Path(store).read_bytes()).hexdigest()
+    run = timeline(store, "talk")
+    for number in range(len(run.steps) + 1):
+        run.at(number)
+    assert hashlib.sha256(Path(store).read_bytes()).hexdigest() == before
+    assert not Path(f"{store}-wal").exists() or Path(f"{store}-wal").stat().st_size == 0
+
+
+def test_a_run_is_looked_at_while_its_kernel_runs_it(store: str) -> None:
+    """And read on when there is more."""
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            process = kernel.spawn(booking, "sea", pid="trip")
+            while "mail-sea" not in acts():
+                await asyncio.sleep(0.01)
+            await kernel.durable()
+            run = timeline(store, "trip")
+            known = len(run.steps)
+            assert run.ended_as == ""
+            await kernel.send("trip", {"amount": 1})
+            await process.wait()
+            await kernel.durable()
+            assert run.refresh() >= 2
+            assert len(run.steps) > known
+            assert run.ended_as == "normal"
+
+    asyncio.run(main())
+
+
+def test_a_long_run_is_read_a_page_at_a_time_and_bounded(store: str) -> None:
+    """Steps past the bound are not held, and that is said."""
+
+    async def many(ctx: Any) -> None:
+        for number in range(30):
+            await ctx.sleep(0.0001 * number)
+
+    async def main() -> None:
+        from lyra import Kernel
+
+        async with Kernel(store, programs=[many]) as kernel:
+            await kernel.spawn(many, pid="many").wait()
+
+    asyncio.run(main())
+    run = timeline(store, "many")
+    assert len(run.steps) == 32
+    assert [step.number for step in run.page(10, 5)] == [11, 12, 13, 14, 15]
+    assert run.page(32, 5) == []
+    short = timeline(store, "many", steps_max=10)
+    assert (len(short.steps), short.is_cut) == (10, True)
+
+
+def test_a_step_is_found_by_its_text_both_ways(store: str) -> None:
+    asyncio.run(talk(store))
+    run = timeline(store, "talk")
+    step = run.find("sunny")
+    assert step is not None
+    assert step.number == 4
+    again = run.find("sunny", after=4)
+    assert again is not None
+    assert again.number == 5
+    back = run.find("SUNNY", after=5, backwards=True)
+    assert back is not None
+    assert back.number == 4
+    assert run.find("nowhere") is None
+
+
+def test_the_whole_value_of_a_step_is_read_when_it_is_asked_for(store: str) -> None:
+    """A value in a blob too; the short text in the list is cut."""
+
+    async def long(ctx: Any) -> int:
+        return len(await ctx.do(page))
+
+    async def page() -> str:
+        return "x" * 100_000
+
+    async def main() -> None:
+        from lyra import Kernel
+
+        async with Kernel(store, programs=[long]) as kernel:
+            await kernel.spawn(long, pid="long").wait()
+
+    asyncio.run(main())
+    run = timeline(store, "long")
+    assert len(run.steps[1].result) <= 160
+    assert run.detail(2)["value"].startswith("x" * 1_000)
+
+
+def test_no_such_process_and_no_such_step_say_what_there_is(store: str) -> None:
+    asyncio.run(talk(store))
+    with pytest.raises(NoSuchProcess, match="tolk") as caught:
+        timeline(store, "tolk")
+    assert caught.value.hint == "did you mean 'talk'?"
+    with pytest.raises(ConfigError, match="no step 99"):
+        timeline(store, "talk").at(99)
+
+
+def test_two_runs_are_the_same_but_for_their_pids(store: str) -> None:
+    """And differ from the first step that is not the same on."""
+    asyncio.run(book(store, "one"))
+    asyncio.run(book(store, "two"))
+    same = compare_runs(timeline(store, "one"), timeline(store, "two"))
+    assert same.first is None
+
+    async def other() -> None:
+        async with opened(store) as kernel:
+            await kernel.send("three", {"amount": 7}) if "three" in kernel.processes else None
+            process = kernel.spawn(booking, "sea", pid="three")
+            await kernel.send("three", {"amount": 7})
+            await process.wait()
+
+    asyncio.run(other())
+    compared = compare_runs(timeline(store, "one"), timeline(store, "three"))
+    assert compared.first == 7
+    data = compared.to_data()
+    assert [row["is_same"] for row in data["steps"]] == [True] * 6 + [False] * 3
+    assert data["left"]["program"] == data["right"]["program"]
+
+
+def test_a_run_of_a_postgresql_store_is_looked_at_the_same_way(postgres_url: str) -> None:  # noqa: F811
+    asyncio.run(book(postgres_url))
+    run = timeline(postgres_url, "trip")
+    assert run.at(6)["mailbox"]["count"] == 1
+    assert run.ended_as == "normal"
+
+
+def test_a_process_is_found_by_its_name(store: str) -> None:
+    """The last process that had the name."""
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            await kernel.spawn(clerk, "x", name="mailer").wait()
+            await kernel.spawn(guide, pid="talk", name="host")
+
+    asyncio.run(main())
+    reader = rows(store)
+    assert RunTimeline.named(reader, "host").pid == "talk"
+    assert RunTimeline.named(reader, "mailer").program.endswith(":clerk")

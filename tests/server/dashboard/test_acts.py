@@ -1,0 +1,104 @@
+"""What people change is told with their name, and the audit log writes it; a viewer changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from lyra import Kernel
+from lyra.cli.app import root
+from lyra.core.event import Event
+from lyra.observe.audit import attach_audit
+from lyra.server.site import site
+from tests.server.dashboard.support import ADA, VIEWER, Served, logged_in, served, serving
+from tests.server.http.support import client, echo, in_loop
+
+
+def _acts(kernel: Kernel) -> list[Event]:
+    acts: list[Event] = []
+    kernel.on_event(acts.append, kinds=("person.acted",))
+    return acts
+
+
+@served()
+async def test_an_act_over_the_api_or_a_page_names_the_person(parts: Served) -> None:
+    """Its act, its target and its outcome are told, of what was done and of what was refused."""
+    acts = _acts(parts.kernel)
+    await parts.ada.post("/api/agents/echo/chat", json={"message": "hello"})
+    async with logged_in(parts, ADA) as browser:
+        await browser.call("POST", "/api/agents/echo/chat", {"message": "hello"})
+        await browser.call("POST", "/api/agents/nothing/chat", {"message": "hello"})
+    await parts.operator.post("/api/processes/p-none/terminate", json={})
+    told = [(act.data["person"], act.data["act"], act.data["target"], act.data["outcome"]) for act in acts]
+    assert told == [
+        ("ada", "agents.chat", "echo", "ok"),
+        ("ada", "login", "", "ok"),
+        ("ada", "agents.chat", "echo", "ok"),
+        ("ada", "agents.chat", "nothing", "not_found"),
+        ("operator", "processes.terminate", "p-none", "no_such_process"),
+    ]
+
+
+@served()
+async def test_reading_is_no_act(parts: Served) -> None:
+    acts = _acts(parts.kernel)
+    await parts.operator.get("/api/processes")
+    await parts.stranger.get("/")
+    assert acts == []
+
+
+@served()
+async def test_an_act_of_a_user_is_seen_by_that_user_and_the_operator(parts: Served) -> None:
+    acts = _acts(parts.kernel)
+    await parts.ada.post("/api/agents/echo/chat", json={"message": "hello"})
+    assert acts[0].data["user_id"] == "ada"
+
+
+@served()
+async def test_a_viewer_sees_all_and_changes_nothing(parts: Served) -> None:
+    """Every endpoint that is not GET is refused with 403, by token and by cookie; the refusal is told."""
+    acts = _acts(parts.kernel)
+    changing = [row for row in site() if row.method != "GET" and not row.is_open and row.name != "acts.logout"]
+    assert len(changing) > 10
+    async with client(parts.address, VIEWER) as viewer, logged_in(parts, VIEWER) as browser:
+        for endpoint in changing:
+            path = "".join("/x" if part.startswith("{") else f"/{part}" for part in endpoint.path.split("/")[1:])
+            answer = await viewer.request(endpoint.method, path, json={})
+            assert answer.status_code == 403, endpoint.name
+        answer = await browser.call("POST", "/api/agents/echo/chat", {"message": "hello"})
+        assert answer.status_code == 403
+        assert (await browser.http.get("/api/processes")).status_code == 200
+    assert not parts.kernel.live
+    refused = [act for act in acts if act.data["outcome"] == "denied"]
+    assert len(refused) == len(changing) + 1
+    assert {act.data["person"] for act in refused} == {"vera"}
+
+
+def test_the_audit_log_has_the_acts(tmp_path: Path) -> None:
+    """The record names person, act, target and outcome, and `lyra audit view` shows it."""
+    log, store = tmp_path / "audit.jsonl", tmp_path / "run.db"
+
+    async def act() -> None:
+        kernel = Kernel(store, programs=(echo(),))
+        attach_audit(kernel, log)
+        async with serving(kernel=kernel) as parts:
+            await parts.ada.post("/api/agents/echo/chat", json={"message": "hello"})
+
+    in_loop(act())
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    record = next(row for row in records if row["kind"] == "person.acted")
+    expected = {
+        "person": "ada",
+        "role": "user",
+        "act": "agents.chat",
+        "target": "echo",
+        "outcome": "ok",
+        "user_id": "ada",
+    }
+    assert record["fields"] == expected
+    shown = CliRunner().invoke(root, ["audit", "view", str(store)])
+    assert shown.exit_code == 0, shown.output
+    assert "person.acted" in shown.output
+    assert "ada" in shown.output

@@ -1,0 +1,130 @@
+"""The page of costs: by agent, model, key and user, narrowed, as a table, as a plot's data and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from lyra.server.dashboard.cost_view import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
+from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
+from lyra.server.http.records import CostSum
+from lyra.server.identity import Caller
+from tests.server.dashboard.support import ADA, BOB, OPERATOR, Served, elements, logged_in, served, texts
+from tests.server.dashboard.test_trace_pages import CHAT, asking
+
+DAY = "2026-11-17"
+NOON = 1_794_916_800.0  # of that day
+
+
+def cost(agent: str = "a", micro_usd: int = 10, **fields: Any) -> CostSum:
+    values = {"model": "m", "day": DAY, "owner": "ada", "calls": 1, **fields}
+    return CostSum(agent=agent, cost_micro_usd=micro_usd, **values)
+
+
+# ---------------------------------------------------------------- sums
+
+
+def test_sums_are_narrowed_to_what_was_chosen_and_to_the_caller() -> None:
+    sums = [cost("a"), cost("b", key="k1"), cost("c", owner="bob"), cost("d", day="2026-01-01")]
+    operator = Caller()
+    assert [row.agent for row in narrowed(sums, CostFilter({}), operator, NOON)] == ["a", "b", "c"]
+    assert [row.agent for row in narrowed(sums, CostFilter({}), Caller.of_user("ada"), NOON)] == ["a", "b"]
+    assert [row.agent for row in narrowed(sums, CostFilter({"key": "k1"}), operator, NOON)] == ["b"]
+    assert [row.agent for row in narrowed(sums, CostFilter({"key": "(no key)"}), operator, NOON)] == ["a", "c"]
+    assert len(narrowed(sums, CostFilter({}, 366), operator, NOON)) == 4
+
+
+def test_days_are_stacked_with_the_dearest_first_and_the_rest_together() -> None:
+    sums = [cost(f"agent{number}", micro_usd=100 - number) for number in range(12)]
+    days = by_day(sums, "agent", ["2026-11-16", DAY])
+    assert days.groups[:2] == ["agent0", "agent1"]
+    assert days.groups[-1] == OTHERS
+    assert len(days.groups) == 8
+    (empty_day, no_costs), (day, costs) = days.rows
+    assert (empty_day, sum(no_costs)) == ("2026-11-16", 0)
+    assert (day, sum(costs)) == (DAY, sum(100 - number for number in range(12)))
+    assert costs[-1] == sum(100 - number for number in range(7, 12))
+    (first, *_) = group_totals(sums, "agent")
+    assert (first.group, first.calls, first.micro_usd) == ("agent0", 1, 100)
+
+
+def test_the_csv_has_no_formulas() -> None:
+    rows = list(csv.reader(io.StringIO(costs_csv([cost("=HYPERLINK(1)", micro_usd=1_500_000), cost('a,"b"')]))))
+    assert rows[0][:5] == ["day", "agent", "model", "key", "user"]
+    assert {row[1] for row in rows[1:]} == {"'=HYPERLINK(1)", 'a,"b"'}
+    assert sorted(row[10] for row in rows[1:]) == ["0.000010", "1.500000"]
+
+
+# ---------------------------------------------------------------- the plot
+
+
+def test_a_plot_has_its_data_as_a_table_before_any_script() -> None:
+    columns = [PlotColumn("p50", "line low"), PlotColumn("<b>", "line high", "costs?agent=x")]
+    html = plot("latency", "Latency", "about", columns, [PlotStep("12:00", "12", [1.5, None])], unit="ms")
+    (figure,) = elements(html, "figure")
+    assert (figure["id"], figure["data-plot"], figure["data-unit"]) == ("latency", "lines", "ms")
+    cells = elements(html, "td")
+    assert cells[0]["data-value"] == "1.5"
+    assert "data-value" not in cells[1]
+    assert "<b>" not in html.replace("&lt;b&gt;", "")
+    heads = elements(html, "th")
+    assert [head.get("data-role") for head in heads[1:3]] == ["line low", "line high"]
+    assert heads[2]["data-href"] == "costs?agent=x"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "usd", "–"),
+        (1.5, "usd", "$1.50"),
+        (1500.0, "ms", "1.5 s"),
+        (0.5, "share", "50.000 %"),
+        (1200, "", "1,200"),
+    ],
+)
+def test_values_are_written_in_their_unit(value: float | None, unit: str, text: str) -> None:
+    assert value_text(value, unit) == text
+
+
+# ---------------------------------------------------------------- the page
+
+
+@served(asking())
+async def test_costs_are_shown_by_day_and_narrowed(parts: Served) -> None:
+    async with logged_in(parts, OPERATOR) as operator, logged_in(parts, ADA) as ada, logged_in(parts, BOB) as bob:
+        assert "What calls of models cost stands here" in texts(await operator.page("/costs"))
+        await parts.ada.post(CHAT, json={"message": "weather?"})
+        for by in ("agent", "model", "key", "user"):
+            page = await ada.page(f"/costs?by={by}")
+            figures = {figure["id"]: figure for figure in elements(page, "figure")}
+            assert figures["spend-by-day"]["data-plot"] == "stacked"
+            assert set(figures) == {"spend-by-day", "latency", "tokens", "cache", "trouble"}
+        page = await ada.page("/costs")
+        assert "echo" in texts(page)
+        narrower = [str(link["href"]) for link in elements(page, "a") if "agent=echo" in str(link.get("href"))]
+        assert narrower
+        assert "agent: echo" in texts(await ada.page(narrower[0].removeprefix(".")))
+        assert "What calls of models cost stands here" in texts(await ada.page("/costs?agent=other"))
+        assert "What calls of models cost stands here" in texts(await bob.page("/costs"))
+        for wrong in ("by=colour", "range=century", "days=0"):
+            await ada.page(f"/costs?{wrong}", status=400)
+        for name in ("hour", "day", "month"):
+            spend = await ada.page(f"/costs?range={name}", region="series")
+            assert "data-value" in spend
+
+
+@served(asking())
+async def test_the_csv_has_what_the_caller_may_see(parts: Served) -> None:
+    await parts.ada.post(CHAT, json={"message": "weather?"})
+    async with logged_in(parts, ADA) as ada, logged_in(parts, BOB) as bob:
+        answer = await ada.http.get("/costs.csv?days=7")
+        assert answer.headers["content-type"].startswith("text/csv")
+        assert "attachment" in answer.headers["content-disposition"]
+        head, row = list(csv.reader(io.StringIO(answer.text)))
+        values = dict(zip(head, row, strict=True))
+        assert (values["agent"], values["calls"], values["user"]) == ("echo", "2", "ada")
+        assert float(values["cost_usd"]) > 0
+        assert len(list(csv.reader(io.StringIO((await bob.http.get("/costs.csv")).text)))) == 1
