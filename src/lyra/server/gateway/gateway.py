@@ -111,7 +111,8 @@ class Gateway:
             raise HttpRefusal(404, error.message, hint=error.hint) from None
         if not speaks(provider, wire):
             raise HttpRefusal(400, f"{provider.name} does not take requests of this form")
-        price = provider.price(model) or runtime.settings.prices.of(full)
+        prices = runtime.settings.prices
+        price = provider.price(model) or (prices.of(full) if wire.limits else prices.of_embeddings(full))
         return ModelTarget(provider, model, full, price, self._breaker(full))
 
     def _breaker(self, model: str) -> Breaker:
