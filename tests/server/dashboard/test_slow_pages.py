@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from lyra.core.limits import SERVER_FEED_BYTES_MAX, SERVER_FEED_EVENTS_MAX
 from tests.server.dashboard.support import Served, logged_in, served
 from tests.server.http.support import OPERATOR
@@ -23,6 +25,7 @@ async def _stream(parts: Served, cookie: str, buffer_bytes: int) -> tuple[asynci
     return reader, writer
 
 
+@pytest.mark.slow
 @served()
 async def test_a_page_that_does_not_read_holds_nothing_up(parts: Served) -> None:
     """While ten pages read nothing, another gets the last event, pages are answered, and the log keeps its bound."""
@@ -40,10 +43,10 @@ async def test_a_page_that_does_not_read_holds_nothing_up(parts: Served) -> None
 
         task = asyncio.ensure_future(drained())
         for number in range(_EVENTS):
-            parts.kernel.submit(f"job-{number}", user_id="ada")
+            parts.kernel.publish("", "health.alert", {"message": f"number {number}"})
             if number % 100 == 0:
                 await asyncio.sleep(0)
-        parts.kernel.submit("the-last-one")
+        parts.kernel.publish("", "health.alert", {"message": "the-last-one"})
         async with asyncio.timeout(60):
             await task
         page = await browser.http.get("/figures")
@@ -55,6 +58,7 @@ async def test_a_page_that_does_not_read_holds_nothing_up(parts: Served) -> None
             closing.close()
 
 
+@pytest.mark.slow
 @served()
 async def test_a_page_that_was_too_slow_is_told_how_much_it_missed(parts: Served) -> None:
     """It gets `missed` with the number, and its script fetches all regions again."""
@@ -65,7 +69,7 @@ async def test_a_page_that_was_too_slow_is_told_how_much_it_missed(parts: Served
             if line == ": open":
                 break
         for number in range(SERVER_FEED_EVENTS_MAX + 500):
-            parts.kernel.submit(f"job-{number}")
+            parts.kernel.publish("", "health.alert", {"message": f"number {number}"})
         async with asyncio.timeout(60):
             async for line in lines:
                 if line == "event: missed":
