@@ -82,7 +82,8 @@ def region(
     **attributes: Any,
 ) -> Html:
     """A part that is fetched again when an event of these kinds happens, at most every `every_ms`; from `source`, an
-    address of its own, or from the address of the page."""
+    address of its own, or from the address of the page. With `data_refresh` it is fetched every so many milliseconds as
+    well."""
     del call
     part = tag(
         element,
@@ -148,6 +149,7 @@ def figures_region(call: HttpCall) -> Html:
         figures_bar(figures),
         source=link(call, "figures"),
         every_ms=1_000,
+        data_refresh=15_000,
         element="div",
         class_="figures",
         aria_label="HeaderFigures",
