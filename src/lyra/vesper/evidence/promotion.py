@@ -58,7 +58,8 @@ def lack_of(evidence: NodeEvidence, mode: str) -> str:
     counted, divergences, since = evidence.compared, evidence.divergences, ""
     if divergences and lower_bound(evidence.clean, 0) < lower_bound(counted, divergences):
         counted, divergences, since = evidence.clean, 0, " since the last divergence"
+    needed = GATES.get(mode, 0.0)
     if counted < COMPARED_MIN:
-        return f"{counted} compared runs{since}, {COMPARED_MIN} are needed"
+        return f"{counted} compared runs{since}, {COMPARED_MIN} and a confidence of {needed} are needed"
     confidence = lower_bound(counted, divergences)
-    return f"confidence {confidence:.5f} after {counted} compared runs{since}, {GATES.get(mode, 0.0)} are needed"
+    return f"confidence {confidence:.5f} after {counted} compared runs{since}, {needed} are needed"
