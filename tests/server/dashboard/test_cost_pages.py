@@ -134,6 +134,24 @@ async def test_the_csv_has_what_the_caller_may_see(parts: Served) -> None:
         assert len(list(csv.reader(io.StringIO((await bob.http.get("/costs.csv")).text)))) == 1
 
 
+@served(asking())
+async def test_all_addresses_are_relative(parts: Served) -> None:
+    """The pages work below a path at which the application is mounted."""
+    await parts.ada.post(CHAT, json={"message": "weather?"})
+    async with logged_in(parts, ADA) as ada:
+        trace_id = (await parts.ada.get("/api/traces")).json()["traces"][0]["trace_id"]
+        for path in ("/costs", "/traces", f"/traces/{trace_id}", "/nodes", "/pipelines", "/services"):
+            page = await ada.page(path)
+            pairs = [(name, "href") for name in ("a", "link")] + [
+                ("script", "src"),
+                ("form", "action"),
+                ("th", "data-href"),
+            ]
+            addresses = [str(row[key]) for name, key in pairs for row in elements(page, name) if row.get(key)]
+            assert addresses
+            assert [address for address in addresses if address.startswith("/") or "://" in address] == []
+
+
 @served()
 async def test_restarts_of_supervised_processes_are_counted(parts: Served) -> None:
     await parts.operator.get("/api/costs")  # opens the parts
