@@ -62,6 +62,8 @@ def confidence_plot(facts: NodeFacts) -> Html:
     form = next(form for seconds, form in _TIME_FORMS if length_s >= seconds)
     steps = []
     for time, compared, divergences in facts.timeline:
+        if not compared:  # executions of a mode that compares nothing
+            continue
         moment = datetime.fromtimestamp(time, UTC)
         low, high = interval(compared, divergences)
         label = f"{moment:%Y-%m-%d %H:%M:%S} UTC, {compared:,} compared"

@@ -268,7 +268,7 @@ class ProcessTree:
             return "working", _doing(next(reversed(effects.values())))
         if inner.program == SUPERVISE:
             return "running", "supervises"
-        return ("idle", "waits for a message") if inner.state in ("waiting", "blocked") else ("running", "")
+        return ("idle", "") if inner.state in ("waiting", "blocked") else ("running", "")
 
     def _entry_row(self, pid: str, entry: Entry) -> ProcessRow:
         state = "ended" if entry.state in _ENDED else entry.state

@@ -11,6 +11,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.server.dashboard.budget_view import budget_bars
 from lyra.server.dashboard.conversation import conversation
 from lyra.server.dashboard.event_lines import EventLines, lines_list
+from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.grant_view import grant_words
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
@@ -90,7 +91,7 @@ def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
         facts.append(("Ended", tag("span", moment(process.ended_at, now), " ", reason)))
     if process is not None and call.kernel.taint.tainted(row.pid):
         facts.append(("Marked", "has read text from outside"))
-    return tag("dl", [[tag("dt", word), tag("dd", value)] for word, value in facts], class_="facts")
+    return facts_row(facts)
 
 
 def _supervision(call: HttpCall, row: ProcessRow, process: Process | None) -> list[tuple[str, Child]]:
