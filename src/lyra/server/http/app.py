@@ -165,7 +165,8 @@ class HttpApp:
             outcome = problem_of(error).code
             raise
         finally:
-            record_act(self.parts.kernel, call.caller, endpoint.name, values, outcome)
+            if call.act:
+                record_act(self.parts.kernel, call.caller, call.act, values, outcome)
         return answer
 
     async def _identify(
