@@ -38,7 +38,8 @@ def _pid(stage: Stage, name: str) -> str:
 
 def _trace(stage: Stage) -> str:
     face: Any = stage.server._faces[0]
-    return next(span.trace_id for _, span in face.app.parts.records.spans() if span.kind == "turn")
+    trace_id: str = next(span.trace_id for _, span in face.app.parts.records.spans() if span.kind == "turn")
+    return trace_id
 
 
 # By the name in the path and the page: a value of the stage.

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lyra.cli.demo.web.office import Office
 from lyra.cli.demo.web.past import FIRST_ROUND, live_through_past
@@ -58,7 +58,7 @@ class Picture(NamedTuple):
     """One file: the page, its theme and size, and what is done before the picture is taken."""
 
     path: str
-    theme: str = "light"
+    theme: Literal["light", "dark"] = "light"
     size: tuple[int, int] = _SCREEN
     before: Callable[[Page], Awaitable[None]] | None = None
 

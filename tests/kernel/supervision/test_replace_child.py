@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ async def worker(ctx, label="w"):
         await ctx.send(message[0], [label, ctx.pid])
 
 
-def _children(*labels: str, **settings: object) -> list[Child]:
+def _children(*labels: str, **settings: Any) -> list[Child]:
     return [Child(label, worker, (label,), **settings) for label in labels]
 
 
@@ -35,6 +36,7 @@ def test_the_child_is_another_process_and_the_others_stay(target):
                 after = [(child.id, child.pid, child.state) for child in await sup.which_children()]
                 assert after == [("a", handle.pid, "running"), ("b", other, "running")]
                 assert handle.pid != first
+                assert first is not None
                 assert not kernel.process(first).alive
                 assert sup.alive
 
@@ -47,7 +49,9 @@ def test_a_stopped_child_and_one_that_waits_for_its_back_off_start_now(target):
             sup = await kernel.supervise(_children("a"), backoff={"kind": "constant", "initial_s": 1_000})
             await sup.terminate_child("a")
             assert (await sup.replace_child("a")).alive
-            await kernel.send(sup.which_children()[0].pid, "crash")
+            pid = sup.which_children()[0].pid
+            assert pid is not None
+            await kernel.send(pid, "crash")
             while sup.which_children()[0].state != "restarting":
                 await asyncio.sleep(0)
             assert (await sup.replace_child("a")).alive

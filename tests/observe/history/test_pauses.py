@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lyra.core.event import Event
 from lyra.observe.history.pauses import PauseHistory
 
 
 def test_a_retry_and_a_question_are_pauses() -> None:
-    facts = (
+    facts: tuple[tuple[str, dict[str, Any]], ...] = (
         ("effect.retried", {"key": 1, "name": "model:a:m", "attempt": 1, "delay_s": 2.5, "error": "overloaded"}),
         ("interrupt.created", {"id": "i1", "question": "may I?"}),
         ("interrupt.resolved", {"id": "i1"}),

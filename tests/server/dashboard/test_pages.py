@@ -269,7 +269,7 @@ async def test_a_form_without_its_token_changes_nothing(parts: Served) -> None:
     handle = parts.kernel.spawn(waits)
     async with logged_in(parts) as browser:
         answer = await browser.post(f"/acts/processes/{handle.pid}/stop", {"form_token": "0" * 64})
-        cross = await browser.post(f"/acts/processes/{handle.pid}/stop", **{"sec-fetch-site": "cross-site"})
+        cross = await browser.post(f"/acts/processes/{handle.pid}/stop", None, **{"sec-fetch-site": "cross-site"})
     assert (answer.status_code, cross.status_code) == (403, 403)
     assert handle.alive
 
