@@ -63,6 +63,8 @@ def confidence_plot(facts: NodeFacts) -> Html:
     needs = [] if facts.needed is None else [facts.needed]
     steps = []
     for time, compared, divergences in facts.timeline:
+        if not compared:  # executions of a mode that compares nothing
+            continue
         moment = datetime.fromtimestamp(time, UTC)
         low, high = interval(compared, divergences)
         label = f"{moment:%Y-%m-%d %H:%M:%S} UTC, {compared:,} compared"
