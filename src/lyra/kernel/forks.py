@@ -56,22 +56,22 @@ async def start_fork(kernel: Kernel, point: ForkPoint, records: Iterable[Record]
         if kernel.programs.get(program) is None:
             raise unknown_program(program)
     above = _above(everything, point.run)
-    fork = _Copy(kernel, point, _limits(above), _right(above)).write(copies, pid)
+    fork = _ForkWriter(kernel, point, _limits(above), _right(above)).write(copies, pid)
     await journal.acknowledged(journal.seq)
     return fork
 
 
 def _above(records: list[Record], pid: str) -> list[rows.Created]:
     """How a process and all above it were made, itself first."""
-    made = {
+    creations = {
         record.pid: rows.DECODERS[record.kind].decode(record.data)
         for record in records
         if record.kind == "process.created"
     }
     chain: list[rows.Created] = []
-    while pid in made and len(chain) < len(made):
-        chain.append(made[pid])
-        pid = made[pid].parent
+    while pid in creations and len(chain) < len(creations):
+        chain.append(creations[pid])
+        pid = creations[pid].parent
     return chain
 
 
@@ -92,7 +92,7 @@ def _right(above: list[rows.Created]) -> Grant | None:
     return right
 
 
-class _Copy:
+class _ForkWriter:
     """Writes the rows of one fork and brings its processes to life."""
 
     def __init__(self, kernel: Kernel, point: ForkPoint, budget: dict[str, Any] | None, right: Grant | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
-from lyra.agents.forks.change import ForkChange
+from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run, wait_for_fork
 from lyra.errors import ConfigError, Divergence, NoSuchProcess
 from lyra.kernel.seams import Seams
@@ -47,7 +47,7 @@ def forked(store: str, pid: str, number: int, **change: Any) -> tuple[str, Any]:
 
     async def main() -> tuple[str, Any]:
         async with opened(store, seams=STILL) as kernel:
-            fork = await fork_run(kernel, reader(store), pid, number, ForkChange(**change))
+            fork = await fork_run(kernel, reader(store), pid, number, StepChange(**change))
             await wait_for_fork(kernel, fork)
             ended = kernel.processes[fork].exit
             return fork, ended if ended is not None else [message.text for message in kernel.agent(fork).messages]
@@ -121,7 +121,7 @@ def test_another_system_prompt_holds_from_the_step_on(store: str) -> None:
             agent = await kernel.spawn(told, pid="talk")
             await agent.send("one")
             await agent.send("two")
-            fork = await fork_run(kernel, reader(store), "talk", 6, ForkChange(system="Be short."))
+            fork = await fork_run(kernel, reader(store), "talk", 6, StepChange(system="Be short."))
             await wait_for_fork(kernel, fork)
             assert [message.text for message in kernel.agent(fork).messages][-1] == "told Be short."
             assert await kernel.agent(fork).send("three") == "told Be short."
@@ -140,7 +140,7 @@ def test_only_what_is_new_counts_in_the_budget_of_the_fork_and_both_are_shown(st
     assert len(new) == 1
     assert totals["usage"]["usd"] == new[0].micro_usd
     assert totals["recorded"]["usd"] == first.steps[2].micro_usd
-    (scope,) = run.at(len(run.steps))["budget"]
+    (scope,) = run.moment(len(run.steps))["budget"]
     assert (scope["used"]["usd"], scope["recorded"]["usd"]) == (totals["usage"]["usd"], totals["recorded"]["usd"])
     assert scope["limits"]["usd"] == 500_000
 
@@ -151,7 +151,7 @@ def test_a_fork_goes_on_as_a_conversation_of_its_own(store: str) -> None:
 
     async def main() -> None:
         async with opened(store) as kernel:
-            fork = await fork_run(kernel, reader(store), "talk", 5, ForkChange(reply="It rains."))
+            fork = await fork_run(kernel, reader(store), "talk", 5, StepChange(reply="It rains."))
             await wait_for_fork(kernel, fork)
             assert await kernel.agent(fork).send("and now?") == "You said: and now?"
             assert await kernel.agent("talk").send("still there?") == "You said: still there?"
@@ -189,11 +189,11 @@ def test_an_agent_that_is_only_a_model_needs_no_declaration(store: str) -> None:
 
     async def main() -> None:
         async with Kernel(store, seams=STILL) as kernel:
-            fork = await fork_run(kernel, reader(store), "plain", 6, ForkChange(prompt="goodbye"))
+            fork = await fork_run(kernel, reader(store), "plain", 6, StepChange(prompt="goodbye"))
             await wait_for_fork(kernel, fork)
             assert [message.text for message in kernel.agent(fork).messages][-1] == "goodbye"
             with pytest.raises(ConfigError, match="agent:told"):
-                await fork_run(kernel, reader(store), "told", 6, ForkChange(prompt="goodbye"))
+                await fork_run(kernel, reader(store), "told", 6, StepChange(prompt="goodbye"))
 
     asyncio.run(made())
     asyncio.run(main())
@@ -209,7 +209,7 @@ def test_a_program_goes_on_from_the_step_and_acts_before_it_are_not_performed_ag
     fork, ended = forked(store, "trip", 8)
     assert ended.result["paid"] == 120
     assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-120"]
-    tree = timeline(store, fork).at(8)["tree"]
+    tree = timeline(store, fork).moment(8)["tree"]
     assert [row["depth"] for row in tree] == [0, 1]
     assert all(row["pid"] not in timeline(store, "trip").pids for row in tree)
 
@@ -226,7 +226,7 @@ def test_another_result_of_an_effect_is_what_the_program_gets(store: str) -> Non
 def forked_with_message(store: str, pid: str, number: int, message: Any, **change: Any) -> tuple[str, Any]:
     async def main() -> tuple[str, Any]:
         async with opened(store, seams=STILL) as kernel:
-            fork = await fork_run(kernel, reader(store), pid, number, ForkChange(**change))
+            fork = await fork_run(kernel, reader(store), pid, number, StepChange(**change))
             if not kernel.processes[fork].inbox:
                 await kernel.send(fork, message)
             return fork, await kernel.process(fork).wait()
@@ -257,7 +257,7 @@ def test_a_supervised_team_is_forked_with_its_restarts(store: str) -> None:
     async def main() -> str:
         async with opened(store, seams=STILL) as kernel:
             last = len(timeline(store, "team").steps)
-            fork = await fork_run(kernel, reader(store), "team", last, ForkChange())
+            fork = await fork_run(kernel, reader(store), "team", last, StepChange())
             children = await kernel.supervisor(fork).which_children()
             (child,) = children
             assert child.pid in kernel.processes
@@ -315,7 +315,7 @@ def test_a_fork_has_no_more_rights_than_the_run_had(store: str) -> None:
             await kernel.send("trip", {"amount": 1})
             await process.wait()
             child = next(pid for pid in timeline(store, "trip").pids if pid != "trip")
-            fork = await fork_run(kernel, reader(store), child, 1, ForkChange())
+            fork = await fork_run(kernel, reader(store), child, 1, StepChange())
             held = kernel.processes[fork].grant
             assert not held.is_all
             assert held.to_data() == kernel.processes["trip"].grant.to_data()
@@ -336,7 +336,7 @@ def test_a_change_that_does_not_fit_the_step_names_those_that_it_fits(store: str
     with pytest.raises(ConfigError, match="no step 99"):
         forked(store, "talk", 99)
     with pytest.raises(ConfigError, match="one thing"):
-        ForkChange(reply="x", prompt="y")
+        StepChange(reply="x", prompt="y")
     with pytest.raises(NoSuchProcess):
         forked(store, "nobody", 1)
 

@@ -1,6 +1,6 @@
 """`fork_run`: start a fork of a run at one of its steps, in a kernel that owns the store of the run.
 
-    fork = await fork_run(kernel, store, "talk", 5, ForkChange(reply="No."))
+    fork = await fork_run(kernel, store, "talk", 5, StepChange(reply="No."))
 
 The fork is a process of its own. The run that it was forked from is read and not changed, and nothing of it is
 performed again; what the fork does from there on is real, and counts in the fork's own budget.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lyra.agents.forks.change import ForkChange, fork_point
+from lyra.agents.forks.change import StepChange, fork_point
 from lyra.agents.forks.restored import restored_agent
 from lyra.kernel.forks import start_fork
 from lyra.observe.timeline.journal import StoredRows
@@ -40,7 +40,7 @@ def prepare_fork(
     store: Store,
     timeline: RunTimeline,
     number: int,
-    change: ForkChange,
+    change: StepChange,
     *,
     is_known: Callable[[str], bool],
 ) -> PreparedFork:
@@ -60,7 +60,7 @@ async def start_prepared(kernel: Kernel, prepared: PreparedFork, *, new_pid: str
 
 
 async def fork_run(
-    kernel: Kernel, store: Store, pid: str, number: int, change: ForkChange, *, new_pid: str | None = None
+    kernel: Kernel, store: Store, pid: str, number: int, change: StepChange, *, new_pid: str | None = None
 ) -> str:
     """Both in one; `store` is read: the kernel's own, or a reader of it."""
     timeline = RunTimeline(StoredRows(store), pid)

@@ -19,7 +19,7 @@ from lyra.errors import LyraError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lyra.agents.forks.change import ForkChange
+    from lyra.agents.forks.change import StepChange
     from lyra.cli.app import Invocation
     from lyra.kernel.kernel import Kernel
     from lyra.observe.timeline.timeline import RunTimeline
@@ -33,7 +33,7 @@ def make_fork(
     timeline: RunTimeline,
     *,
     number: int,
-    change: ForkChange,
+    change: StepChange,
     load: str | None,
     new_pid: str | None = None,
 ) -> dict[str, Any]:

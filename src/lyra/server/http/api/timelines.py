@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from lyra.agents.forks.change import ForkChange
+from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import start_prepared
 from lyra.errors import ConfigError
 from lyra.observe.timeline.difference import compare_runs
@@ -91,7 +91,7 @@ async def moment(call: HttpCall) -> dict[str, Any]:
     pid = run_pid(call, call.path["pid"])
     number = step_number(call.path["number"])
     process = call.query.process or None
-    return await call.parts.shared(Timelines).read(pid, lambda run: run.at(number, process))
+    return await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
 
 
 def step_number(text: str) -> int:
@@ -108,11 +108,11 @@ async def diff(call: HttpCall) -> dict[str, Any]:
 
 async def fork(call: HttpCall) -> ForkStarted:
     body: ForkBody = call.body
-    change = ForkChange(reply=body.reply, prompt=body.prompt, model=body.model, system=body.system, result=body.result)
+    change = StepChange(reply=body.reply, prompt=body.prompt, model=body.model, system=body.system, result=body.result)
     return await fork_of(call, run_pid(call, call.path["pid"]), body.at, change)
 
 
-async def fork_of(call: HttpCall, pid: str, number: int, change: ForkChange) -> ForkStarted:
+async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> ForkStarted:
     """Start a fork of a run of the caller's; it belongs to the user of that run."""
     refuse_if_draining(call.parts.is_draining)
     kernel = call.kernel
