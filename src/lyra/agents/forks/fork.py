@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.forks.change import StepChange, fork_point
 from lyra.agents.forks.restored import restored_agent
@@ -22,10 +22,13 @@ from lyra.store.standing import vouch
 if TYPE_CHECKING:
     from lyra.kernel.journal.fork_rows import ForkPoint
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
     from lyra.kernel.programs.handle import Handle
     from lyra.store.protocol import Record, Store
 
 __all__ = ["PreparedFork", "fork_run", "prepare_fork", "start_prepared", "wait_for_fork"]
+
+_LOOK_S: Final = 0.02  # between two looks whether a fork has come to a stand
 
 
 class PreparedFork(NamedTuple):
@@ -73,14 +76,26 @@ def _is_known(kernel: Kernel, program: str) -> bool:
 
 
 async def wait_for_fork(kernel: Kernel, pid: str) -> Handle[Any]:
-    """Return when the fork has ended, or, where it is a conversation, when its turn is over."""
-    process = kernel.process(pid)
-    program = kernel.programs.get(kernel.processes[pid].program)
-    if getattr(program, "__lyra_handle__", None) is None:
-        await process.wait()
-        return process
-    current = kernel.agent(pid).current
-    if current is not None:
-        await current
-        await kernel.durable()
-    return process
+    """Return when the fork has ended, its turn is over where it is a conversation, or it waits for a message."""
+    process = kernel.processes[pid]
+    run = process.stands_for or process
+    if getattr(kernel.programs.get(run.program), "__lyra_handle__", None) is not None:
+        current = kernel.agent(pid).current
+        if current is not None:
+            await current
+    else:
+        while process.exit is None and not _is_idle(process):
+            await kernel.outside_pause(_LOOK_S)
+    await kernel.durable()
+    return kernel.process(pid)
+
+
+def _is_idle(process: Process) -> bool:
+    """Whether a process and all below it wait for messages, and none is there."""
+    members = [process]
+    for member in members:
+        members += (member.children or {}).values()
+    return all(
+        member.exit is not None or (member.replay is None and member.receiver is not None and not member.inbox)
+        for member in members
+    )

@@ -119,6 +119,8 @@ def _ended(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any
     error_text = None if failure is None else failure.message
     if ended is not None:
         return {"state": ended.reason, "answer": ended.result, "error": error_text}
+    if getattr(kernel.programs.get((process.stands_for or process).program), "__lyra_handle__", None) is None:
+        return {"state": "waits for a message", "answer": None, "error": error_text}
     messages = kernel.agent(pid).messages
     answer = messages[-1].text if messages and messages[-1].role == "assistant" else None
     return {"state": "idle", "answer": answer if failure is None else None, "error": error_text}

@@ -193,7 +193,8 @@ def _fork_form(call: HttpCall, word: str, look: RunLook) -> Html | None:
     if look.summary["pid"] == VEGA_MAIN:
         return None
     why_not = "" if look.here else "There is no step here: move the handle to one"
-    options = [tag("option", label, value=name) for name, label in CHANGES.items()]
+    offered = CHANGES if call.caller.is_operator else {name: CHANGES[name] for name in ("prompt", "none")}
+    options = [tag("option", label, value=name) for name, label in offered.items()]
     form = act_form(
         call,
         link(call, "acts/runs", word, "fork"),
