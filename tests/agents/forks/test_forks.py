@@ -11,8 +11,9 @@ import pytest
 from lyra import Agent, Kernel
 from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run, wait_for_fork
-from lyra.errors import ConfigError, Divergence, NoSuchProcess
+from lyra.errors import ConfigError, Divergence, NameTaken, NoSuchProcess, Overloaded
 from lyra.kernel.seams import Seams
+from lyra.observe.history.calls import CallHistory
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
@@ -206,10 +207,10 @@ def test_a_program_goes_on_from_the_step_and_acts_before_it_are_not_performed_ag
     """Neither its own nor those of its children."""
     asyncio.run(book(store))
     assert acts() == ["reserve-sea", "mail-sea", "pay-120"]
-    fork, ended = forked(store, "trip", 8)
+    fork, ended = forked(store, "trip", 9)
     assert ended.result["paid"] == 120
     assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-120"]
-    tree = timeline(store, fork).moment(8)["tree"]
+    tree = timeline(store, fork).moment(9)["tree"]
     assert [row["depth"] for row in tree] == [0, 1]
     assert all(row["pid"] not in timeline(store, "trip").pids for row in tree)
 
@@ -236,7 +237,7 @@ def forked_with_message(store: str, pid: str, number: int, message: Any, **chang
 
 def test_another_message_is_what_the_program_receives(store: str) -> None:
     asyncio.run(book(store))
-    _, ended = forked(store, "trip", 7, prompt='{"amount": 7}')
+    _, ended = forked(store, "trip", 8, prompt='{"amount": 7}')
     assert ended.result["paid"] == 7
     assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-7"]
 
@@ -298,7 +299,7 @@ def test_the_other_processes_of_the_store_stand_still_while_a_fork_runs(store: s
 
 def test_a_fork_in_a_postgresql_store(postgres_url: str) -> None:  # noqa: F811
     asyncio.run(book(postgres_url))
-    _, ended = forked(postgres_url, "trip", 7, prompt='{"amount": 7}')
+    _, ended = forked(postgres_url, "trip", 8, prompt='{"amount": 7}')
     assert ended.result["paid"] == 7
     assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-7"]
 
@@ -322,6 +323,81 @@ def test_a_fork_has_no_more_rights_than_the_run_had(store: str) -> None:
             await kernel.process(fork).wait()
 
     asyncio.run(main())
+
+
+def test_a_person_is_asked_again_where_the_answer_was_not_acted_on(store: str) -> None:
+    """The answer allowed one act of the first run, and allows none of the fork; an act that was done stays done."""
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            process = kernel.spawn(programs.publisher, pid="paper")
+            while not (questions := kernel.interrupts.pending("paper")):
+                await asyncio.sleep(0.01)
+            kernel.resolve_interrupt(questions[0].id, {"approved": True})
+            assert (await process.wait()).result == "published"
+            await kernel.durable()
+            steps = timeline(store, "paper").steps
+            assert [step.kind for step in steps] == ["began", "question", "effect", "exit"]
+            fork = await fork_run(kernel, reader(store), "paper", 3, StepChange())
+            while not (asked := kernel.interrupts.pending(fork)):
+                await asyncio.sleep(0.01)
+            assert acts() == ["mail-published"]
+            kernel.resolve_interrupt(asked[0].id, {"approved": False})
+            assert (await kernel.process(fork).wait()).result == "no"
+            told = await fork_run(kernel, reader(store), "paper", 3, StepChange(result="by hand"))
+            assert (await kernel.process(told).wait()).result == "by hand"
+            assert acts() == ["mail-published"]
+
+    asyncio.run(main())
+
+
+def test_a_supervised_conversation_is_forked_with_its_guard(store: str) -> None:
+    """It is talked to under the pid of its guard, as the first one is."""
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            agent = await kernel.spawn(guide, pid="talk", supervision="restart")
+            await agent.send("weather in Oslo?")
+            await kernel.durable()
+            number = next(step.number for step in reversed(timeline(store, "talk").steps) if step.kind == "model")
+            fork = await fork_run(kernel, reader(store), "talk", number, StepChange(reply="It rains."))
+            await wait_for_fork(kernel, fork)
+            assert await kernel.agent(fork).send("hello") == "You said: hello"
+            assert [message.text for message in kernel.agent(fork).messages][3] == "It rains."
+            assert await agent.send("hello") == "You said: hello"
+
+    asyncio.run(main())
+    assert acts() == ["weather-Oslo"]
+
+
+def test_what_a_fork_took_over_counts_as_no_call(store: str) -> None:
+    """Sums of calls and costs have what was paid once."""
+    asyncio.run(talk(store))
+    fork, _ = forked(store, "talk", 5, reply="It rains.")
+    history = CallHistory()
+    history.add_all(StoredRows(reader(store)).rows())
+    assert history.of(fork) == []
+    assert len(history.of("talk")) == 4
+
+
+def test_a_pid_that_is_taken_and_a_full_kernel_refuse_a_fork(store: str) -> None:
+    """Nothing is written then."""
+    asyncio.run(talk(store))
+
+    async def main() -> None:
+        async with opened(store, seams=STILL) as kernel:
+            change = StepChange(reply="x")
+            with pytest.raises(NameTaken):
+                await fork_run(kernel, reader(store), "talk", 5, change, new_pid="talk")
+            with pytest.raises(ConfigError):
+                await fork_run(kernel, reader(store), "talk", 5, change, new_pid="~talk")
+            kernel.processes_max = kernel.live
+            with pytest.raises(Overloaded):
+                await fork_run(kernel, reader(store), "talk", 5, change)
+
+    before = list(reader(store).read())
+    asyncio.run(main())
+    assert list(reader(store).read()) == before
 
 
 def test_a_change_that_does_not_fit_the_step_names_those_that_it_fits(store: str) -> None:
@@ -350,6 +426,6 @@ def test_a_program_that_changed_under_the_journal_is_a_divergence(store: str, mo
 
     other.__module__, other.__qualname__ = booking.__module__, booking.__qualname__
     monkeypatch.setattr(programs, "PROGRAMS", (guide, other, programs.clerk))
-    _, ended = forked(store, "trip", 8)
+    _, ended = forked(store, "trip", 9)
     assert isinstance(ended.error, Divergence)
     assert acts() == ["reserve-sea", "mail-sea", "pay-120"]

@@ -89,15 +89,15 @@ def test_a_program_is_effects_children_and_messages(store: str) -> None:
     """With what its effects gave as its known variables, and its children in the tree."""
     asyncio.run(book(store))
     run = timeline(store, "trip")
-    assert kinds(run) == ["began", "effect", "spawn", "effect", "exit", "wait", "message", "effect", "exit"]
+    assert kinds(run) == ["began", "effect", "spawn", "effect", "effect", "exit", "wait", "message", "effect", "exit"]
     assert {step.pid for step in run.steps} == {"trip", run.steps[2].child}
-    after_child = run.moment(6)
+    after_child = run.moment(7)
     assert after_child["variables"]["arguments"] == ["sea"]
     assert {"room": "sea"} in after_child["variables"].values()
     assert after_child["mailbox"] == {"messages": ['{"amount":120}'], "count": 1}
     assert [(row["depth"], row["state"]) for row in after_child["tree"]] == [(0, "running"), (1, "ended")]
-    assert run.moment(7)["mailbox"]["count"] == 0
-    assert run.moment(9)["variables"]["result"]["paid"] == 120
+    assert run.moment(8)["mailbox"]["count"] == 0
+    assert run.moment(10)["variables"]["result"]["paid"] == 120
     assert run.ended_as == "normal"
 
 
@@ -223,23 +223,22 @@ def test_two_runs_are_the_same_but_for_their_pids(store: str) -> None:
 
     async def other() -> None:
         async with opened(store) as kernel:
-            await kernel.send("three", {"amount": 7}) if "three" in kernel.processes else None
             process = kernel.spawn(booking, "sea", pid="three")
             await kernel.send("three", {"amount": 7})
             await process.wait()
 
     asyncio.run(other())
     compared = compare_runs(timeline(store, "one"), timeline(store, "three"))
-    assert compared.first == 7
+    assert compared.first == 8
     data = compared.to_data()
-    assert [row["is_same"] for row in data["steps"]] == [True] * 6 + [False] * 3
+    assert [row["is_same"] for row in data["steps"]] == [True] * 7 + [False] * 3
     assert data["left"]["program"] == data["right"]["program"]
 
 
 def test_a_run_of_a_postgresql_store_is_looked_at_the_same_way(postgres_url: str) -> None:  # noqa: F811
     asyncio.run(book(postgres_url))
     run = timeline(postgres_url, "trip")
-    assert run.moment(6)["mailbox"]["count"] == 1
+    assert run.moment(7)["mailbox"]["count"] == 1
     assert run.ended_as == "normal"
 
 
