@@ -172,6 +172,7 @@ CHECKS: dict[str, Callable[[Path], Awaitable[None]]] = {
 VARIABLES = {
     "LYRA_SERVER_GRPC": "server.grpc",
     "LYRA_SERVER_HTTP": "server.http",
+    "LYRA_SERVER_GATEWAY": "server.gateway",
     "LYRA_SERVER_HOSTS": "server.hosts",
     "LYRA_SERVER_MESSAGE_BYTES_MAX": "server.message_bytes_max",
     "LYRA_SERVER_REQUESTS_PER_MINUTE": "server.requests_per_minute",

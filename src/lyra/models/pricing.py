@@ -29,6 +29,7 @@ __all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of", 
 OUTPUT_TOKENS_MAX: Final = 2**31 - 1  # the answer of affordable_output where output costs nothing
 _SCALE: Final = 10**9  # parts of a micro-dollar; a rate below one part is rounded up
 _USD_MAX: Final = 1_000_000  # for a million tokens
+_KEPT_MAX: Final = 10_000  # models whose price was looked up
 _REFRESH_S: Final = 3600.0  # prices that change with the date or the hour are looked up again after this
 _OURS: Final[dict[str, str]] = {
     "gemini": "google",
@@ -204,7 +205,9 @@ class Prices:
             name: price if isinstance(price, Price) else _override(name, price)
             for name, price in (overrides or {}).items()
         }
+        self._given = frozenset(self._known)
         self._until: dict[str, float] = {}  # when a price that changes is looked up again
+        self._embeddings: dict[str, Price | None] = {}  # of models that are priced by their input alone
 
     @classmethod
     def of_config(cls, config: Config, *, clock: Clock | None = None) -> Prices:
@@ -219,6 +222,20 @@ class Prices:
             return self._known[name]
         return self._look_up(name)
 
+    def of_embeddings(self, name: str) -> Price | None:
+        """The price of a call that gives numbers and no text: such a model may have no price for output."""
+        price = self.of(name)
+        if price is None and name not in self._embeddings:
+            if len(self._embeddings) >= _KEPT_MAX:
+                self._embeddings.clear()
+            provider, _, model = name.partition("/")
+            is_published = bool(model) and provider != "sim"
+            now = self._clock.now()
+            self._embeddings[name] = (
+                _published(_OURS.get(provider, provider), model, now, embeds=True)[0] if is_published else None
+            )
+        return price if price is not None else self._embeddings[name]
+
     def _look_up(self, name: str) -> Price | None:
         provider, _, model = name.partition("/")
         if provider in _LOCAL or (provider == "sim" and model == "echo"):
@@ -232,6 +249,9 @@ class Prices:
         raised = self._raising.get(name)
         if raised is not None and (price is None or raised.covers(price)):
             price = raised
+        if len(self._known) >= _KEPT_MAX + len(self._given):  # names may come from outside
+            self._known = {known: self._known[known] for known in self._given}
+            self._until.clear()
         self._known[name] = price
         return price
 
@@ -245,13 +265,13 @@ def price_of(name: str) -> Price | None:
 
 
 # ---------------------------------------------------------------- genai-prices
-def _published(provider_id: str, model: str, now: float) -> tuple[Price | None, bool]:
-    """The price in force now, and whether it may be another one later."""
+def _published(provider_id: str, model: str, now: float, *, embeds: bool = False) -> tuple[Price | None, bool]:
+    """The price in force now, and whether it may be another one later. `embeds`: a price for input is enough."""
     model_info = _find(provider_id, model)
     if model_info is None:
         return None, False
     prices = model_info.get_prices(datetime.fromtimestamp(now, UTC))
-    return _price(prices), isinstance(model_info.prices, list)
+    return _price(prices, embeds=embeds), isinstance(model_info.prices, list)
 
 
 def published_model(provider: str, model: str) -> Any:
@@ -277,16 +297,17 @@ def _find(provider_id: str, model: str) -> Any:
     return provider.find_model(model, all_providers=providers) if provider is not None else None
 
 
-def _price(prices: Any) -> Price | None:
+def _price(prices: Any, *, embeds: bool = False) -> Price | None:
     """A Price from data of genai-prices; None for a model that is not priced by input and output tokens."""
-    if prices.input_mtok is None or prices.output_mtok is None:
+    if prices.input_mtok is None or (prices.output_mtok is None and not embeds):
         return None
+    output = _first(prices.output_mtok, Decimal(0))
     fields = {
         "input": prices.input_mtok,
-        "output": prices.output_mtok,
+        "output": output,
         "cache_read": _first(prices.cache_read_mtok, prices.input_mtok),
         "cache_write": _first(prices.cache_write_mtok, prices.input_mtok),
-        "reasoning": _first(prices.output_reasoning_mtok, prices.output_mtok),
+        "reasoning": _first(prices.output_reasoning_mtok, output),
     }
     starts = sorted({tier.start for field in fields.values() for tier in getattr(field, "tiers", ())})
     tiers = tuple(

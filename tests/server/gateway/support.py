@@ -78,8 +78,8 @@ class FakeProvider:
                 received = Received(head[0].split(" ")[1], {name.lower(): raw[name] for name in raw}, body)
                 self.received.append(received)
                 await self._answer(received, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client left, or the test is over
         finally:
             writer.close()
 

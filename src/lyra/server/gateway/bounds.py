@@ -28,8 +28,9 @@ _UNBOUNDED_PARTS: Final = frozenset(
 )
 # Members that bring in text which the gateway does not see, or that are paid for in another way than by the token.
 _UNBOUNDED: Final = (
-    *("previous_response_id", "conversation", "prompt", "container", "mcp_servers", "web_search_options"),
-    *("audio", "prediction"),
+    *("previous_response_id", "conversation", "thread", "prompt", "background", "context_management", "compaction"),
+    *("container", "mcp_servers", "web_search_options", "audio", "image", "moderation", "prediction"),
+    *("fallbacks", "speed", "inference_geo"),  # another model, or another price
 )
 _CLIENT_TOOLS: Final = frozenset({"", "function", "custom"})
 _DEARER_TIERS: Final = ("priority", "scale")

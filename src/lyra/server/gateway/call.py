@@ -22,7 +22,9 @@ from lyra.models.tokens import WORDY
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import of_status, retry_after
 from lyra.models.wire.http import usual_sentence
+from lyra.models.wire.remote import RemoteProvider
 from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
+from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
 from lyra.server.gateway.usage import AnswerMeter
 from lyra.server.http.endpoint import RawAnswer
@@ -31,12 +33,12 @@ if TYPE_CHECKING:
     from lyra.core.policies.breaker import Breaker
     from lyra.models.pricing import Price
     from lyra.models.wire.http import UnreadAnswer
-    from lyra.models.wire.remote import RemoteProvider
     from lyra.server.gateway.keys import GatewayKey
     from lyra.server.gateway.passage import Passage
     from lyra.server.gateway.request import GatewayRequest
+    from lyra.server.gateway.targets import ModelTarget
 
-__all__ = ["GatewayCall", "ModelTarget", "call_effect"]
+__all__ = ["GatewayCall", "call_effect"]
 
 _ANSWER_TOKENS_LEAST: Final = 64  # for a shorter answer than this, or than was asked for, the model is not asked
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
@@ -54,16 +56,6 @@ class GatewayRetry(Retry, frozen=True):
 
 
 _RETRY: Final = GatewayRetry(max_attempts=2, backoff=Backoff(initial_s=0.25, factor=2.0, max_s=2.0, jitter=0.2))
-
-
-class ModelTarget(msgspec.Struct, frozen=True):
-    """A model that is asked: its provider, the provider's name for it, Lyra's name for it, its price if known."""
-
-    provider: Any
-    model: str
-    name: str
-    price: Any
-    breaker: Any
 
 
 class GatewayCall:
@@ -84,6 +76,7 @@ class GatewayCall:
         "refusal",
         "request",
         "target",
+        "translated",
         "tries",
     )
 
@@ -106,6 +99,7 @@ class GatewayCall:
         self.query = query
         self.passage = passage
         self.body = b""
+        self.translated: TranslatedRequest | None = None  # where the provider speaks another format
         self.bound_lowered: int | None = None  # the bound of the answer, where it is not the request's own
         self.quoted = Usage()
         self.meter = AnswerMeter(request.format, request.stream)
@@ -123,32 +117,39 @@ class GatewayCall:
     def prepare(self, budget: Budget) -> Usage:
         """The most that the call may cost, and the body that keeps to it."""
         request, price = self.request, self.target.price
-        changes: dict[str, Any] = {"model": self.target.model}
         self.bound_lowered = None
         tokens_in = input_bound(request)
         if budget.limits_money:
-            tokens_out = self._affordable(budget, tokens_in)
+            if price is None:
+                raise _unpriced(self.target.name)
+            tokens_out = self._affordable(budget, price, tokens_in)
             if tokens_out != request.limit and request.format.limits:
-                changes[self._limit_name()] = self.bound_lowered = tokens_out
+                self.bound_lowered = tokens_out
             tokens_out *= choices(request)
             quoted = Usage.of_call(price.worst_case(tokens_in, tokens_out), tokens_in, tokens_out)
         else:  # nothing is limited: what a crash would leave in doubt is the request itself
             probable = TokenUsage(int(tokens_in * WORDY))
             quoted = Usage.of_call(0 if price is None else price.cost(probable), probable.input_tokens, 0)
-        if request.format.name == "chat" and request.stream:
-            self._ask_for_usage(changes)
-        self.body = request.body(changes)
         self.quoted = quoted
+        if self.target.is_native:
+            self.body = self._body()
+        else:
+            self.translated = TranslatedRequest(request, self.target.model, self.bound_lowered)
         return quoted
 
-    def _affordable(self, budget: Budget, tokens_in: int) -> int:
+    def _body(self) -> bytes:
+        """The client's bytes, with the provider's name for the model."""
+        request = self.request
+        changes: dict[str, Any] = {"model": self.target.model}
+        if self.bound_lowered is not None:
+            changes[self._limit_name()] = self.bound_lowered
+        if request.format.name == "chat" and request.stream:
+            self._ask_for_usage(changes)
+        return request.body(changes)
+
+    def _affordable(self, budget: Budget, price: Price, tokens_in: int) -> int:
         """The bound of the answer that the money left pays; BudgetExceeded where that is too short."""
-        request, price = self.request, self.target.price
-        if price is None:
-            raise ConfigError(
-                f"the price of {self.target.name} is unknown, so the key's budget cannot hold it",
-                hint="the operator can give its price under [prices] in lyra.toml",
-            )
+        request = self.request
         refuse_unbounded(request)
         wanted, count = output_bound(request), choices(request)
         left = budget.spendable("usd")
@@ -181,8 +182,11 @@ class GatewayCall:
 
     async def send(self) -> None:
         """Send the request, and pass the answer on."""
-        provider: RemoteProvider = self.target.provider
-        wire = self.request.format
+        if self.translated is not None:
+            await self._pass_translated(self.translated)
+            return
+        provider, wire = self.target.provider, self.request.format
+        assert isinstance(provider, RemoteProvider)
         url = upstream_url(provider, wire, self.target.model, self.query)
         headers = upstream_headers(provider, self.target.model, self.headers)
         async with provider.http.forward(url, self.body, headers) as answer:
@@ -200,7 +204,24 @@ class GatewayCall:
             kept = meter.feed(chunk)
             if kept:
                 await passage.put(kept, is_last=meter.done)
+        if rest := meter.flush():
+            await passage.put(rest, is_last=True)
         meter.close()
+
+    async def _pass_translated(self, translated: TranslatedRequest) -> None:
+        """Ask a provider that speaks another format, and write its answer in the client's."""
+        passage, meter = self.passage, self.meter
+        writer = translated.writer(self.id, self.key.process.core.clock.now())
+        async for event in self.target.provider.stream(translated.request):
+            meter.see(event)
+            if self.request.stream:
+                if not passage.has_begun:
+                    passage.begin({})
+                if piece := writer.event(event):
+                    await passage.put(piece, is_last=meter.done)
+        completion = meter.completion()
+        if not self.request.stream:
+            self.answer = RawAnswer(msgspec.json.encode(writer.whole(completion)))
 
     async def _pass_whole(self, answer: UnreadAnswer) -> None:
         body = await answer.read()
@@ -239,6 +260,13 @@ class GatewayCall:
         price: Price | None = self.target.price
         self.micro_usd = None if price is None else price.cost(tokens)
         return Usage.of_call(self.micro_usd or 0, tokens.total_input, tokens.output_tokens)
+
+
+def _unpriced(model: str) -> ConfigError:
+    return ConfigError(
+        f"the price of {model} is unknown, so the key's budget cannot hold it",
+        hint="the operator can give its price under [prices] in lyra.toml",
+    )
 
 
 async def _until_done(chunks: AsyncIterator[bytes], meter: AnswerMeter) -> AsyncIterator[bytes]:

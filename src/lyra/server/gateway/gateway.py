@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from lyra.agents.session.shared import runtime_of
-from lyra.core.policies.breaker import Breaker, CircuitBreaker
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import ConfigError, LyraError, ModelError, Unauthenticated
 from lyra.kernel.journal.rows import PASSING
-from lyra.server.gateway.call import GatewayCall, ModelTarget, call_effect
+from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
 from lyra.server.gateway.passage import Passage
 from lyra.server.gateway.record import call_record
+from lyra.server.gateway.refusals import failure_answer, failure_body
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.upstream import speaks
+from lyra.server.gateway.targets import ModelTarget, Targets
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
-from lyra.server.http.problems import HttpRefusal, error_body, problem_of, too_many
+from lyra.server.http.problems import too_many
 from lyra.server.http.sse import sse_event
 from lyra.server.identity import Caller, bearer_token
 
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gateway", "gateway_of", "identify_key"]
 
-_KEPT_MAX: Final = 10_000  # effects and breakers, each
-_BREAKER: Final = CircuitBreaker(threshold=10, reset_after=15.0)
+_EFFECTS_MAX: Final = 10_000
 
 
 def gateway_of(parts: HttpParts) -> Gateway:
@@ -63,13 +61,13 @@ async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller |
 class Gateway:
     """See the module."""
 
-    __slots__ = ("_breakers", "_effects", "_kernel", "keys")
+    __slots__ = ("_effects", "_kernel", "_targets", "keys")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.keys = KeyTable(kernel)
         self._effects: dict[tuple[str, str], Effect] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._targets = Targets(kernel)
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
         """The key of a request; a token of the server stands for a key without limits."""
@@ -79,54 +77,29 @@ class Gateway:
     async def answer(self, call: HttpCall, wire: WireFormat, request: GatewayRequest) -> RawAnswer | Streamed:
         """The answer of a provider to a request."""
         key = await self.key_of(call)
-        targets = self._targets(key, wire, request)
+        targets = self._targets.of(key.settings, request.model, wire)
         wait_s = key.window.admit("")
         if wait_s:
             raise too_many(wait_s, "more a minute than this key may make")
-        for target in targets[:-1]:
+        failure: LyraError | None = None
+        for target in targets:
             try:
                 return await self._ask(call, key, request, target)
             except LyraError as error:
+                if failure is not None and isinstance(error, ConfigError):
+                    continue  # a fallback that cannot take this request
+                failure = error
                 if error_class(error) not in RETRYABLE:
-                    return _told(error)
-        try:
-            return await self._ask(call, key, request, targets[-1])
-        except LyraError as error:
-            return _told(error)
-
-    # ------------------------------------------------------------------ the model
-
-    def _targets(self, key: GatewayKey, wire: WireFormat, request: GatewayRequest) -> list[ModelTarget]:
-        """The model that is asked for, and the fallbacks of the key."""
-        first = self._target(request.model, wire)
-        key.settings.require(first.name)
-        others = [self._target(name, wire) for name in key.settings.fallbacks]
-        return [first, *(target for target in others if target.name != first.name)]
-
-    def _target(self, name: str, wire: WireFormat) -> ModelTarget:
-        runtime = runtime_of(self._kernel)
-        try:
-            provider, model, full = runtime.load(name)
-        except ConfigError as error:
-            raise HttpRefusal(404, error.message, hint=error.hint) from None
-        if not speaks(provider, wire):
-            raise HttpRefusal(400, f"{provider.name} does not take requests of this form")
-        price = provider.price(model) or runtime.settings.prices.of(full)
-        return ModelTarget(provider, model, full, price, self._breaker(full))
-
-    def _breaker(self, model: str) -> Breaker:
-        breaker = self._breakers.get(model)
-        if breaker is None:
-            if len(self._breakers) >= _KEPT_MAX:
-                self._breakers.clear()
-            breaker = self._breakers[model] = Breaker(_BREAKER)
-        return breaker
+                    break
+        assert failure is not None
+        return failure_answer(failure, wire.vendor, self._kernel)
 
     def _effect(self, key: GatewayKey, model: str) -> Effect:
+        """The effect of calling a model with a key."""
         names = (key.settings.name, model)
         effect = self._effects.get(names)
         if effect is None:
-            if len(self._effects) >= _KEPT_MAX:
+            if len(self._effects) >= _EFFECTS_MAX:
                 self._effects.clear()
             effect = self._effects[names] = call_effect(*names)
         return effect
@@ -190,8 +163,8 @@ class Gateway:
                 await _outcome(task)
             except LyraError as error:
                 vendor = asked.request.format.vendor
-                problem = error_body(problem_of(error, self._kernel), vendor)
-                yield sse_event(problem, event="error" if vendor == "anthropic" else "")
+                body = failure_body(error, vendor, self._kernel)
+                yield sse_event(body, event="error" if vendor == "anthropic" else "")
                 return
             if asked.passage.last:
                 yield asked.passage.last
@@ -207,11 +180,3 @@ async def _outcome(task: asyncio.Task[None]) -> None:
         if task.cancelled():
             raise Unauthenticated("the key was revoked, or the server stops") from None
         raise
-
-
-def _told(error: LyraError) -> RawAnswer:
-    """What the provider said, where it refused; else the error."""
-    refusal: Any = error.fields.pop("refusal", None)
-    if isinstance(refusal, RawAnswer):
-        return refusal
-    raise error

@@ -17,6 +17,7 @@ from lyra.server.gateway.formats import WireFormat
 __all__ = ["GatewayRequest"]
 
 _MODEL_CHARS_MAX: Final = 300
+_ADDED_BYTES_MAX: Final = 200  # braces, the bound of the answer, the wish for the usage; a model's name gets shorter
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.encode
 
@@ -44,13 +45,18 @@ class GatewayRequest:
         member = self._members.get(name)
         return None if member is None else msgspec.json.decode(member)
 
+    def data(self) -> dict[str, Any]:
+        """The whole request, read."""
+        return {name: msgspec.json.decode(value) for name, value in self._members.items()}
+
     def has(self, name: str) -> bool:
         return name in self._members
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all members, their names included."""
-        return sum(len(name) + len(memoryview(value)) for name, value in self._members.items())
+        """The most bytes that the body may have that goes to the provider."""
+        members = self._members.items()
+        return _ADDED_BYTES_MAX + sum(len(_encode(name)) + len(memoryview(value)) + 2 for name, value in members)
 
     @property
     def limit(self) -> int | None:

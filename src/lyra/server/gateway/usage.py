@@ -12,7 +12,7 @@ import msgspec
 
 from lyra.core.limits import COUNTED_MAX
 from lyra.errors import ModelError
-from lyra.models.stream import Fold
+from lyra.models.stream import Completion, Fold, StreamEvent
 from lyra.models.tokens import WORDY, answer_tokens
 from lyra.models.usage import TokenUsage
 from lyra.server.gateway.formats import WireFormat
@@ -25,10 +25,22 @@ _USAGE_MEMBER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class AnswerMeter:
     """See the module."""
 
-    __slots__ = ("_fold", "_is_unreadable", "_pending", "_reader", "_size", "_usage", "_wire", "done", "hides_usage")
+    __slots__ = (
+        "_fold",
+        "_is_folded",
+        "_is_unreadable",
+        "_pending",
+        "_reader",
+        "_size",
+        "_usage",
+        "_wire",
+        "done",
+        "hides_usage",
+    )
 
     def __init__(self, wire: WireFormat, stream: bool) -> None:
         self._wire = wire
+        self._is_folded = stream and wire.reader is not None
         self._reader = wire.reader() if stream and wire.reader is not None else None
         self._fold = Fold()
         self._usage = TokenUsage()
@@ -74,6 +86,21 @@ class AnswerMeter:
         if reader.error is not None:
             raise reader.error
 
+    def flush(self) -> bytes:
+        """The end of a stream that has no empty line behind its last event."""
+        pending, self._pending = self._pending, b""
+        return b"" if _is_usage_alone(pending) else pending
+
+    def see(self, event: StreamEvent) -> None:
+        """An event of an answer that is translated."""
+        self._is_folded = True
+        self._fold.feed(event)
+        self.done = self._fold.finished
+
+    def completion(self) -> Completion:
+        """The whole answer, of the events so far; ModelError where it ended too early."""
+        return self._fold.completion()
+
     # ------------------------------------------------------------------ whole answers
 
     def read(self, body: bytes) -> None:
@@ -90,7 +117,7 @@ class AnswerMeter:
 
     def tokens(self, input_bound: int, *, is_whole: bool) -> TokenUsage:
         """What the provider counted; what it did not tell is an estimate on the high side."""
-        usage = self._fold.usage if self._reader is not None else self._usage
+        usage = self._fold.usage if self._is_folded else self._usage
         counted_in, counted_out = usage.total_input, usage.output_tokens
         if is_whole and counted_in and (counted_out or not self._wire.limits):
             return usage
@@ -99,7 +126,7 @@ class AnswerMeter:
         return msgspec.structs.replace(usage, input_tokens=into, output_tokens=out, estimated=True)
 
     def _estimated_output(self) -> int:
-        if self._reader is not None and not self._is_unreadable:
+        if self._is_folded and not self._is_unreadable:
             return answer_tokens(self._fold.message)
         return int(self._size * WORDY)
 

@@ -105,6 +105,7 @@ class HttpCall:
     """One request, checked: who asks, for what."""
 
     __slots__ = (
+        "act",
         "base_url",
         "body",
         "caller",
@@ -143,6 +144,7 @@ class HttpCall:
         self.query: Any = None
         self.body: Any = None
         self.raw_body = b""
+        self.act = endpoint.name  # what the audit log calls it; "" where the request changed nothing
         self.base_url = ""  # under which the client reaches this application
 
     @property

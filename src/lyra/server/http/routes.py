@@ -22,6 +22,7 @@ from lyra.server.http.api import (
     system,
     timelines,
     traces,
+    tree,
     webhooks,
 )
 from lyra.server.http.compat import anthropic, openai
@@ -32,6 +33,7 @@ __all__ = ["ENDPOINTS"]
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *system.ENDPOINTS,
     *processes.ENDPOINTS,
+    *tree.ENDPOINTS,
     *agents.ENDPOINTS,
     *sessions.ENDPOINTS,
     *runs.ENDPOINTS,

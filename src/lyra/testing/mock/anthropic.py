@@ -6,20 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from lyra.errors import ModelError
+from lyra.models.answers.messages import MessagesWriter
 from lyra.models.request import Request
-from lyra.models.stream import (
-    Completion,
-    Finished,
-    Started,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolDelta,
-    ToolEnd,
-    ToolStart,
-    UsageSeen,
-)
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import Completion, StreamEvent
 from lyra.testing.mock.wire import (
     BROKEN,
     BadRequest,
@@ -34,21 +23,12 @@ from lyra.testing.mock.wire import (
     sse,
     stops,
     texts,
-    thoughts,
     tool,
     whole_number,
 )
 
 __all__ = ["AnthropicWire"]
 
-_STOPS: Final[dict[str, str]] = {
-    "end": "end_turn",
-    "tool_calls": "tool_use",
-    "max_tokens": "max_tokens",
-    "stop_sequence": "stop_sequence",
-    "content_filter": "refusal",
-    "pause": "pause_turn",
-}
 _TYPES: Final[dict[str, str]] = {
     "rate_limit": "rate_limit_error",
     "overloaded": "overloaded_error",
@@ -102,88 +82,29 @@ class AnthropicWire(Wire):
         return request, data.get("stream") is True
 
     def writer(self, turn: MockTurn) -> EventWriter:
-        return _Writer(self, turn.model, turn.number, turn.input_tokens)
+        return _MessageStream(self, MessagesWriter(turn.head()))
 
     def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]:
-        signature = _signature(turn.number)
-        content: list[dict[str, Any]] = [
-            {"type": "thinking", "thinking": thought, "signature": signature} for thought in thoughts(answer)
-        ]
-        if answer.text:
-            content.append({"type": "text", "text": answer.text})
-        content += [
-            {"type": "tool_use", "id": tool_call.id, "name": tool_call.name, "input": tool_call.arguments}
-            for tool_call in answer.tool_calls
-        ]
-        head = _head(turn.model, turn.number, _usage(answer.usage))
-        return {**head, "content": content, "stop_reason": _STOPS[answer.stop_reason]}
+        return MessagesWriter(turn.head()).whole(answer)
 
     def error(self, kind: str, message: str) -> dict[str, Any]:
         error = {"type": _TYPES.get(kind, "api_error"), "message": _PREFIXES.get(kind, "") + message}
         return {"type": "error", "error": error, "request_id": "req_mock"}
 
 
-class _Writer(EventWriter):
-    """Blocks open and close as the kind of what is said changes."""
-
-    def __init__(self, wire: AnthropicWire, model: str, number: int, input_tokens: int) -> None:
+class _MessageStream(EventWriter):
+    def __init__(self, wire: AnthropicWire, answer: MessagesWriter) -> None:
         self._wire = wire
-        self._model = model
-        self._number = number
-        self._usage = TokenUsage(input_tokens)
-        self._index = -1
-        self._open = ""  # the kind of the block that is open
+        self._answer = answer
 
     def event(self, event: StreamEvent) -> bytes:
-        match event:
-            case Started():
-                head = _head(self._model, self._number, _usage(self._usage))
-                return _sse("message_start", message={**head, "content": [], "stop_reason": None})
-            case TextDelta(text):
-                return self._block("text", {"text": ""}) + self._delta(type="text_delta", text=text)
-            case ThinkingDelta(text):
-                return self._block("thinking", {"thinking": "", "signature": ""}) + self._delta(
-                    type="thinking_delta", thinking=text
-                )
-            case ToolStart(_, call_id, name):
-                return self._close() + self._block("tool_use", {"id": call_id, "name": name, "input": {}})
-            case ToolDelta(_, text):
-                return self._delta(type="input_json_delta", partial_json=text)
-            case ToolEnd():
-                return self._close()
-            case UsageSeen(usage):
-                self._usage = usage
-                return b""
-            case Finished(reason):
-                delta = {"stop_reason": _STOPS[reason], "stop_sequence": None}
-                told = _sse("message_delta", delta=delta, usage=_usage(self._usage))
-                return self._close() + told + _sse("message_stop")
+        return self._answer.event(event)
 
     def error(self, error: ModelError) -> bytes:
         return sse(self._wire.error(error.kind, in_words(error)), "error")
 
     def broken(self) -> bytes:
         return sse(BROKEN, "content_block_delta")
-
-    def _block(self, kind: str, fields: dict[str, Any]) -> bytes:
-        if self._open == kind:
-            return b""
-        closed = self._close()
-        self._open = kind
-        self._index += 1
-        return closed + _sse("content_block_start", index=self._index, content_block={"type": kind, **fields})
-
-    def _delta(self, **delta: Any) -> bytes:
-        return _sse("content_block_delta", index=self._index, delta=delta)
-
-    def _close(self) -> bytes:
-        kind, self._open = self._open, ""
-        if not kind:
-            return b""
-        signed = b""
-        if kind == "thinking":
-            signed = self._delta(type="signature_delta", signature=_signature(self._number))
-        return signed + _sse("content_block_stop", index=self._index)
 
 
 def _message(received: ReceivedMessages, message: Mapping[str, Any]) -> None:
@@ -226,33 +147,3 @@ def _image(source: Any) -> dict[str, Any]:
     if source.get("type") == "base64":
         return {"type": "image", "media_type": source.get("media_type"), "data": source.get("data")}
     return {"type": "image", "url": source.get("url")}
-
-
-def _head(model: str, number: int, usage: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "id": f"msg_mock_{number}",
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "stop_sequence": None,
-        "usage": usage,
-    }
-
-
-def _usage(usage: TokenUsage) -> dict[str, Any]:
-    """This format leaves cached tokens out of `input_tokens`."""
-    read, write = usage.cache_read_tokens, usage.cache_write_tokens
-    return {
-        "input_tokens": usage.input_tokens if usage.cached_apart else max(usage.input_tokens - read - write, 0),
-        "output_tokens": usage.output_tokens,
-        "cache_read_input_tokens": read,
-        "cache_creation_input_tokens": write,
-    }
-
-
-def _signature(number: int) -> str:
-    return f"mock-signature-{number}"
-
-
-def _sse(kind: str, **fields: Any) -> bytes:
-    return sse({"type": kind, **fields}, kind)

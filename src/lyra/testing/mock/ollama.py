@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from lyra.errors import ModelError
+from lyra.models.answers.writer import answer_thoughts
 from lyra.models.request import Request
 from lyra.models.stream import (
     Completion,
@@ -34,7 +35,6 @@ from lyra.testing.mock.wire import (
     line,
     stops,
     texts,
-    thoughts,
     whole_number,
 )
 
@@ -81,7 +81,7 @@ class OllamaWire(Wire):
 
     def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text}
-        if thought := "".join(thoughts(answer)):
+        if thought := "".join(part["thinking"] for part in answer_thoughts(answer)):
             message["thinking"] = thought
         if answer.tool_calls:
             message["tool_calls"] = [

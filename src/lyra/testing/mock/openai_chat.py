@@ -6,20 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from lyra.errors import ModelError
+from lyra.models.answers.chat import ChatWriter
 from lyra.models.request import Request
-from lyra.models.stream import (
-    Completion,
-    Finished,
-    Started,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolDelta,
-    ToolEnd,
-    ToolStart,
-    UsageSeen,
-)
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import Completion, StreamEvent
 from lyra.testing.mock.wire import (
     BROKEN,
     BadRequest,
@@ -27,7 +16,6 @@ from lyra.testing.mock.wire import (
     MockTurn,
     ReceivedMessages,
     Wire,
-    arguments_text,
     blocks,
     call,
     image,
@@ -40,17 +28,8 @@ from lyra.testing.mock.wire import (
     whole_number,
 )
 
-__all__ = ["CREATED", "OPENAI_STATUSES", "ChatWire", "openai_error", "openai_tools"]
+__all__ = ["OPENAI_STATUSES", "ChatWire", "openai_error", "openai_tools"]
 
-CREATED: Final = 1_700_000_000  # the same time in every answer: a mock has no clock
-_STOPS: Final[dict[str, str]] = {
-    "end": "stop",
-    "tool_calls": "tool_calls",
-    "max_tokens": "length",
-    "stop_sequence": "stop",
-    "content_filter": "content_filter",
-    "pause": "stop",
-}
 OPENAI_STATUSES: Final[dict[str, int]] = {
     "rate_limit": 429,
     "overloaded": 503,
@@ -106,63 +85,22 @@ class ChatWire(Wire):
         return request, data.get("stream") is True
 
     def writer(self, turn: MockTurn) -> EventWriter:
-        options = turn.data.get("stream_options")
-        return _Writer(
-            self,
-            turn.model,
-            turn.number,
-            with_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
-        )
+        return _ChatStream(self, _writer(turn))
 
     def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
-        if answer.tool_calls:
-            message["tool_calls"] = [
-                {
-                    "id": tool_call.id,
-                    "type": "function",
-                    "function": {"name": tool_call.name, "arguments": arguments_text(tool_call)},
-                }
-                for tool_call in answer.tool_calls
-            ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS[answer.stop_reason]}
-        head = _head("chat.completion", turn.model, turn.number)
-        return {**head, "choices": [choice], "usage": _usage(answer.usage)}
+        return _writer(turn).whole(answer)
 
     def error(self, kind: str, message: str) -> dict[str, Any]:
         return {"error": openai_error(kind, message)}
 
 
-class _Writer(EventWriter):
-    def __init__(self, wire: ChatWire, model: str, number: int, *, with_usage: bool) -> None:
+class _ChatStream(EventWriter):
+    def __init__(self, wire: ChatWire, answer: ChatWriter) -> None:
         self._wire = wire
-        self._head = _head("chat.completion.chunk", model, number)
-        self._with_usage = with_usage
-        self._usage = TokenUsage()
+        self._answer = answer
 
     def event(self, event: StreamEvent) -> bytes:
-        match event:
-            case Started():
-                return self._chunk({"role": "assistant", "content": "", "refusal": None})
-            case TextDelta(text):
-                return self._chunk({"content": text})
-            case ThinkingDelta(text):
-                return self._chunk({"reasoning_content": text})
-            case ToolStart(index, call_id, name):
-                begun = {"index": index, "id": call_id, "type": "function"}
-                return self._chunk({"tool_calls": [{**begun, "function": {"name": name, "arguments": ""}}]})
-            case ToolDelta(index, text):
-                return self._chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
-            case ToolEnd():
-                return b""
-            case UsageSeen(usage):
-                self._usage = usage
-                return b""
-            case Finished(reason):
-                told = self._chunk({}, _STOPS[reason])
-                if self._with_usage:
-                    told += sse({**self._head, "choices": [], "usage": _usage(self._usage)})
-                return told + sse("[DONE]")
+        return self._answer.event(event)
 
     def error(self, error: ModelError) -> bytes:
         return sse(self._wire.error(error.kind, in_words(error)))
@@ -170,10 +108,11 @@ class _Writer(EventWriter):
     def broken(self) -> bytes:
         return sse(BROKEN)
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        usage = {"usage": None} if self._with_usage else {}
-        return sse({**self._head, "choices": [choice], **usage})
+
+def _writer(turn: MockTurn) -> ChatWriter:
+    options = turn.data.get("stream_options")
+    with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
+    return ChatWriter(turn.head(system_fingerprint="fp_mock"), with_usage=with_usage)
 
 
 def openai_tools(data: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -217,23 +156,3 @@ def _parts(content: Any) -> list[dict[str, Any]]:
         else:
             parts.append({"type": "text", "text": str(block.get("text", ""))})
     return parts
-
-
-def _head(kind: str, model: str, number: int) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-mock-{number}",
-        "object": kind,
-        "created": CREATED,
-        "model": model,
-        "system_fingerprint": "fp_mock",
-    }
-
-
-def _usage(usage: TokenUsage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.total_input,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_input + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }

@@ -16,6 +16,8 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
+from lyra.models.answers.writer import AnswerHead
+from lyra.models.answers.writer import answer_event as sse
 from lyra.models.request import Request
 from lyra.models.stream import Completion, StreamEvent
 from lyra.models.wire.faults import UNREADABLE
@@ -27,13 +29,13 @@ __all__ = [
     "MockTurn",
     "ReceivedMessages",
     "Wire",
-    "arguments_text",
     "in_words",
     "line",
     "sse",
     "whole_number",
 ]
 
+CREATED: Final = 1_700_000_000  # a mock has no clock
 BROKEN: Final = '{"broken": '  # a piece that is not JSON
 
 
@@ -58,6 +60,18 @@ class MockTurn(NamedTuple):
     @property
     def model(self) -> str:
         return self.request.model
+
+    def head(self, **more: Any) -> AnswerHead:
+        """What the answer says of itself; it was made at the same time as every other."""
+        signature = f"mock-signature-{self.number}"
+        return AnswerHead(
+            self.request.model,
+            f"mock-{self.number}",
+            CREATED,
+            self.input_tokens,
+            thought_signature=signature,
+            more=more,
+        )
 
 
 class EventWriter(ABC):
@@ -196,21 +210,6 @@ def image(url: str) -> dict[str, Any]:
     if comma and head.startswith("data:") and head.endswith(";base64"):
         return {"type": "image", "media_type": head[5:-7], "data": data}
     return {"type": "image", "url": url}
-
-
-def thoughts(answer: Completion) -> list[str]:
-    content = answer.message.content
-    return [] if isinstance(content, str) else [part["thinking"] for part in content if part["type"] == "thinking"]
-
-
-def arguments_text(call: ToolCall) -> str:
-    return msgspec.json.encode(call.arguments).decode()
-
-
-def sse(data: Any, name: str = "") -> bytes:
-    """One server-sent event."""
-    text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
-    return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 
 def line(data: Any) -> bytes:

@@ -1,0 +1,197 @@
+"""Providers that fail: tries, fallbacks, circuit breakers, and what the client is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.server.gateway.support import SSE, Received, Reply, chat_answer, chat_stream, serving_gateway
+from tests.server.http.support import in_loop
+
+PATH = "/v1/chat/completions"
+BODY: dict[str, Any] = {
+    "model": "openai/gpt-4o-mini",
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_completion_tokens": 50,
+}
+BUSY = json.dumps({"error": {"message": "busy", "type": "server_error", "code": None}}).encode()
+
+
+def test_a_provider_that_fails_once_is_tried_again() -> None:
+    """The client sees the answer of the second try, and pays for one."""
+
+    async def main() -> None:
+        def reply(_: Received) -> Reply:
+            return Reply((BUSY,), status=503) if len(served.provider.received) == 1 else Reply((chat_answer(),))
+
+        async with serving_gateway(reply) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, len(served.provider.received)) == (200, 2)
+            assert (await served.view())["calls"] == 1
+
+    in_loop(main())
+
+
+def test_a_request_that_is_wrong_is_not_tried_again() -> None:
+    """A 400 comes back at once, also where there are fallbacks."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((BUSY,), status=400)) as served:
+            key = await served.key(fallbacks=["other/spare"])
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, answer.content) == (400, BUSY)
+            assert len(served.provider.received) == 1
+
+    in_loop(main())
+
+
+def test_a_long_pause_is_told_to_the_client() -> None:
+    """A provider that asks for a minute is not waited for."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((BUSY,), status=429, headers={"retry-after": "60"})) as served:
+            key = await served.key()
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+            assert len(served.provider.received) == 1
+
+    in_loop(main())
+
+
+def test_a_fallback_answers_for_a_model_that_is_down() -> None:
+    """The key's fallbacks are asked in order, also those of another format; only the answer is paid for."""
+
+    async def main() -> None:
+        def reply(received: Received) -> Reply:
+            if received.data["model"] == "gpt-4o-mini":
+                return Reply((BUSY,), status=500)
+            if received.data["model"] == "claude-sonnet-5":
+                return Reply((b'{"type":"error","error":{"type":"overloaded_error","message":"m"}}',), status=529)
+            return Reply(chat_stream("spare"), headers=SSE)
+
+        async with serving_gateway(reply) as served:
+            names = ["anthropic/claude-sonnet-5", "openai/gpt-4.1-mini"]
+            key = await served.key(models=["openai/gpt-4o-mini"], fallbacks=names, budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json={**BODY, "stream": True})
+            assert "spare" in answer.text
+            assert [received.data["model"] for received in served.provider.received] == [
+                *["gpt-4o-mini"] * 2,
+                *["claude-sonnet-5"] * 2,
+                "gpt-4.1-mini",
+            ]
+            assert (await served.view())["calls"] == 1
+
+    in_loop(main())
+
+
+def test_a_fallback_that_cannot_take_the_request_is_passed_over() -> None:
+    """The client is told what its model's provider said."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((BUSY,), status=503)) as served:
+            key = await served.key(fallbacks=["anthropic/claude-sonnet-5"])
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json={**BODY, "logit_bias": {"1": 1}})
+            assert (answer.status_code, answer.content) == (503, BUSY)
+
+    in_loop(main())
+
+
+def test_an_open_breaker_spares_the_provider() -> None:
+    """After ten failures in a row a model is not asked for a while; another model is."""
+
+    async def main() -> None:
+        def reply(received: Received) -> Reply:
+            is_down = received.data["model"] == "gpt-4o-mini"
+            return Reply((BUSY,), status=500) if is_down else Reply((chat_answer(),))
+
+        async with serving_gateway(reply) as served:
+            key = await served.key()
+            async with served.client(key) as client:
+                statuses = [(await client.post(PATH, json=BODY)).status_code for _ in range(7)]
+                other = await client.post(PATH, json={**BODY, "model": "openai/gpt-4.1-mini"})
+            assert (statuses, other.status_code) == ([500] * 5 + [503] * 2, 200)
+            assert len(served.provider.received) == 11
+
+    in_loop(main())
+
+
+def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
+    """The client gets what came, and an error in the vendor's form; what came is charged, and no other is asked."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply(chat_stream("some ", "words")[:3], headers=SSE, cuts=True)) as served:
+            key = await served.key(budget="$1", fallbacks=["openai/gpt-4.1-mini"])
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json={**BODY, "stream": True})
+            assert "some " in answer.text
+            assert "[DONE]" not in answer.text
+            assert '"error"' in answer.text.splitlines()[-2]
+            assert len(served.provider.received) == 1
+            view = await served.view()
+            assert view["spent_micro_usd"] > 0
+            assert view["reserved_micro_usd"] == 0
+
+    in_loop(main())
+
+
+def test_a_provider_that_cannot_be_reached_is_a_502_without_its_address() -> None:
+    """The client learns that the provider is not there, and nothing of the server's network."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            await served.provider.__aexit__()
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert answer.status_code == 502
+            assert "127.0.0.1" not in answer.text
+            assert (await served.view())["spent_micro_usd"] == 0
+
+    in_loop(main())
+
+
+HOSTILE = [
+    *(b"", b"null", b"[]", b"{", b'"x"', b"\xff\xfe", b'{"model": 1}', b'{"model": ""}', b"{}", b"[" * 100_000),
+    *(b'{"model": "openai/gpt-4o-mini", "messages": ' + b"[" * 100_000, b'{"model": "%s"}' % (b"x" * 1000)),
+    *(b'{"model": "../../etc"}', b'{"model": "agent/"}', b'{"model": "agent/none"}', b'{"model": "nobody/x"}'),
+]
+
+
+def test_hostile_bodies_are_refused() -> None:
+    """Whatever is sent, the answer is an error of the vendor's shape and never a 500."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                for path in (PATH, "/v1/messages", "/v1/responses", "/v1/embeddings"):
+                    for body in HOSTILE:
+                        answer = await client.post(path, content=body)
+                        assert answer.status_code in (400, 404), (path, body[:50], answer.text)
+                        assert answer.json()["error"]["message"]
+            assert served.provider.received == []
+
+    in_loop(main())
+
+
+def test_a_model_named_twice_is_the_one_that_was_checked() -> None:
+    """A provider never reads another model than the one that the key was checked for."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            key = await served.key(models=["openai/gpt-4o-mini"])
+            async with served.client(key) as client:
+                sent = (
+                    b'{"model":"openai/gpt-5","messages":[{"role":"user","content":"x"}],"mod\\u0065l":"gpt-4o-mini"}'
+                )
+                assert (await client.post(PATH, content=sent)).status_code == 200
+            assert served.provider.received[0].body.count(b"model") == 1
+            assert served.provider.received[0].data["model"] == "gpt-4o-mini"
+
+    in_loop(main())
