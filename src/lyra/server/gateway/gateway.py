@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import ConfigError, LyraError, ModelError, Unauthenticated
 from lyra.kernel.journal.rows import PASSING
+from lyra.server.gateway.agents import agent_of, ask_agent
 from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
 from lyra.server.gateway.passage import Passage
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from lyra.core.effect import Effect
     from lyra.kernel.kernel import Kernel
-    from lyra.server.gateway.formats import WireFormat
     from lyra.server.http.parts import HttpParts
 
 __all__ = ["Gateway", "gateway_of", "identify_key"]
@@ -55,7 +55,7 @@ def key_text(headers: Mapping[str, str]) -> str:
 async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller | None:
     """The caller of a request with a key of the gateway's; None where it has none, so that tokens are looked at."""
     key = await gateway_of(parts).keys.find(key_text(headers))
-    return None if key is None else Caller(key.settings.user or f"key/{key.settings.name}", is_bound=True)
+    return None if key is None else Caller.of_user(key.settings.user or f"key/{key.settings.name}")
 
 
 class Gateway:
@@ -74,13 +74,20 @@ class Gateway:
         key = await self.keys.find(key_text(call.headers))
         return await self.keys.of_user(call.caller.user_id) if key is None else key
 
-    async def answer(self, call: HttpCall, wire: WireFormat, request: GatewayRequest) -> RawAnswer | Streamed:
-        """The answer of a provider to a request."""
+    async def answer(self, call: HttpCall, request: GatewayRequest) -> Any:
+        """The answer of a provider, or of an agent, to a request."""
         key = await self.key_of(call)
-        targets = self._targets.of(key.settings, request.model, wire)
         wait_s = key.window.admit("")
         if wait_s:
             raise too_many(wait_s, "more a minute than this key may make")
+        agent = agent_of(call, request.model)
+        if agent:
+            return await ask_agent(call, key, agent)
+        return await self._provided(call, key, request)
+
+    async def _provided(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
+        """The answer of the model's provider, or of the first fallback that is not down."""
+        targets = self._targets.of(key.settings, request.model, request.format)
         failure: LyraError | None = None
         for target in targets:
             try:
@@ -92,7 +99,7 @@ class Gateway:
                 if error_class(error) not in RETRYABLE:
                     break
         assert failure is not None
-        return failure_answer(failure, wire.vendor, self._kernel)
+        return failure_answer(failure, request.format.vendor, self._kernel)
 
     def _effect(self, key: GatewayKey, model: str) -> Effect:
         """The effect of calling a model with a key."""
@@ -127,7 +134,8 @@ class Gateway:
             if not passage.has_begun or task.done():
                 await _outcome(task)
         except BaseException:
-            task.cancel()
+            if request.stream:  # the rest of a whole answer is waited for: its usage is told at its end
+                task.cancel()
             raise
         if asked.answer is not None or not request.stream:
             await _outcome(task)

@@ -21,6 +21,7 @@ from lyra.server.owners import owner_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
     from lyra.server.http.guard import RequestIdentity
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
@@ -114,6 +115,7 @@ class HttpCall:
         "form_token",
         "headers",
         "logins",
+        "parent",
         "parts",
         "path",
         "query",
@@ -143,6 +145,7 @@ class HttpCall:
         self.query: Any = None
         self.body: Any = None
         self.raw_body = b""
+        self.parent: Process | None = None  # the process below which the handler starts those of this call
         self.base_url = ""  # under which the client reaches this application
 
     @property
