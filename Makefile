@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node chromium lua nodes
+.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,7 +29,7 @@ run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, 
 
 test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
 # Exit code 5 of pytest: no timed test among those asked for.
-test: style postgres redis erlang bubblewrap ripgrep node chromium ## Run every check and every test; ends with what was skipped, and why
+test: style postgres redis erlang bubblewrap ripgrep node tools chromium ## Run every check and every test; ends with what was skipped, and why
 	@rm -f $(VENV)/.skips
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed" || failed=1; \
@@ -178,6 +178,10 @@ lua:
 # MCP is tested with servers from npm and the conformance suite, where npm can install them.
 node:
 	@.ci/node
+
+# The gateway is tested with the command-line tools codex and claude, where npm can install them.
+tools:
+	@.ci/tools
 
 # The pages of the dashboard are tested in Chromium where it can be installed.
 chromium:

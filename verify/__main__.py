@@ -366,10 +366,10 @@ def _structure(options: argparse.Namespace) -> int:
     return 0
 
 
-def _screenshots(_options: argparse.Namespace) -> int:
-    from verify.screenshots import scenes
+def _screenshots(options: argparse.Namespace) -> int:
+    from verify.screenshots import scenes, web_pages
 
-    print(*scenes.write(), sep="\n")
+    print(*(web_pages.write(options.names) if options.web else scenes.write()), sep="\n")
     return 0
 
 
@@ -532,6 +532,8 @@ def _parser() -> argparse.ArgumentParser:
     what = "write docs/images/sage-*.svg anew: sessions of sage in a terminal"
     screenshots = commands.add_parser("screenshots", help=what, description=f"{what.capitalize()}.")
     screenshots.set_defaults(run=_screenshots)
+    screenshots.add_argument("--web", action="store_true", help="write docs/images/web-*.png instead: the dashboard")
+    screenshots.add_argument("names", nargs="*", help="with --web: only these, such as web-inbox")
     what = "write docs/reference/surface.md, and list what has no test"
     surface = commands.add_parser("surface", help=what, description=f"{what.capitalize()}.")
     surface.set_defaults(run=_surface)

@@ -26,6 +26,7 @@ def use_own_home() -> None:
     if home:
         # Node packages for the tests are installed once, in the user's cache.
         os.environ.setdefault("LYRA_TEST_NODE", str(Path(home, ".cache", "lyra-tests", "node")))
+        os.environ.setdefault("LYRA_TEST_TOOLS", str(Path(home, ".cache", "lyra-tests", "tools")))
     folder = tempfile.mkdtemp(prefix="lyra-home-")
     os.environ[_MADE] = os.environ["HOME"] = folder
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):

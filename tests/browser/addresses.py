@@ -38,7 +38,8 @@ def _pid(stage: Stage, name: str) -> str:
 
 def _trace(stage: Stage) -> str:
     face: Any = stage.server._faces[0]
-    return next(span.trace_id for _, span in face.app.parts.records.spans() if span.kind == "turn")
+    trace_id: str = next(span.trace_id for _, span in face.app.parts.records.spans() if span.kind == "turn")
+    return trace_id
 
 
 # By the name in the path and the page: a value of the stage.
@@ -52,11 +53,16 @@ _VALUES: Final[dict[str, Callable[[Stage], str]]] = {
 }
 
 
+def _is_part(path: str) -> bool:
+    """Whether it is no page of its own: the figures of the header, a table to download."""
+    return path == "/figures" or path.endswith((".csv", ".svg", ".json"))
+
+
 def addresses(stage: Stage) -> dict[str, str]:
     """The address of each page, by its path in the table."""
     found = {}
     for endpoint in PAGES:
-        if endpoint.group != "pages" or endpoint.method != "GET" or endpoint.path in ("/figures", "/login"):
+        if endpoint.group != "pages" or endpoint.method != "GET" or _is_part(endpoint.path):
             continue
         path = endpoint.path
         if endpoint.parameters:

@@ -75,5 +75,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj) or "loop_runner" not in pyfuncitem.fixturenames:
         return None
     names = pyfuncitem._fixtureinfo.argnames
-    pyfuncitem.funcargs["loop_runner"].run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    runner: Any = pyfuncitem.funcargs["loop_runner"]
+    runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True

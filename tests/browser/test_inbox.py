@@ -49,7 +49,7 @@ async def test_the_keys_choose_and_answer(stage: Stage, browser_page: WatchedPag
     await browser_page.go("/inbox")
     keys = browser_page.page.keyboard
     await keys.press("n")
-    chosen = await browser_page.shown("article.question.chosen")
+    chosen = await browser_page.shown("article.question-chosen")
     assert "Refund" in await chosen.inner_text()
     assert _response(stage, refund) is None
     await keys.press("j")

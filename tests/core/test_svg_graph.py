@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lyra.core.svg_graph import Canvas, GraphEdge, GraphNode, draw_layers
+from lyra.core.svg_graph import Canvas, GraphEdge, GraphMark, GraphNode, draw_layers
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -109,3 +109,22 @@ def test_edges_between_the_same_nodes_are_drawn_side_by_side() -> None:
     first, second, third = _starts(draw_layers("three", nodes, [GraphEdge("a", "b", label) for label in "xyz"]))
     assert first < second < third
     assert second - first == third - second
+
+
+def test_an_embedded_picture_has_no_style_and_shows_its_marks() -> None:
+    """It stands in a page whose policy allows no inline style; texts of outside are escaped, in marks too."""
+    nodes = [GraphNode("a", "current"), GraphNode("<b>")]
+    marks = [
+        GraphMark("a", "token-1", "envelope", "here"),
+        GraphMark("a", "token-2"),
+        GraphMark("<b>", "x", title="<i>"),
+    ]
+    text = draw_layers("<t>", nodes, [GraphEdge("a", "<b>", kind="taken")], embedded=True, marks=marks)
+    assert text.startswith("<svg viewBox=")
+    assert "<style" not in text
+    assert 'fill="#' not in text
+    assert text.count("<circle") == 3
+    assert 'data-key="token-1"' in text
+    assert 'class="edge taken"' in text
+    for word in ("<b>", "<i>", "<t>"):
+        assert word not in text

@@ -1,5 +1,32 @@
-"""A2A, the Agent2Agent protocol: what both of its sides share.
+"""A2A: agents of other people, on other machines, as tools and as supervised processes of Lyra.
 
-Start with `content`, which turns the parts of messages into content and back; `sdk` imports the SDK, which comes with
-the `a2a` extra. Lyra's agents for the programs of others are in `lyra.server.protocols.a2a`.
+    from lyra import a2a
+
+    writer = await a2a.connect("https://agents.example.org/a2a/writer", token=token)
+    lead = Agent("lead", model=…, tools=[writer])          # a tool of an agent
+    kernel.supervise([Child("writer", writer)])            # a process of its own
+
+Start with `remote_agent`. `calls` has the effects of one call, `connection` reaches the other side, `content` turns
+parts into content, `sdk` imports the SDK, which comes with the `a2a` extra. The other direction, Lyra's agents for the
+programs of others, is in `lyra.server.protocols.a2a`.
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lyra.a2a.remote_agent import RemoteAgent, connect
+
+__all__ = ["RemoteAgent", "connect"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'lyra.a2a' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module("lyra.a2a.remote_agent"), name)
+    globals()[name] = value
+    return value

@@ -36,6 +36,7 @@ class Lazy(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Lazy]] = {
+    "acp": Lazy("lyra.cli.commands.acp", "acp", "Serve an agent of yours to an editor, by the Agent Client Protocol."),
     "agent": Lazy("lyra.cli.commands.agent", "agent", "Run one agent with the built-in tools in this folder."),
     "audit": Lazy(
         "lyra.cli.commands.audit", "audit", "Verify and show audit logs, and what a store tells without one."

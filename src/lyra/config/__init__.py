@@ -33,6 +33,7 @@ from lyra.config.settings import (
     SettingRow,
     VesperConfig,
     nested,
+    show_value,
 )
 from lyra.config.sources import ALSO_MAX
 from lyra.config.tables import TABLES, Column, SettingTable, TableCell
@@ -59,6 +60,7 @@ __all__ = [
     "TableCell",
     "VesperConfig",
     "nested",
+    "show_value",
 ]
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "SettingRow",
     "VesperConfig",
     "nested",
+    "show_value",
 ]
 
 
@@ -281,6 +282,19 @@ class Config:
         if name not in self._rows:
             raise ConfigError(f"there is no setting {name!r}", hint=hint_for(name), key=name)
         return self._rows[name]
+
+
+def show_value(value: Any) -> str:
+    """A setting as a person writes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {show_value(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(f"({show_value(item)})" if isinstance(item, list) else str(item) for item in value) or "(none)"
+    return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
 
 
 def nested(rows: Iterable[tuple[SettingRow, Any]]) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     import ssl
 
     from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream
+    from httpcore2 import Response as HttpResponse
 
-__all__ = ["ANSWER_BYTES_MAX", "Dial", "HttpAnswer", "fetch", "host_and_port"]
+__all__ = ["ANSWER_BYTES_MAX", "Dial", "HttpAnswer", "fetch", "host_and_port", "open_answer"]
 
 Dial = Callable[[str, int, float | None], Awaitable["AsyncNetworkStream"]]
 
@@ -161,16 +163,38 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- one request
-async def _once(
+@asynccontextmanager
+async def open_answer(
+    url: str,
+    *,
+    grant: Grant,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    connect_s: float = TIMEOUT_S,
+    read_s: float | None = TIMEOUT_S,
+    inside: Collection[str] = (),
+    lookup: Lookup = system_lookup,
+) -> AsyncIterator[HttpResponse]:
+    """The answer to one request, checked as those of `fetch`, whose body is read as it comes and is not packed; no
+    redirect is followed. Errors of the connection are httpcore2's. `read_s` limits the time between two pieces."""
+    target = await _checked_target(url, grant, frozenset(inside), lookup)
+    limits = {"connect": connect_s, "read": read_s, "write": connect_s, "pool": connect_s}
+    async with _opened(url, target, method, _checked(headers or {}), body, limits, None, b"identity") as response:
+        yield response
+
+
+@asynccontextmanager
+async def _opened(
     url: str,
     target: Target,
     method: str,
     headers: dict[str, str],
     body: bytes | None,
-    bytes_max: int,
-    timeout_s: float,
+    limits: dict[str, float | None],
     dial: Dial | None,
-) -> HttpAnswer:
+    packing: bytes = b"gzip, deflate",
+) -> AsyncIterator[HttpResponse]:
     import httpcore2
 
     parts = urlsplit(url)
@@ -184,16 +208,32 @@ async def _once(
     )
     host = _scope(target).removesuffix(f":{_PORTS[parts.scheme]}")
     lines = [(b"Host", host.encode()), *((name.encode(), value.encode()) for name, value in headers.items())]
-    lines.append((b"accept-encoding", b"gzip, deflate"))
-    limits = {"connect": timeout_s, "read": timeout_s, "write": timeout_s, "pool": timeout_s}
+    lines.append((b"accept-encoding", packing))
     pool = httpcore2.AsyncConnectionPool(
         ssl_context=_trusted() if parts.scheme == "https" else None, network_backend=_dialler(target, dial)
     )
+    async with (
+        pool,
+        pool.stream(method, place, headers=lines, content=body or None, extensions={"timeout": limits}) as response,
+    ):
+        yield response
+
+
+async def _once(
+    url: str,
+    target: Target,
+    method: str,
+    headers: dict[str, str],
+    body: bytes | None,
+    bytes_max: int,
+    timeout_s: float,
+    dial: Dial | None,
+) -> HttpAnswer:
+    import httpcore2
+
+    limits: dict[str, float | None] = dict.fromkeys(("connect", "read", "write", "pool"), timeout_s)
     try:
-        async with (
-            pool,
-            pool.stream(method, place, headers=lines, content=body or None, extensions={"timeout": limits}) as response,
-        ):
+        async with _opened(url, target, method, headers, body, limits, dial) as response:
             answer_headers = _headers(response.headers)
             content, cut = await _content(
                 response.aiter_stream(), answer_headers.get("content-encoding", ""), bytes_max

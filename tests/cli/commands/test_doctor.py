@@ -12,6 +12,7 @@ import pytest
 
 from lyra.cli.app import Invocation
 from lyra.cli.commands import doctor
+from lyra.server import machine_checks
 from lyra.store.sqlite import SqliteStore
 
 CHECKS = [
@@ -115,25 +116,25 @@ def test_other_stores(lyra, store, state, detail):
 
 def test_a_postgres_url_is_tried_as_the_driver_takes_it():
     """The schema is for our store; everything else reaches the server."""
-    assert doctor._for_driver("postgresql://h/d?schema=a&sslmode=require") == "postgresql://h/d?sslmode=require"
-    assert doctor._for_driver("postgresql://h/d") == "postgresql://h/d"
+    assert machine_checks._for_driver("postgresql://h/d?schema=a&sslmode=require") == "postgresql://h/d?sslmode=require"
+    assert machine_checks._for_driver("postgresql://h/d") == "postgresql://h/d"
 
 
 def test_a_store_that_cannot_be_written(tmp_path, monkeypatch):
     """Said before a kernel finds out."""
     path = tmp_path / "x.db"
-    assert doctor._file_store(str(path)).detail.endswith("not created yet")
+    assert machine_checks._file_store(str(path)).detail.endswith("not created yet")
     monkeypatch.setattr(os, "access", lambda *_args: False)
-    assert doctor._file_store(str(path)).state == "problem"
+    assert machine_checks._file_store(str(path)).state == "problem"
     SqliteStore(path).close()
-    assert doctor._file_store(str(path)) == doctor.Finding(
+    assert machine_checks._file_store(str(path)) == machine_checks.Finding(
         "store", "problem", f"{path} cannot be written", "change its owner or its mode"
     )
 
 
 def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
     """missing, not a problem: nothing needed is broken."""
-    row = doctor._extra("postgres", "no_such_module_here", "PostgreSQL stores")
+    row = machine_checks._extra("postgres", "no_such_module_here", "PostgreSQL stores")
     assert row.state == "missing"
     assert row.how == "pip install 'lyra-agents[postgres]'"
     for module, extra in (("google.auth", "vertex"), ("botocore", "bedrock")):
@@ -141,7 +142,7 @@ def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
         missing = {row.name: row.how for row in doctor.examine(Invocation()) if row.state == "missing"}
         assert missing[extra] == f"pip install 'lyra-agents[{extra}]'"
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    assert doctor._postgres_store("shown", "postgresql://h").how == "pip install 'lyra-agents[postgres]'"
+    assert machine_checks._postgres_store("shown", "postgresql://h").how == "pip install 'lyra-agents[postgres]'"
 
 
 def test_sqlite_is_tried(monkeypatch, tmp_path):
@@ -150,13 +151,13 @@ def test_sqlite_is_tried(monkeypatch, tmp_path):
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "sqlite_version_info", (3, 34, 0))
-        assert doctor._sqlite().how == "install SQLite 3.35 or newer"
+        assert machine_checks._sqlite().how == "install SQLite 3.35 or newer"
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "sqlite3", None)
-        assert doctor._sqlite().state == "problem"
+        assert machine_checks._sqlite().state == "problem"
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-        assert "TMPDIR" in doctor._sqlite().how
+        assert "TMPDIR" in machine_checks._sqlite().how
 
 
 def test_a_clock_that_was_never_set(monkeypatch):
@@ -165,23 +166,23 @@ def test_a_clock_that_was_never_set(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(clock.SystemClock, "now", lambda _self: 1000.0)
-        assert doctor._clock().state == "problem"
+        assert machine_checks._clock().state == "problem"
     times = iter([2.0, 1.0])
     monkeypatch.setattr(clock.SystemClock, "monotonic", lambda _self: next(times))
-    assert "backwards" in doctor._clock().detail
+    assert "backwards" in machine_checks._clock().detail
 
 
 def test_no_postgres_server_is_no_problem(monkeypatch):
     """It is only for Lyra's own tests."""
     monkeypatch.setattr("shutil.which", lambda _name: None)
     monkeypatch.setattr("glob.glob", lambda _pattern: [])
-    assert doctor._postgres_server().state == "missing"
+    assert machine_checks._postgres_server().state == "missing"
 
 
 def test_an_old_python(monkeypatch):
     """Said in a sentence."""
     monkeypatch.setattr(sys, "version_info", (3, 10, 0, "final", 0))
-    assert doctor._python().state == "problem"
+    assert machine_checks._python().state == "problem"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +217,6 @@ def test_the_sandbox_and_what_would_give_a_better_one(monkeypatch, states, state
         return [TierState(name, problem, (f"{name}: a hole",)) for name, problem in states]
 
     monkeypatch.setattr("lyra.sandbox.examine", examine)
-    row = doctor._sandbox()
+    row = machine_checks._sandbox()
     assert (row.name, row.state, row.how) == ("sandbox", state, how)
     assert detail in row.detail

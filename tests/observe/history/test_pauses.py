@@ -1,93 +1,32 @@
-"""Pauses and contents of calls, read from Events."""
+"""Where processes stood still, read from Events."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lyra.core.event import Event
-from lyra.observe.history.call_contents import ContentHistory
 from lyra.observe.history.pauses import PauseHistory
 
 
-def rows(*facts: tuple[str, dict[str, Any]]) -> list[Event]:
-    return [Event(seq, 10.0 * seq, "p1", kind, data) for seq, (kind, data) in enumerate(facts, 1)]
-
-
 def test_a_retry_and_a_question_are_pauses() -> None:
+    facts: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("effect.retried", {"key": 1, "name": "model:a:m", "attempt": 1, "delay_s": 2.5, "error": "overloaded"}),
+        ("interrupt.created", {"id": "i1", "question": "may I?"}),
+        ("interrupt.resolved", {"id": "i1"}),
+        ("interrupt.created", {"id": "i2", "question": "and this?"}),
+    )
     history = PauseHistory()
-    history.add_all(
-        rows(
-            ("effect.retried", {"key": 1, "name": "model:a:m", "attempt": 1, "delay_s": 2.5, "error": "overloaded"}),
-            ("interrupt.created", {"id": "i1", "question": "may I?"}),
-            ("interrupt.resolved", {"id": "i1"}),
-            ("interrupt.created", {"id": "i2", "question": "and this?"}),
-        )
-    )
+    history.add_all(Event(seq, 10.0 * seq, "p1", kind, data) for seq, (kind, data) in enumerate(facts, 1))
     retry, wait, still = history.pauses
-    assert (retry.kind, retry.started_at, retry.ended_at, retry.why, retry.key) == (
-        "retry",
-        10,
-        12.5,
-        "overloaded",
-        "1",
-    )
+    assert (retry.kind, retry.started_at, retry.ended_at, retry.why) == ("retry", 10.0, 12.5, "overloaded")
+    assert retry.key == "1"
     assert (wait.kind, wait.started_at, wait.ended_at, wait.why) == ("wait", 20.0, 30.0, "may I?")
     assert still.ended_at is None
 
 
-def answered(text: str, **more: Any) -> dict[str, Any]:
-    usage = {"input_tokens": 5, "cache_read_tokens": 3}
-    return {"message": {"role": "assistant", "content": text, **more}, "usage": usage}
-
-
-def test_a_call_has_its_request_answer_cache_and_decision() -> None:
-    asked = [{"id": "c1", "name": "weather", "arguments": {"city": "Rome"}}]
-    decision = {
-        "decision": "allow",
-        "rule": "weather",
-        "reason": "a rule allows it",
-        "subject": "Rome",
-        "tainted": False,
-    }
-    history = ContentHistory({7: {"lyra.ask": "x", "content": "weather?"}}.get)
-    history.add_all(
-        rows(
-            ("message.received", {"key": 0, "message": 7}),
-            ("effect.started", {"key": 2, "name": "model:echo:sim"}),
-            ("effect.retried", {"key": 2}),
-            ("effect.finished", {"key": 2, "value": answered("", tool_calls=asked)}),
-            ("effect.finished", {"key": "0/0", "name": "admit", "form": "read", "value": decision}),
-            ("effect.started", {"key": "0/1", "name": "tool:weather"}),
-            ("effect.finished", {"key": "0/1", "value": "sunny"}),
-            ("effect.started", {"key": 4, "name": "model:echo:sim"}),
-            ("effect.finished", {"key": 4, "value": answered("It is sunny.")}),
-        )
-    )
-    first, tool, last = history.calls.values()
-    assert [(part.role, part.text) for part in first.request] == [("message", "weather?")]
-    assert first.tries == 2
-    assert first.cache == {"cache_read_tokens": 3}
-    assert [part.role for part in first.answer] == ["calls weather"]
-    assert tool.call_id == "c1"
-    assert '"Rome"' in tool.request[0].text
-    assert tool.answer[0].text == "sunny"
-    assert (tool.decision["decision"], tool.decision["rule"]) == ("allow", "weather")
-    assert [(part.role, part.text) for part in last.request] == [("result of weather", "sunny")]
-    assert last.answer[0].text == "It is sunny."
-    assert history.nearest("tool", "weather", 71.0, "c1") is tool
-    assert history.nearest("model", "sim", 41.0) is first
-    assert history.nearest("tool", "other", 0.0) is None
-
-
-def test_an_error_is_told_and_a_long_text_is_cut() -> None:
-    history = ContentHistory()
-    history.add_all(
-        rows(
-            ("effect.started", {"key": 1, "name": "model:a:m"}),
-            ("effect.finished", {"key": 1, "error": {"code": "model", "message": "overloaded"}}),
-            ("effect.started", {"key": 2, "name": "tool:big"}),
-            ("effect.finished", {"key": 2, "value": "x" * 100_000}),
-        )
-    )
-    assert history.calls["1"].error == "model: overloaded"
-    assert len(history.calls["2"].answer[0].text) == 20_000
+def test_the_number_of_pauses_is_bounded() -> None:
+    history = PauseHistory()
+    for number in range(10_050):
+        history.add(Event(number, float(number), "p1", "effect.retried", {"key": number, "delay_s": 1}))
+    assert len(history.pauses) == 10_000
+    assert history.pauses[0].started_at == 50.0

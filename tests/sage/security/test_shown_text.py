@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from lyra.agents.acp.updates import call_title, shown_text
 from lyra.cli.render import printable
-from lyra.sage.acp.updates import call_title, shown_text
 from tests.sage.open_session import Project, say
 from verify.attacks.terminal_text import TEXTS
 

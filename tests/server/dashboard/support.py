@@ -74,6 +74,13 @@ def texts(page: str) -> str:
     return " ".join("".join(parser.texts).split())
 
 
+def words(page: str) -> str:
+    """The same with a space between the texts of two elements."""
+    parser = _TextParser()
+    parser.feed(page)
+    return " ".join(" ".join(parser.texts).split())
+
+
 def elements(page: str, name: str) -> list[dict[str, str | None]]:
     """The attributes of all elements of one name."""
     parser = _TextParser()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lyra.kernel import Child
 from lyra.server.dashboard.cost_view import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
 from lyra.server.http.records import CostSum
@@ -128,3 +129,16 @@ async def test_the_csv_has_what_the_caller_may_see(parts: Served) -> None:
         assert (values["agent"], values["calls"], values["user"]) == ("echo", "2", "ada")
         assert float(values["cost_usd"]) > 0
         assert len(list(csv.reader(io.StringIO((await bob.http.get("/costs.csv")).text)))) == 1
+
+
+@served()
+async def test_restarts_of_supervised_processes_are_counted(parts: Served) -> None:
+    await parts.operator.get("/api/costs")  # opens the parts
+
+    async def failing(ctx: Any) -> None:
+        raise ValueError("again")
+
+    supervisor = parts.kernel.supervise([Child("x", failing)], max_restarts=3, window_s=60)
+    await supervisor.wait()
+    points = parts.face.app.parts.records.series.points("hour", parts.kernel.clock.now(), lambda _user: True)
+    assert sum(point.restarts for point in points) == 3

@@ -135,7 +135,7 @@ async def test_a_change_by_cookie_comes_from_a_page_of_this_server_with_its_toke
 
 
 def _latin(headers: dict[str, str]) -> httpx.Headers:
-    return httpx.Headers({name: value.encode("utf-8") for name, value in headers.items()})
+    return httpx.Headers({name.encode(): value.encode("utf-8") for name, value in headers.items()})
 
 
 @served()

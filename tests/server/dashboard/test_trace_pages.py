@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
+
+import pytest
 
 from lyra import Agent, tool
 from lyra.models.sim import SimProvider
@@ -115,3 +118,46 @@ async def test_without_a_store_a_tool_call_is_read_from_the_conversation(parts: 
         (first, _) = [str(row["data-key"]) for row in elements(page, "tr") if row.get("data-kind") == "model"]
         model = texts(await ada.page(f"{path.removeprefix('.')}?span={first}", region="call"))
         assert "kept by a kernel with a store" in model
+
+
+def hesitant() -> Agent:
+    """Its model is overloaded at first, and its tool needs the answer of a person."""
+    asks = {"tool_calls": [{"name": "weather", "arguments": {"city": "Oslo"}}]}
+    replies = [
+        {"tool": "weather", "text": "{result}"},
+        {**asks, "error": {"kind": "overloaded", "attempts": 1}},
+    ]
+    return Agent(
+        "echo",
+        model=SimProvider(script={"replies": replies}),
+        tools=[weather],
+        permissions={"ask": ["weather"]},
+        retry={"max_attempts": 3, "backoff": {"kind": "constant", "initial_s": 0.05}},
+    )
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+def test_retries_and_questions_are_hatched_and_the_decision_is_told(tmp_path: Path, has_store: bool) -> None:
+    async def main() -> None:
+        store = str(tmp_path / "lyra.db") if has_store else "memory"
+        async with serving(hesitant(), store=store) as parts, logged_in(parts, ADA) as ada:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(parts.ada.post(CHAT, json={"message": "weather?"}))
+                while not (asked := (await parts.ada.get("/api/interrupts")).json()["interrupts"]):
+                    await asyncio.sleep(0.01)
+                await parts.ada.post(f"/api/interrupts/{asked[0]['id']}/answer", json={"approved": True})
+            (path,) = trace_links(await ada.page("/traces"))
+            path = path.removeprefix(".")
+            page = await ada.page(path)
+            bars = [row for row in elements(page, "rect") if str(row.get("class")).startswith("pause")]
+            hatched = {row["fill"] for row in bars if row["width"] != "24"}  # those of the legend have this width
+            assert hatched == {"url(#hatch-retry)", "url(#hatch-wait)"}
+            assert "before the next try" in texts(page)
+            assert "for a person: Allow weather?" in texts(page)
+            if has_store:
+                (row,) = [str(row["data-key"]) for row in elements(page, "tr") if row.get("data-kind") == "tool"]
+                called = texts(await ada.page(f"{path}?span={row}", region="call"))
+                assert "Permission: decisionask" in called
+                assert "Permission: ruleweather" in called
+
+    in_loop(main())

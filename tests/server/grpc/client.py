@@ -24,7 +24,7 @@ OPERATOR = "operator-token-0123456789"
 ALICE = "alice-token-0123456789abc"
 BOB = "bob-token-0123456789abcdef"
 VIEWER = "viewer-token-0123456789ab"
-TOKENS = {OPERATOR: "", ALICE: "alice", BOB: "bob", VIEWER: TokenHolder("vera", "viewer")}
+TOKENS: dict[str, str | TokenHolder] = {OPERATOR: "", ALICE: "alice", BOB: "bob", VIEWER: TokenHolder("vera", "viewer")}
 TIMEOUT_S = 60.0
 
 

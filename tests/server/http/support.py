@@ -23,7 +23,7 @@ OPERATOR = "operator-token-0123456789"
 ADA = "ada-token-0123456789abcdef"
 BOB = "bob-token-0123456789abcdef"
 VIEWER = "viewer-token-0123456789ab"
-TOKENS = {OPERATOR: "", ADA: "ada", BOB: "bob", VIEWER: TokenHolder("vera", "viewer")}
+TOKENS: dict[str, str | TokenHolder] = {OPERATOR: "", ADA: "ada", BOB: "bob", VIEWER: TokenHolder("vera", "viewer")}
 
 
 class Served(NamedTuple):

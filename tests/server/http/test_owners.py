@@ -16,6 +16,7 @@ from tests.server.http.test_pipelines import TWO, stuck
 # What stands in the path of an endpoint that concerns one user's things.
 OWNED = ("pid", "session_id", "run_id", "interrupt_id", "trace_id", "webhook_id")
 BODIES: dict[str, dict[str, Any]] = {
+    "runs.fork": {"at": 1},
     "processes.terminate": {},
     "processes.send": {"message": "x"},
     "interrupts.answer": {"text": "x"},
@@ -59,6 +60,7 @@ async def test_another_user_gets_nothing_of_it(parts: Served) -> None:
             if value is None:
                 continue
             path = path.replace(f"{{{name}}}", value)
+        path = path.replace("{number}", "1").replace("{other}", things["pid"])
         if not names or "{" in path:
             continue
         tried += 1

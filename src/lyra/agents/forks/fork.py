@@ -8,33 +8,68 @@ performed again; what the fork does from there on is real, and counts in the for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lyra.agents.forks.change import ForkChange, fork_point
 from lyra.agents.forks.restored import restored_agent
 from lyra.kernel.forks import start_fork
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.store.standing import vouch
 
 if TYPE_CHECKING:
+    from lyra.kernel.journal.fork_rows import ForkPoint
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.programs.handle import Handle
-    from lyra.store.protocol import Store
+    from lyra.store.protocol import Record, Store
 
-__all__ = ["fork_run", "wait_for_fork"]
+__all__ = ["PreparedFork", "fork_run", "prepare_fork", "start_prepared", "wait_for_fork"]
+
+
+class PreparedFork(NamedTuple):
+    """All that starting a fork needs, read from the store."""
+
+    point: ForkPoint
+    records: list[Record]
+    agent: Any = None  # restored from the journal, where the kernel does not know it
+
+
+def prepare_fork(
+    store: Store,
+    timeline: RunTimeline,
+    number: int,
+    change: ForkChange,
+    *,
+    is_known: Callable[[str], bool],
+) -> PreparedFork:
+    """Read what a fork begins with. Blocks; a signed store is checked as it is read. `is_known` says whether the kernel
+    knows a program."""
+    vouch(store)
+    point = fork_point(timeline, store, number, change)
+    agent = None if is_known(timeline.program) else restored_agent(timeline, store)
+    return PreparedFork(point, list(store.read()), agent)
+
+
+async def start_prepared(kernel: Kernel, prepared: PreparedFork, *, new_pid: str | None = None) -> str:
+    """Start a fork that was prepared; gives its pid, once it is in the store."""
+    if prepared.agent is not None:
+        kernel.register(prepared.agent)
+    return await start_fork(kernel, prepared.point, prepared.records, pid=new_pid)
 
 
 async def fork_run(
     kernel: Kernel, store: Store, pid: str, number: int, change: ForkChange, *, new_pid: str | None = None
 ) -> str:
-    """Start the fork; gives its pid, once it is in the store. `store` is read: the kernel's, or a reader of it."""
+    """Both in one; `store` is read: the kernel's own, or a reader of it."""
     timeline = RunTimeline(StoredRows(store), pid)
-    point = fork_point(timeline, store, number, change)
-    if kernel.programs.get(timeline.program) is None:
-        agent = restored_agent(timeline, store)
-        if agent is not None:
-            kernel.register(agent)
-    return await start_fork(kernel, point, store.read(), pid=new_pid)
+    prepared = prepare_fork(store, timeline, number, change, is_known=partial(_is_known, kernel))
+    return await start_prepared(kernel, prepared, new_pid=new_pid)
+
+
+def _is_known(kernel: Kernel, program: str) -> bool:
+    return kernel.programs.get(program) is not None
 
 
 async def wait_for_fork(kernel: Kernel, pid: str) -> Handle[Any]:

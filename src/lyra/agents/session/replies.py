@@ -305,6 +305,15 @@ class Pending(Generic[Out_co]):
         if self.sink is not None:
             self.sink.end(error)
 
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        """The events of the answer, where it was asked for as a stream. A reader that leaves gives nothing up: the turn
+        goes on, and waits while its events are not read."""
+        sink = self.sink
+        assert sink is not None
+        while (event := await sink.next()) is not None:
+            self._mark_reader()  # before each piece: the agent may get its mark in the middle of a turn
+            yield event
+
     def result(self) -> Out_co:
         return cast("Out_co", self._future.result())
 
@@ -352,11 +361,8 @@ class Stream(Generic[Out_co, Piece_co]):
 
     async def _pieces(self) -> AsyncIterator[Any]:
         pending = await self.begin()
-        sink = pending.sink
-        assert sink is not None
         try:
-            while (event := await sink.next()) is not None:
-                pending._mark_reader()  # before each piece: the agent may get its mark in the middle of a turn
+            async for event in pending.events():
                 if self._events:
                     yield event
                 elif type(event) is Text:

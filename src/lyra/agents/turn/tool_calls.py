@@ -305,7 +305,7 @@ class _ToolContext(Context):
         return answer
 
     def _tell(self, interrupt_id: str) -> bool:
-        about = {"call_id": self._call.id, "tool": self._call.name}
+        about = {"call_id": self._call.id}
         return show_question(self._sink, self.own_process, interrupt_id, about)
 
 

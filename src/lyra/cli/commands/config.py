@@ -12,7 +12,7 @@ import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, table
-from lyra.config import KEYS, TABLES, Column, Config, SettingKey, SettingRow, SettingTable, nested
+from lyra.config import KEYS, TABLES, Column, Config, SettingKey, SettingRow, SettingTable, nested, show_value
 
 __all__ = ["column_name", "column_type", "config", "key_type", "show_value"]
 
@@ -117,19 +117,6 @@ _COLUMN_TYPES: Final = {
     "commands": "command line, or list of them",
     "command": "command line",
 }
-
-
-def show_value(value: Any) -> str:
-    """A setting as a person writes it."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return ", ".join(f"{key} = {show_value(item)}" for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(f"({show_value(item)})" if isinstance(item, list) else str(item) for item in value) or "(none)"
-    return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
 
 
 def _cells(row: SettingRow) -> tuple[str, str, str, str]:

@@ -27,7 +27,7 @@ from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, NameTaken
 
 if TYPE_CHECKING:
-    from lyra.kernel.programs.registry import Programs
+    from lyra.kernel.programs.registry import Programs, Spawnable
 
 __all__ = ["AUTO_SHUTDOWN", "RESTART", "Child", "Plan", "Spec", "make_plan", "make_spec"]
 
@@ -113,7 +113,7 @@ class Child:
     def __init__(
         self,
         id: str,  # noqa: A002 - the word of the published interface
-        program: Callable[..., Any] | None,
+        program: Callable[..., Any] | Spawnable[Any] | None,
         args: Iterable[Any] = (),
         restart: str = "permanent",
         shutdown_s: float | str | None = 5.0,

@@ -22,7 +22,7 @@ from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Ack, Handle
-from lyra.kernel.supervision.child import Child, make_plan, make_spec
+from lyra.kernel.supervision.child import Child, Plan, make_plan, make_spec
 from lyra.kernel.supervision.children import START, START_MARKED, ChildRow, ChildTable, Order
 from lyra.kernel.supervision.preview import preview
 from lyra.kernel.supervision.supervisor import supervise
@@ -66,6 +66,7 @@ class Supervisors(Subsystem):
         "_plans",
         "_waiters",
         "links",
+        "plans",
         "programs",
         "tables",
         "until_known",
@@ -91,6 +92,7 @@ class Supervisors(Subsystem):
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
         self._plans: dict[str, Any] = {}  # of supervisors that recovery found and that have not begun to replay
         self.tables: dict[str, ChildTable] = {}
+        self.plans: dict[str, Plan] = {}  # of the same supervisors
         self.until_known = until_known  # waits until the program of a process is known
         self.waiting: dict[str, dict[str, bool]] = {}  # program → supervisors that wait for it, whether each is a guard
 
@@ -139,10 +141,16 @@ class Supervisors(Subsystem):
         except Corrupt:  # it will say so itself
             return None
 
-    def began(self, pid: str, table: ChildTable) -> None:
+    def began(self, pid: str, table: ChildTable, plan: Plan) -> None:
         """Its program runs: from now on this is what it knows."""
         self.tables[pid] = table
+        self.plans[pid] = plan
         self._plans.pop(pid, None)
+
+    def ended(self, pid: str) -> None:
+        """Its program has ended, or the kernel closes."""
+        self.tables.pop(pid, None)
+        self.plans.pop(pid, None)
 
     def now(self) -> float:
         """What restarts are counted by."""
@@ -325,6 +333,11 @@ class SupervisorHandle(Handle):
     def restart_child(self, child_id: str) -> Command:
         """Start a stopped child; gives its Handle."""
         return self._command("restart_child", child_id).then(self._kernel.process)
+
+    def replace_child(self, child_id: str) -> Command:
+        """Stop a child if it runs and start it again; gives its Handle. It does not count as a restart after a
+        failure. A temporary child, and one of a dynamic supervisor, is never started again: InvalidTransition."""
+        return self._command("replace_child", child_id).then(self._kernel.process)
 
     def delete_child(self, child_id: str) -> Command:
         """Forget a stopped child."""

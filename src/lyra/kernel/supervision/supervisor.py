@@ -79,11 +79,11 @@ async def supervise(ctx: Context, plan: Any) -> Any:
     """The program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
     supervisors: Supervisors = ctx.own_process.core.subsystems.named("supervisors")
-    supervisors.began(ctx.pid, life.table)
+    supervisors.began(ctx.pid, life.table, life.plan)
     try:
         return await life.run()
     finally:
-        supervisors.tables.pop(ctx.pid, None)
+        supervisors.ended(ctx.pid)
 
 
 def _spawns(kernel: Any, args: Sequence[Any]) -> Iterator[tuple[str, ...]]:
@@ -120,9 +120,9 @@ class Run:
         "_ctx",
         "_due",
         "_keys",
-        "_plan",
         "_supervisors",
         "_window",
+        "plan",
         "table",
     )
 
@@ -130,7 +130,7 @@ class Run:
         self._ctx = OwnContext(ctx.own_process)
         self._core = ctx.own_process.core
         self._supervisors: Supervisors = self._core.subsystems.named("supervisors")
-        self._plan = plan
+        self.plan = plan
         kept = ctx.restored
         rows = [ChildRow(spec) for spec in plan.children]
         self.table = ChildTable(rows) if kept is None else read_kept(ctx, kept, ChildTable)
@@ -161,7 +161,7 @@ class Run:
             if error is not None:
                 await self._stop_all()
                 raise _not_started(row, error) from error
-        if self._plan.nested:
+        if self.plan.nested:
             ctx.ready()
 
     async def _keep(self) -> None:
@@ -203,9 +203,9 @@ class Run:
             if row is not None and row.state == "restarting" and row.due is None:
                 await asyncio.sleep(0)  # others may want a turn: a start that always fails would take them all
                 return await self._restart(row, "a start that failed", None)
-        elif kind == "ready" and self._plan.guards:
+        elif kind == "ready" and self.plan.guards:
             self._ctx.ready()
-        elif kind == "message" and self._plan.guards:
+        elif kind == "message" and self.plan.guards:
             await self._pass_on(event["message"])
         return None
 
@@ -222,17 +222,17 @@ class Run:
     async def _child_ended(self, row: ChildRow, pid: str, reason: str) -> _Ended | None:
         crashed = not (reason in ("normal", "shutdown") or reason.startswith("shutdown:"))
         again = row.spec.restart == "permanent" or (row.spec.restart == "transient" and crashed)
-        if again and crashed and self._plan.strategy == "escalate":
+        if again and crashed and self.plan.strategy == "escalate":
             self._put_away(row)
             return await self._fail_as(pid, reason)
-        if again and self._plan.strategy == "stop":
+        if again and self.plan.strategy == "stop":
             again = False
             if crashed:
                 self._tell_parent(pid, reason)
         if again:
             return await self._restart(row, reason, pid)
         self._put_away(row)
-        if self._plan.guards:
+        if self.plan.guards:
             return await self._fail_as(pid, reason)
         await self._auto_shutdown(row)
         return None
@@ -240,7 +240,7 @@ class Run:
     def _put_away(self, row: ChildRow) -> None:
         """It is not running and not going to: a temporary one is forgotten."""
         self._set(row, None, "stopped")
-        temporary = row.spec.restart == "temporary" or self._plan.template is not None
+        temporary = row.spec.restart == "temporary" or self.plan.template is not None
         if temporary and row.spec.id in self._by_id:
             self._forget(row)
 
@@ -269,7 +269,7 @@ class Run:
         del self._by_id[row.spec.id]
 
     async def _auto_shutdown(self, row: ChildRow) -> None:
-        when = self._plan.auto_shutdown
+        when = self.plan.auto_shutdown
         if when == "never" or not row.spec.significant:
             return
         left = any(other.spec.significant and other.pid is not None for other in self.table.rows)
@@ -278,7 +278,7 @@ class Run:
 
     def _tell_parent(self, pid: str, reason: str) -> None:
         parent = self.table.parent
-        if parent is not None and not self._plan.guards:  # a guard's own end says it
+        if parent is not None and not self.plan.guards:  # a guard's own end says it
             with suppress(NoSuchProcess, LimitExceeded):  # the parent is gone, or its mailbox is full
                 self._pass_mark_on(pid, reason, parent)
                 self._ctx.send(parent, {"child": pid, "supervisor": self._ctx.pid, "reason": reason})
@@ -294,13 +294,13 @@ class Run:
         self._tell("child.restarting" if allowed else "supervisor.gave_up", row, reason, pid)
         if not allowed:
             self._put_away(row)
-            if self._plan.guards and pid is not None:
+            if self.plan.guards and pid is not None:
                 return await self._fail_as(pid, reason, gave_up_after=self._allowance)
             await self._give_up(row, pid, reason)
         if self._backoff is None:
             await self._restart_now(row)
             return None
-        if now - row.crashed_at > self._plan.window_s:
+        if now - row.crashed_at > self.plan.window_s:
             row.failures = 0
         row.crashed_at = now
         row.failures += 1
@@ -312,7 +312,7 @@ class Run:
         return float(self._ctx.journaled_read("clock", self._supervisors.now))
 
     async def _restart_now(self, row: ChildRow) -> None:
-        together = _SCOPE[self._plan.strategy](self.table.rows, row)
+        together = _SCOPE[self.plan.strategy](self.table.rows, row)
         self._set(row, None, "restarting")
         for other in reversed(together):
             if other is not row:
@@ -333,7 +333,7 @@ class Run:
             return ProcessError("its supervisor was told to stop")
         options = {"name": spec.name, "budget": spec.budget, "grant": spec.grant, "priority": spec.priority}
         try:
-            given = {**options, "guarded": self._plan.guards, "tainted": row.tainted}
+            given = {**options, "guarded": self.plan.guards, "tainted": row.tainted}
             child = ctx._spawn(spec.program, None, spec.args, given)
         except _REFUSALS as refusal:
             return refusal
@@ -359,7 +359,7 @@ class Run:
         while self._waits_for(name):
             self._set(row, None, "restarting")
             if not self._ctx.replaying:
-                supervisors.wait_for(name, self._ctx.own_process, guards=self._plan.guards)
+                supervisors.wait_for(name, self._ctx.own_process, guards=self.plan.guards)
             event = event_of(await self._ctx.receive())
             if event["is"] == "command" and event["do"] != "stop":
                 unknown = unknown_program(name)
@@ -428,10 +428,10 @@ class Run:
 
     async def _stop_all(self) -> None:
         """In reverse order; a dynamic supervisor's, which know no order, all at once."""
-        if self._plan.template is not None:
+        if self.plan.template is not None:
             pids = list(self._by_pid)
             for pid in pids:
-                self._tell_to_stop(pid, self._plan.template.shutdown_s, self._plan.template.kind)
+                self._tell_to_stop(pid, self.plan.template.shutdown_s, self.plan.template.kind)
             for pid in pids:
                 await self._until_gone(pid)
             for row in list(self.table.rows):
@@ -465,7 +465,7 @@ class Run:
     def _say_goodbye(self, why: str) -> None:
         """Tell the parent why this one ends, where it wants to know and does not hear of it anyway."""
         parent, links, pid = self.table.parent, self._supervisors.links, self._ctx.pid
-        if not self._plan.tells or parent is None:
+        if not self.plan.tells or parent is None:
             return
         if not self._ctx.journaled_read("watched", lambda: links.watches(parent, pid)):
             self._tell_parent(pid, why)
@@ -473,7 +473,7 @@ class Run:
     @property
     def _allowance(self) -> str:
         """The restarts that it makes before it gives up."""
-        return f"{self._plan.max_restarts} restarts in {self._plan.window_s:g} s"
+        return f"{self.plan.max_restarts} restarts in {self.plan.window_s:g} s"
 
     async def _fail_as(self, pid: str, reason: str, *, gave_up_after: str = "") -> _Ended:
         """End as that child did; its error says `gave_up_after` how many restarts, where these were used up."""
@@ -502,7 +502,7 @@ class Run:
 
     async def _start_child(self, event: dict[str, Any]) -> str:
         spec = self._spec_of(event)
-        check_significant(spec, self._plan.auto_shutdown)
+        check_significant(spec, self.plan.auto_shutdown)
         known = self._find(spec.id)
         if known is not None and known.pid is not None:
             raise NameTaken(
@@ -517,10 +517,10 @@ class Run:
         return row.pid or ""
 
     def _spec_of(self, event: dict[str, Any]) -> Spec:
-        given, template = event["spec"], self._plan.template
+        given, template = event["spec"], self.plan.template
         if (given is None) != (template is not None):
             wanted = "arguments: start_child(args=…)" if given is not None else "a Child to start"
-            raise ConfigError(f"supervisor {self._ctx.pid} needs {wanted}", strategy=self._plan.strategy)
+            raise ConfigError(f"supervisor {self._ctx.pid} needs {wanted}", strategy=self.plan.strategy)
         if template is None:
             return given if isinstance(given, Spec) else read_kept(self._ctx, given, Spec)
         self.table.made += 1
@@ -528,11 +528,21 @@ class Run:
         return msgspec.structs.replace(template, id=child_id, args=[*template.args, *event["args"]])
 
     async def _terminate_child(self, event: dict[str, Any]) -> None:
-        row = self._by_pid.get(event["id"]) if self._plan.template is not None else None
+        row = self._by_pid.get(event["id"]) if self.plan.template is not None else None
         await self._halt(row if row is not None else self._row(event["id"]))
 
     async def _restart_child(self, event: dict[str, Any]) -> str:
         row = self._stopped(event["id"])
+        await self._start_or_raise(row, keep=True)
+        return row.pid or ""
+
+    async def _replace_child(self, event: dict[str, Any]) -> str:
+        """Stop a child that runs and start it again. A person asked for it: it does not count as a failure."""
+        row = self._row(event["id"])
+        if self.plan.template is not None or row.spec.restart == "temporary":
+            hint = "terminate_child stops it, start_child starts another"
+            raise InvalidTransition(f"child {row.spec.id!r} is never started again", hint=hint, id=row.spec.id)
+        await self._halt(row)
         await self._start_or_raise(row, keep=True)
         return row.pid or ""
 
@@ -564,7 +574,7 @@ class Run:
 
     def _stopped(self, child_id: str) -> ChildRow:
         """A child that is neither running nor about to."""
-        if self._plan.template is not None:
+        if self.plan.template is not None:
             hint = "terminate_child stops and forgets one, start_child starts another"
             raise InvalidTransition("a dynamic supervisor has no stopped children", hint=hint, problem=DYNAMIC)
         row = self._row(child_id)
@@ -615,6 +625,7 @@ _COMMANDS: Final[dict[str, Callable[[Run, dict[str, Any]], Any]]] = {
     START_MARKED: Run._start_child,
     "terminate_child": Run._terminate_child,
     "restart_child": Run._restart_child,
+    "replace_child": Run._replace_child,
     "delete_child": Run._delete_child,
     "started": Run._started,
     "known": Run._started,  # a program that is not waited for any more

@@ -20,7 +20,7 @@ from mcp.server.stdio import stdio_server
 from lyra._version import __version__
 from lyra.mcp.server.offer import CallResult, Offer
 
-__all__ = ["http_app", "serve_http", "serve_stdio", "server_of"]
+__all__ = ["http_app", "progress_of", "serve_http", "serve_stdio", "server_of"]
 
 _TOLD_MAX: Final = 100  # progress messages that may wait for a slow client
 
@@ -37,14 +37,14 @@ def server_of(offer: Offer) -> Server[Any]:
         )
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        async with _telling(ctx) as tell:
+        async with progress_of(ctx) as tell:
             return _result(await offer.call(params.name, params.arguments or {}, tell))
 
     return Server("lyra", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 @contextlib.asynccontextmanager
-async def _telling(ctx: Any) -> AsyncIterator[Any]:
+async def progress_of(ctx: Any) -> AsyncIterator[Any]:
     """A function that sends progress in order; at the end the queue is drained."""
     waiting: asyncio.Queue[tuple[str, float | None] | None] = asyncio.Queue(_TOLD_MAX)
 

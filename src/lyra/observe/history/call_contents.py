@@ -78,6 +78,12 @@ class ContentHistory:
 
     # ------------------------------------------------------------------ one handler a kind
 
+    def _created(self, _event: Event, data: Mapping[str, Any]) -> None:
+        """An agent that was started for one question has it among its arguments."""
+        if str(data.get("program", "")).startswith("agent:"):
+            for argument in data.get("args") or ():
+                self._add_message("message", argument)
+
     def _received(self, _event: Event, data: Mapping[str, Any]) -> None:
         message = self._message_at(data["message"]) if data.get("message") else None
         if isinstance(message, Mapping):
@@ -148,6 +154,7 @@ class ContentHistory:
 
 _DECIDED: Final = ("decision", "rule", "reason", "source", "subject")
 _HANDLERS: Final[dict[str, Callable[[ContentHistory, Event, Mapping[str, Any]], None]]] = {
+    "process.created": ContentHistory._created,
     "message.received": ContentHistory._received,
     "effect.started": ContentHistory._started,
     "effect.finished": ContentHistory._finished,

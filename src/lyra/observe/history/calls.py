@@ -92,6 +92,9 @@ class CallHistory:
         record = self.records.get((event.pid, str(data["key"])))
         if record is None:
             return
+        if data.get("recorded") is not None:  # a fork took the answer over from another run: it made no call
+            del self.records[event.pid, str(data["key"])]
+            return
         usage, error = data.get("usage") or {}, data.get("error")
         record.ended_at = event.time
         record.micro_usd += usage.get("usd", 0)

@@ -68,6 +68,7 @@ class RunRows:
         self.reader = reader
         self.pid = pid
         self.pids: dict[str, None] = {pid: None}
+        self.first_seq = 0  # of the first row that was read
         self.kept: dict[str, Any] = {}  # what is left of processes whose rows were dropped
         states = reader.kept_states()
         if states:
@@ -95,6 +96,8 @@ class RunRows:
                 self.pids[event.pid] = None
             is_sent = event.kind == "message.sent" and event.data.get("sender") in self.pids
             if is_sent or event.pid in self.pids or event.kind in _SHARED:
+                if not self.first_seq and event.kind not in _SHARED:
+                    self.first_seq = event.seq
                 yield event
 
 

@@ -187,7 +187,8 @@ class RunTimeline:
         step = self.step(number)
         following = self.steps[number].seq if number < len(self.steps) else None
         last = self._seq if following is None else following - 1
-        for event in self._rows.read(upto=last):
+        begin = 0 if self._members else max(0, self._rows.first_seq - 1)  # values of groups may be older than the run
+        for event in self._rows.read(after=begin, upto=last):
             state.add(event)
         if step.end_seq > last:
             for event in self._reader.rows(after=step.end_seq - 1, upto=step.end_seq):

@@ -16,17 +16,17 @@ import msgspec
 from acp import PROTOCOL_VERSION, RequestError, schema
 
 from lyra._version import __version__
+from lyra.agents.acp.prompt import read_prompt
+from lyra.agents.acp.refusals import invalid, refusal
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import LyraError
 from lyra.sage.acp.editor_files import EditorFiles
+from lyra.sage.acp.model_option import config_options, no_model
 from lyra.sage.acp.open_session import OpenSession
-from lyra.sage.acp.prompt import read_prompt
-from lyra.sage.acp.refusals import invalid, no_model, refusal
 from lyra.sage.acp.servers import servers_for
-from lyra.sage.acp.updates import config_options
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord

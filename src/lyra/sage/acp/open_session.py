@@ -13,13 +13,16 @@ from typing import Any, Final
 
 from acp import helpers, schema
 
+from lyra.agents.acp.prompt import EditorPrompt
+from lyra.agents.acp.questions import EditorQuestions
+from lyra.agents.acp.refusals import INVALID_REQUEST, invalid, refusal
+from lyra.agents.acp.stop_reasons import STOP_REASONS
+from lyra.agents.acp.turn_updates import TurnUpdates
+from lyra.agents.acp.updates import message_updates, shown_text
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.editor_files import EditorFiles
-from lyra.sage.acp.prompt import EditorPrompt
-from lyra.sage.acp.questions import EditorQuestions
-from lyra.sage.acp.refusals import INVALID_REQUEST, invalid, refusal
+from lyra.sage.acp.model_option import config_options
 from lyra.sage.acp.slash import ELSEWHERE, available_commands, is_command
-from lyra.sage.acp.updates import config_options, ended, message_updates, plan_of, shown_text, started
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.commands.registry import run_command
@@ -27,14 +30,6 @@ from lyra.sage.commands.result import SlashResult, as_markdown
 
 __all__ = ["OpenSession"]
 
-_STOP_REASONS: Final[dict[str, schema.StopReason]] = {
-    "success": "end_turn",
-    "interrupted": "cancelled",
-    "max_turns": "max_turn_requests",
-    "max_iterations": "max_turn_requests",
-    "max_tokens": "max_tokens",
-    "content_filter": "refusal",
-}
 _INTERNAL_ERROR: Final = -32603
 
 
@@ -54,12 +49,12 @@ class OpenSession:
         self.live = live
         self._stack = stack
         self._modes = modes
-        self._diffs: set[str] = set()  # calls whose content is a diff
         self._told: dict[str, Any] = {"title": live.record.label, "mode": live.mode, "model": live.model}
         self._is_prompting = False
         self._is_cancelled = False
         self._asking: set[str] = set()  # tasks in the background whose question the editor has
         self._questions = EditorQuestions(client, live, self._tell)
+        self._updates = TurnUpdates(self._tell, live.folder)
         self._notices = SessionNotices(live, self._on_notice)
         files.session_id = live.id
 
@@ -123,7 +118,7 @@ class OpenSession:
 
     def _response(self, result: dict[str, Any]) -> schema.PromptResponse:
         status = "interrupted" if self._is_cancelled else result["status"]
-        reason = _STOP_REASONS.get(status)
+        reason = STOP_REASONS.get(status)
         if reason is None:
             failure = self.live.headless.failure or AgentFailed(f"the turn ended with {status}", status=status)
             raise refusal(failure, _INTERNAL_ERROR)
@@ -154,32 +149,12 @@ class OpenSession:
         return result
 
     async def _line(self, line: dict[str, Any]) -> None:
-        kind = line["type"]
-        if kind == "text_delta":
-            await self._tell(helpers.update_agent_message_text(shown_text(line["delta"])))
-        elif kind == "thinking_delta":
-            await self._tell(helpers.update_agent_thought_text(shown_text(line["delta"])))
-        elif kind == "tool_start":
-            await self._started(line)
-        elif kind == "tool_progress":
-            block = helpers.tool_content(helpers.text_block(shown_text(line["text"])))
-            if line["id"] not in self._diffs:
-                await self._tell(helpers.update_tool_call(line["id"], status="in_progress", content=[block]))
-        elif kind == "tool_end":
-            await self._tell(ended(line, keep_diff=line["id"] in self._diffs))
-        elif kind == "interrupt":
+        if line["type"] == "interrupt":
             await self._questions.ask(line)
-        elif kind == "notice":
+        elif line["type"] == "notice":
             await self._tell_notice(line)
-
-    async def _started(self, line: dict[str, Any]) -> None:
-        update = started(line, self.live.folder)
-        if update.content:
-            self._diffs.add(line["id"])
-        await self._tell(update)
-        plan = plan_of(line["arguments"]) if line["name"] == "TodoWrite" else None
-        if plan is not None:
-            await self._tell(plan)
+        else:
+            await self._updates.tell_line(line)
 
     async def _tell_figures(self) -> None:
         context = self.live.context()

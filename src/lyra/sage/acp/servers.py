@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from lyra.agents.acp.refusals import invalid, refusal
 from lyra.config import Config
 from lyra.errors import ConfigError
-from lyra.sage.acp.refusals import invalid, refusal
 from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
 if TYPE_CHECKING:

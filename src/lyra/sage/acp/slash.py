@@ -11,7 +11,7 @@ from typing import Final
 
 from acp import schema
 
-from lyra.sage.acp.updates import shown_text
+from lyra.agents.acp.updates import shown_text
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands.registry import COMMANDS, command_list
 

@@ -16,9 +16,9 @@ from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.turn.unfinished import repaired
 from lyra.core.message import Message
 from lyra.errors import Conflict
-from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.agent.partial import PartialTurn, summary_of_guard
 from lyra.sage.session.record import preview
+from lyra.tools.edit_preview import edit_preview
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lyra.core.clock import Clock
-from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
 from lyra.sage.terminal.running_call import RunningCall
@@ -23,6 +22,7 @@ from lyra.sage.terminal.text.markdown_view import markdown_lines
 from lyra.sage.terminal.text.safe_text import shown, shown_lines, to_ascii
 from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, wrap, wrap_text
 from lyra.sage.terminal.tool_lines import describe, figures_of, output_text, seconds_text
+from lyra.tools.edit_preview import edit_preview
 
 __all__ = ["TurnView"]
 

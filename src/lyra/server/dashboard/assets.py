@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS", "asset_path"]
+__all__ = ["ENDPOINTS", "SHEET", "asset_path"]
 
 _FOLDER: Final = Path(__file__).parent / "static"
 _MEDIA: Final[Mapping[str, str]] = {
@@ -23,6 +23,8 @@ _MEDIA: Final[Mapping[str, str]] = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_FIRST_SHEETS: Final = ("tokens.css", "base.css")
+SHEET: Final = "all.css"  # every style sheet in one file: a page waits for one request, not for many
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -40,6 +42,7 @@ def _assets() -> AssetSet:
         for path in sorted(_FOLDER.iterdir())
         if path.suffix in _MEDIA
     }
+    files[SHEET] = (_MEDIA[".css"], b"\n".join(files[name][1] for name in _sheet_order(files)))
     total = hashlib.sha256()
     for name, (_, content) in files.items():
         total.update(f"{name} {len(content)}\n".encode())
@@ -54,9 +57,9 @@ def asset_path(name: str) -> str:
     return f"assets/{assets.digest}/{name}"
 
 
-def asset_names(suffix: str) -> list[str]:
-    """The names of all files with a suffix, in order."""
-    return [name for name in _assets().files if name.endswith(suffix)]
+def _sheet_order(files: Mapping[str, object]) -> list[str]:
+    """All style sheets: the tokens and the base first."""
+    return [*_FIRST_SHEETS, *(name for name in files if name.endswith(".css") and name not in _FIRST_SHEETS)]
 
 
 async def _asset(call: HttpCall) -> RawAnswer:

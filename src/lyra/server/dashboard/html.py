@@ -25,7 +25,7 @@ Child: TypeAlias = "Html | str | int | float | Iterable[Child] | None"
 
 _VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "wbr"})
 _ADDRESSES: Final = frozenset({"action", "formaction", "href", "poster", "src", "xlink:href"})
-_REFUSED: Final = re.compile(r"on\w*|style|srcdoc|srcset\Z")
+_REFUSED: Final = re.compile(r"(?:on\w*|style|srcdoc|srcset)\Z", re.IGNORECASE)
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*\Z")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _IGNORED_BY_BROWSERS: Final = re.compile(r"[\x00-\x20]+")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
-from lyra.server.dashboard.assets import asset_names, asset_path
+from lyra.server.dashboard.assets import SHEET, asset_path
 from lyra.server.dashboard.figures import HeaderFigures
 from lyra.server.dashboard.figures_view import figures_bar
 from lyra.server.dashboard.html import Child, Html, join, tag
@@ -30,6 +30,7 @@ PAGE_HEADERS: Final = {
     "referrer-policy": "same-origin",  # browsers send `Origin: null` with a form under a stricter one
     "vary": "x-region, cookie",
 }
+_PRELOADED: Final = ("live.js", "morph.js", "acts.js", "copy.js", "keys.js", "times.js")  # what `site.js` imports
 _HTML: Final = "text/html; charset=utf-8"
 
 
@@ -178,8 +179,8 @@ def document(
     **data: Any,
 ) -> RawAnswer:
     """An HTML document with the style sheets of the site. `root` leads from the page to the root of the site."""
-    sheets = [tag("link", rel="stylesheet", href=root + asset_path(name)) for name in _style_sheets()]
     modules = [tag("script", type="module", src=root + asset_path(name)) for name in dict.fromkeys(scripts)]
+    early = [tag("link", rel="modulepreload", href=root + asset_path(name)) for name in _PRELOADED] if modules else []
     html = tag(
         "html",
         tag(
@@ -189,8 +190,9 @@ def document(
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("link", rel="icon", href=root + asset_path("icon.svg"), type="image/svg+xml"),
-            sheets,
+            tag("link", rel="stylesheet", href=root + asset_path(SHEET)),
             tag("script", src=root + asset_path("theme.js")),  # before the first paint: no flash of the other theme
+            early,
             modules,
             head,
         ),
@@ -199,12 +201,6 @@ def document(
     )
     content = f"<!doctype html>{html}".encode("utf-8", "replace")
     return RawAnswer(content, _HTML, status, {**PAGE_HEADERS, **(headers or {})})
-
-
-def _style_sheets() -> list[str]:
-    """All style sheets: the tokens and the base first."""
-    first = ["tokens.css", "base.css"]
-    return [*first, *(name for name in asset_names(".css") if name not in first)]
 
 
 def _nav(call: HttpCall) -> Html:

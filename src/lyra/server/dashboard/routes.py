@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login, welcome
-from lyra.server.dashboard.pages import chat, figures, inbox, overview
+from lyra.server.dashboard import assets, login, process_acts, welcome
+from lyra.server.dashboard.pages import chat, figures, inbox, overview, process, processes, run, runs, settings
 from lyra.server.dashboard.record_pages import RECORD_PAGES
 from lyra.server.http.endpoint import Endpoint
 
@@ -16,7 +16,13 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *login.ENDPOINTS,
     *figures.ENDPOINTS,
     *overview.ENDPOINTS,
+    *processes.ENDPOINTS,
+    *process.ENDPOINTS,
+    *process_acts.ENDPOINTS,
+    *settings.ENDPOINTS,
     *RECORD_PAGES,
+    *runs.ENDPOINTS,
+    *run.ENDPOINTS,
     *welcome.ENDPOINTS,
     *inbox.ENDPOINTS,
     *chat.ENDPOINTS,

@@ -19,7 +19,7 @@ from lyra.server.dashboard.words import duration, money, state
 __all__ = ["WATERFALL_SCRIPT", "critical_path", "span_cost", "waterfall"]
 
 WATERFALL_SCRIPT: Final = "waterfall.js"
-_ROWS_MAX: Final = 1_000
+_ROWS_MAX: Final = 500
 _WIDTH: Final = 1_000  # of the time axis, in units of its pictures
 _HEIGHT: Final = 16
 _DEPTH_MAX: Final = 12  # deeper spans are not indented further
@@ -42,9 +42,20 @@ def waterfall(
     rows = _walked(roots)
     frame = _TimeFrame(known)
     strong = critical_path(roots)
+    waits: dict[str, list[Pause]] = {}
+    for pause in pauses:
+        waits.setdefault(pause.pid, []).append(pause)
     heads = (("Span", False), ("Time", False), ("Took", True), ("Tokens", True), ("Cost", True))
     body = [
-        _row(depth, span, frame, pauses, href, is_critical=span.span_id in strong, is_chosen=span.span_id == chosen)
+        _row(
+            depth,
+            span,
+            frame,
+            waits.get(span.pid, ()),
+            href,
+            is_critical=span.span_id in strong,
+            is_chosen=span.span_id == chosen,
+        )
         for depth, span in rows[:_ROWS_MAX]
     ]
     table = tag(
@@ -134,7 +145,7 @@ def _row(
 
 
 def _belongs(pause: Pause, span: Span) -> bool:
-    if pause.pid != span.pid or span.kind == "session":
+    if span.kind == "session":
         return False
     is_kind = span.kind == "model" if pause.kind == "retry" else span.kind in ("tool", "turn", "node")
     return is_kind and pause.started_at < span.time and (pause.ended_at is None or pause.ended_at > span.started)

@@ -11,7 +11,18 @@ from typing import Final, NamedTuple
 
 from lyra.server.dashboard.html import Child, Html, tag
 
-__all__ = ["STATES", "StateLook", "copied_id", "duration", "empty", "moment", "money", "relative", "state"]
+__all__ = [
+    "STATES",
+    "StateLook",
+    "clock_time",
+    "copied_id",
+    "duration",
+    "empty",
+    "moment",
+    "money",
+    "relative",
+    "state",
+]
 
 
 class StateLook(NamedTuple):
@@ -29,6 +40,8 @@ STATES: Final[dict[str, StateLook]] = {
     "running": StateLook("running", "●", "running"),
     "waiting": StateLook("waiting", "◐", "waiting"),
     "blocked": StateLook("needs-you", "▲", "needs you"),
+    "working": StateLook("waiting", "◐", "working"),
+    "ended": StateLook("done", "■", "ended"),
     "terminated": StateLook("done", "■", "ended"),
     "zombie": StateLook("done", "■", "ended"),
     "dormant": StateLook("waiting", "◌", "dormant"),
@@ -99,10 +112,34 @@ def moment(time: float | None, now: float) -> Html:
     return tag("time", relative(time, now), datetime=exact.isoformat(), title=exact.strftime("%Y-%m-%d %H:%M:%S UTC"))
 
 
+def clock_time(time: float) -> Html:
+    """The time of day of an event, with the date on hover."""
+    exact = datetime.fromtimestamp(time, UTC)
+    return tag(
+        "time",
+        exact.strftime("%H:%M:%S"),
+        datetime=exact.isoformat(),
+        title=exact.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        data_exact=True,
+    )
+
+
+_COPY_ICON: Final = tag(
+    "svg",
+    tag("path", d="M5 5V2h9v9h-3M2 5h9v9H2z", fill="none", stroke="currentColor", stroke_width="1.4"),
+    viewBox="0 0 16 16",
+    width=13,
+    height=13,
+    aria_hidden="true",
+)
+
+
 def copied_id(text: str, *, chars_max: int = 16) -> Html:
     """An id, cut where it is long, with a button that copies all of it."""
     short = text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
-    button = tag("button", "⧉", type="button", class_="copy", data_copy=text, aria_label=f"Copy {text}", title="Copy")
+    button = tag(
+        "button", _COPY_ICON, type="button", class_="copy", data_copy=text, aria_label=f"Copy {text}", title="Copy"
+    )
     return tag("span", tag("code", short, title=text), button, class_="id")
 
 

@@ -155,7 +155,7 @@ class HttpApp:
             return self._log_in(cookie, path, query)
         identity = await self._identify(endpoint, headers, query, cookie)
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
-        if endpoint.method == "GET" or endpoint.is_open or endpoint.identify is not None:  # no act of a person
+        if endpoint.method == "GET" or endpoint.is_open or identity.has_own_key:  # no act of a person
             return await self._perform(call, identity, query, scope, receive)
         outcome = "failed"
         try:
@@ -165,7 +165,8 @@ class HttpApp:
             outcome = problem_of(error).code
             raise
         finally:
-            record_act(self.parts.kernel, call.caller, endpoint.name, values, outcome)
+            if call.act:
+                record_act(self.parts.kernel, call.caller, call.act, values, outcome)
         return answer
 
     async def _identify(

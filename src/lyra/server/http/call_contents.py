@@ -7,7 +7,8 @@ number of rows is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.history import History
     from lyra.server.http.parts import HttpParts
-    from lyra.store.protocol import Store
+    from lyra.store.protocol import Record, Store
 
 __all__ = ["TraceContents"]
 
-_ROWS_MAX: Final = 50_000  # of one process
-_PIDS_MAX: Final = 200  # processes of one trace whose pauses are read
+_ROWS_MAX: Final = 50_000  # that one request reads of a process, or of the last events
 _PAUSE_KINDS: Final = frozenset(
     {
         *("effect.retried", "interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled"),
@@ -46,6 +46,9 @@ class TraceContents:
         self._kernel: Kernel = parts.kernel
         self._history: History = parts.history
         self._threads = BlockingCalls("lyra-contents")
+        self._pauses = PauseHistory()
+        self._seq = 0  # of the last row whose pause is known
+        self._reading = asyncio.Lock()
         parts.kernel.parts["server.contents"] = self
 
     async def close(self) -> None:
@@ -53,16 +56,17 @@ class TraceContents:
         self._threads.close()
 
     async def pauses(self, spans: Iterable[Span]) -> list[Pause]:
-        """Where the processes of these spans waited, in the order of the processes."""
-        pids = list(dict.fromkeys(span.pid for span in spans if span.pid))[:_PIDS_MAX]
-        store = self._kernel.open_reader()
-        if store is not None:
-            return await self._threads.call(_stored_pauses, store, pids)
-        history = PauseHistory()
-        for pid in pids:
-            page = await self._history.page(0, _ROWS_MAX, pid=pid, kind=None)
-            history.add_all(event for event in page.events if event.kind in _PAUSE_KINDS)
-        return history.pauses
+        """Where the processes of these spans waited, in order."""
+        async with self._reading:  # rows that were read before are not read again
+            store = self._kernel.open_reader()
+            if store is not None:
+                self._seq = await self._threads.call(_add_pauses, store, self._pauses, self._seq)
+            else:
+                page = await self._history.page(self._seq, _ROWS_MAX, pid=None, kind=None)
+                self._pauses.add_all(event for event in page.events if event.kind in _PAUSE_KINDS)
+                self._seq = page.last_seq
+        pids = {span.pid for span in spans}
+        return [pause for pause in self._pauses.pauses if pause.pid in pids]
 
     async def of(self, span: Span) -> CallContent | None:
         """What a call of a model or a tool asked and got; None where that is not known."""
@@ -76,33 +80,35 @@ class TraceContents:
         return _in_conversation(self._kernel, span, call_id)
 
 
-def _stored_pauses(store: Store, pids: list[str]) -> list[Pause]:
-    history = PauseHistory()
+def _add_pauses(store: Store, history: PauseHistory, after: int) -> int:
+    """Add the pauses that the rows after one tell; gives the last row."""
+    last = after
     try:
-        for pid in pids:
-            history.add_all(event for event in _events(store, pid) if event.kind in _PAUSE_KINDS)
+        for row in store.read(after=after):
+            last = row.seq
+            if row.kind in _PAUSE_KINDS:
+                history.add(_event(row))
     finally:
         store.close()
-    return history.pauses
+    return last
 
 
 def _stored_contents(store: Store, pid: str) -> ContentHistory:
     def message_at(seq: int) -> Any:
-        row = next(iter(store.read(after=seq - 1, kind="message.sent")), None)
-        return decode(row.data).get("message") if row is not None and row.seq == seq else None
+        row = next(iter(store.read(after=seq - 1, upto=seq, kind="message.sent")), None)
+        return None if row is None else decode(row.data).get("message")
 
     history = ContentHistory(message_at)
     try:
-        for event in list(_events(store, pid)):
-            history.add(event)
+        for row in list(islice(store.read(pid=pid), _ROWS_MAX)):
+            history.add(_event(row))
     finally:
         store.close()
     return history
 
 
-def _events(store: Store, pid: str) -> Iterator[Event]:
-    for row in islice(store.read(pid=pid), _ROWS_MAX):
-        yield Event(row.seq, row.time, row.pid, row.kind, decode(row.data))
+def _event(row: Record) -> Event:
+    return Event(row.seq, row.time, row.pid, row.kind, decode(row.data))
 
 
 def _in_conversation(kernel: Kernel, span: Span, call_id: str) -> CallContent | None:

@@ -106,6 +106,7 @@ class HttpCall:
     """One request, checked: who asks, for what."""
 
     __slots__ = (
+        "act",
         "base_url",
         "body",
         "caller",
@@ -146,6 +147,7 @@ class HttpCall:
         self.body: Any = None
         self.raw_body = b""
         self.parent: Process | None = None  # the process below which the handler starts those of this call
+        self.act = endpoint.name  # what the audit log calls it; "" where the request changed nothing
         self.base_url = ""  # under which the client reaches this application
 
     @property

@@ -52,6 +52,7 @@ class RequestIdentity(NamedTuple):
     logins: LoginTable
     form_token: str = ""
     needs_form: bool = False
+    has_own_key: bool = False  # known by a key of the endpoint's own, which stands for a program
 
 
 class HttpGuard:
@@ -113,7 +114,7 @@ class HttpGuard:
 
     def known(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
         """The identity of a caller that an endpoint knows by keys of its own."""
-        return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins)
+        return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins, has_own_key=True)
 
     async def _authenticated(self, headers: Mapping[str, str]) -> Caller:
         """Whom the authenticator of the application knows."""

@@ -63,6 +63,10 @@ class OwnedProcesses:
         pid = self._pids.get(name)
         return None if pid is None else self._kernel.processes.get(pid)
 
+    def add(self, name: str, pid: str) -> None:
+        """Know a process that was started by other means, such as a fork of one."""
+        self._pids[name] = pid
+
     def claim(self, name: str, caller: Caller) -> str:
         """The pid for an id: the one that has it, if it is the caller's, or a new one."""
         pid = self._pids.get(name)

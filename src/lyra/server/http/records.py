@@ -32,10 +32,12 @@ __all__ = ["CostSum", "Records"]
 _OTHER: Final = "(other)"  # stands for what no sum of its own had room
 _RESTARTED: Final = "child.restarting"
 _SESSION_ENDED: Final = "agent.ended"
-# The rows that spans are made of, in an order in which their folds can be fed kind by kind.
-_PAST_KINDS: Final = (
-    *("process.created", "pcb.submitted", "pcb.owned"),
-    *("effect.started", "effect.retried", "effect.finished", "process.terminated"),
+# The rows that spans are made of.
+_PAST_KINDS: Final = frozenset(
+    {
+        *("process.created", "process.terminated", "pcb.submitted", "pcb.owned"),
+        *("effect.started", "effect.retried", "effect.finished"),
+    }
 )
 
 
@@ -174,6 +176,6 @@ def _past_spans(store: Store, until: float) -> list[Span]:
 
 
 def _past_events(store: Store) -> Iterator[Event]:
-    for kind in _PAST_KINDS:
-        for row in store.read(kind=kind):
+    for row in store.read():
+        if row.kind in _PAST_KINDS:
             yield Event(row.seq, row.time, row.pid, row.kind, decode(row.data))

@@ -20,7 +20,9 @@ from lyra.server.http.api import (
     services,
     sessions,
     system,
+    timelines,
     traces,
+    tree,
     webhooks,
 )
 from lyra.server.http.compat import anthropic, openai
@@ -31,9 +33,11 @@ __all__ = ["ENDPOINTS"]
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *system.ENDPOINTS,
     *processes.ENDPOINTS,
+    *tree.ENDPOINTS,
     *agents.ENDPOINTS,
     *sessions.ENDPOINTS,
     *runs.ENDPOINTS,
+    *timelines.ENDPOINTS,
     *pipelines.ENDPOINTS,
     *interrupts.ENDPOINTS,
     *traces.ENDPOINTS,

@@ -7,7 +7,8 @@ from typing import Final
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.protocols.a2a.routes import A2A_ENDPOINTS
 from lyra.server.protocols.agui.endpoint import ENDPOINTS as AGUI
+from lyra.server.protocols.mcp.endpoint import ENDPOINTS as MCP
 
 __all__ = ["PROTOCOLS"]
 
-PROTOCOLS: Final[tuple[Endpoint, ...]] = (*A2A_ENDPOINTS, *AGUI)
+PROTOCOLS: Final[tuple[Endpoint, ...]] = (*A2A_ENDPOINTS, *AGUI, *MCP)

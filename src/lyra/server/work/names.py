@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.pipelines.outside import StageRun
 
-__all__ = ["Desk", "RemoteAgent", "ServedNames"]
+__all__ = ["Desk", "ServedNames", "WorkerAgent"]
 
 _log: Final = logging.getLogger("lyra.server")
 
@@ -40,7 +40,7 @@ class Desk(Protocol):
     def settled(self, piece_id: str, *, is_durable: bool) -> None: ...
 
 
-class RemoteAgent:
+class WorkerAgent:
     """An agent that workers run, as the kernel knows it (`OutsideAgent`)."""
 
     __lyra_outside__: Final = True
@@ -108,7 +108,7 @@ class ServedNames:
 
     def _add(self, served: ServedName) -> None:
         if served.kind == "agent":
-            self._kernel.register_agent(served.name, RemoteAgent(self._desk, served.name))
+            self._kernel.register_agent(served.name, WorkerAgent(self._desk, served.name))
             self._known.add(served)
             return
         if served.name not in self._kernel.services.state.services:

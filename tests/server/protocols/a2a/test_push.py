@@ -168,6 +168,27 @@ def test_what_was_not_posted_before_a_restart_is_posted_after_it(
     in_loop(main())
 
 
+def test_a_status_that_was_never_put_into_line_is_told_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server stopped before it could tell the receiver: it does so when the task is back."""
+    store = tmp_path / "store.db"
+
+    async def main() -> None:
+        async with receiving() as receiver:
+            inside = (receiver.place,)
+            with monkeypatch.context() as patch:
+                patch.setattr(push.PushConfigs, "tell", lambda self, live: None)
+                async with serving(clerk(), store=store, inside=inside) as served, served.client("clerk") as client:
+                    task = await task_of(client, message("book it"))
+                    await client.create_task_push_notification_config(config(receiver.place, task.id))
+            async with serving(clerk(), store=store, inside=inside):
+                posted = await receiver.wait(1)
+                assert posted[0]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+    in_loop(main())
+
+
 def test_a_sealed_secret_opens_only_under_its_name_and_key() -> None:
     """Another name, another key and a changed text are refused."""
     key = b"k" * 32

@@ -162,3 +162,18 @@ def test_without_the_sdk_the_answer_is_how_to_install_it(monkeypatch: pytest.Mon
     assert caught.value.hint == "pip install 'lyra-agents[a2a]'"
     assert ADA
     sdk._module.cache_clear()
+
+
+def test_the_audit_log_has_what_a_client_changed_and_not_what_it_looked_at() -> None:
+    """A message is an act of its user; a look at a task is none, and leaves no row."""
+
+    async def main() -> None:
+        async with serving() as served, served.client() as client:
+            acts: list[Any] = []
+            served.kernel.on_event(lambda event: acts.append(event.data), kinds=("person.acted",))
+            task = await task_of(client, message("hi"))
+            await client.get_task(pb.GetTaskRequest(id=task.id))
+            await client.list_tasks(pb.ListTasksRequest())
+            assert [(row["person"], row["act"], row["target"]) for row in acts] == [("ada", "a2a.SendMessage", "echo")]
+
+    in_loop(main())

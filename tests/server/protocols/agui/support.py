@@ -60,6 +60,7 @@ def check_order(events: list[Any]) -> None:
             getattr(event, "message_id", None)
             or getattr(event, "tool_call_id", None)
             or getattr(event, "step_name", "")
+            or ""
         )
         if what not in ("TEXT_MESSAGE", "TOOL_CALL", "STEP", "REASONING", "REASONING_MESSAGE"):
             continue

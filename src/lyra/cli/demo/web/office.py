@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cli.demo.web.programs import CHANGE_BUDGET
 from lyra.cli.demo.web.scene import PIPELINE, SERVICES, Scene
@@ -18,6 +18,7 @@ from lyra.errors import LyraError
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.programs.handle import Handle
 
 __all__ = ["QUESTIONS_MAX", "ROUNDS_MAX", "Office"]
 
@@ -40,9 +41,12 @@ _log: Final = logging.getLogger("lyra.demo")
 class Office:
     """See the module."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, first_round: int = 0) -> None:
         self._scene = scene
-        self.round = 0
+        self._first_round = first_round
+        self._last_round = first_round + ROUNDS_MAX
+        self._brisk_until = first_round + _BRISK_ROUNDS
+        self.round = first_round
 
     @property
     def _kernel(self) -> Kernel:
@@ -51,15 +55,19 @@ class Office:
     async def run(self) -> None:
         """Bring work until there is none left; ends with its task."""
         async with asyncio.TaskGroup() as group:
-            while self.round < ROUNDS_MAX:
-                group.create_task(self.bring(self.round))
-                self.round += 1
-                await asyncio.sleep(_BRISK_S if self.round < _BRISK_ROUNDS else _QUIET_S)
+            while self.round < self._last_round:
+                group.create_task(self.bring(self.take_number()))
+                await asyncio.sleep(_BRISK_S if self.round < self._brisk_until else _QUIET_S)
+
+    def take_number(self) -> int:
+        """The number of the next round."""
+        self.round += 1
+        return self.round - 1
 
     async def bring(self, number: int) -> None:
         """The work of one round; ends when its pipeline has ended."""
         try:
-            self._change(1042 + number)
+            self.change(1042 + number)
             if self._questions() < QUESTIONS_MAX:
                 await self._ask(number)
             await asyncio.to_thread(self._execute, number)
@@ -72,23 +80,29 @@ class Office:
     def _questions(self) -> int:
         return len(self._kernel.interrupts.list_interrupts(status="pending"))
 
-    def _change(self, number: int) -> None:
+    def change(self, number: int, *, with_trouble: bool = True) -> Handle[Any]:
+        """Have a change reviewed; now and then with trouble: a model that fails, or too little money."""
         title = _TITLES[(number + self._scene.seed) % len(_TITLES)]
         trouble = "security" if number % 5 == 4 else "correctness" if number % 17 == 9 else ""
-        budget = "$0.001" if number % 11 == 3 else CHANGE_BUDGET  # one that cannot pay for its first step
+        budget = (
+            "$0.001" if with_trouble and number % 11 == 3 else CHANGE_BUDGET
+        )  # one that cannot pay for its first step
         program = self._scene.programs.change
-        self._kernel.spawn(program, number, title, trouble, name=f"change {number}", budget=budget)
+        trouble = trouble if with_trouble else ""
+        return self._kernel.spawn(program, number, title, trouble, name=f"change {number}", budget=budget)
 
     async def _ask(self, number: int) -> None:
         """A letter that leads to a question of an agent, or a release that asks for its version."""
-        if number % 4 == 0:
+        order = number - self._first_round
+        if order % 4 == 0:
             with suppress(LyraError):
                 await self._kernel.send("refunds", {"text": f"Please pay order A-{1042 + number} back."})
-        elif number % 6 == 1:
-            self._kernel.spawn(self._scene.programs.release, 1042 + number, name=f"release {1042 + number}")
+        elif order % 6 == 1:
+            name = f"release {1042 + number}"
+            self._kernel.spawn(self._scene.programs.release, 1042 + number, name=name, budget=CHANGE_BUDGET)
 
     def _execute(self, number: int) -> None:
-        self._scene.execute_node("shipping_quote_v1", 200 if number < _BRISK_ROUNDS else 5)
+        self._scene.execute_node("shipping_quote_v1", 200 if number < self._brisk_until else 5)
         self._scene.execute_node("order_total_v1", 8)
         self._scene.execute_node("loyalty_points_v1", 3)
 

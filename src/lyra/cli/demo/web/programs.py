@@ -25,9 +25,10 @@ from lyra.core.effect import Charged, Effect
 from lyra.kernel.programs.context import Context
 from lyra.kernel.supervision.child import Child
 
-__all__ = ["CHANGE_BUDGET", "TEAM", "Programs"]
+__all__ = ["CHANGE_BUDGET", "TEAM", "TEAM_BUDGET", "Programs"]
 
 TEAM: Final = "team"
+TEAM_BUDGET: Final = "$20.00"
 CHANGE_BUDGET: Final = "$0.05"
 _REVIEWER_BUDGET: Final = "$2.00"
 _REPORT_S: Final = 8.0  # a change waits so long for its reviewers
@@ -49,9 +50,10 @@ class Programs:
         reviewers = [
             Child(topic, self.reviewer, (topic,), name=topic, budget=_REVIEWER_BUDGET) for topic in REVIEW_TOPICS
         ]
+        writers = [Child("summary", self.summary, name="summary", budget="$2.00")]
         return [
-            Child.supervisor("reviewers", reviewers, max_restarts=3, window_s=60.0, name="reviewers"),
-            Child.supervisor("writers", [Child("summary", self.summary, name="summary")], name="writers"),
+            Child.supervisor("reviewers", reviewers, max_restarts=3, window_s=60.0, name="reviewers", budget="$8.00"),
+            Child.supervisor("writers", writers, name="writers", budget="$4.00"),
             Child("refunds", self.refunds, name="refunds", budget="$1.00"),
         ]
 

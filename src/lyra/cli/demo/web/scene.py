@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.cli.demo.web.cast import make_cast
 from lyra.cli.demo.web.explanation import LINES, TITLE
 from lyra.cli.demo.web.node_texts import NODES, MistakenPath, inputs_of
-from lyra.cli.demo.web.programs import TEAM, Programs
+from lyra.cli.demo.web.programs import TEAM, TEAM_BUDGET, Programs
 from lyra.errors import LyraError
 from lyra.server.dashboard.welcome import set_welcome
 
@@ -56,9 +56,12 @@ _FIRST_EXECUTIONS: Final = {
 class Scene:
     """See the module. `folder` is for the nodes' own store; `pace` is 0.0 without pauses."""
 
-    def __init__(self, folder: Path, *, seed: int = 1, pace: float = 1.0, has_past: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, seed: int = 1, pace: float = 1.0, has_past: bool = True, has_nodes: bool = True
+    ) -> None:
         """Without a past the nodes have not been executed yet."""
         self._has_past = has_past
+        self._has_nodes = has_nodes
         self.seed = seed
         self.pace = pace
         self._folder = folder
@@ -98,8 +101,9 @@ class Scene:
             kernel.register_handler(str(service["name"]), self._serve)
         kernel.services.update_health("mailer", "degraded")
         set_welcome(kernel, TITLE, LINES)
-        await kernel.supervise(self.programs.tree(), pid=TEAM, name=TEAM)
-        await asyncio.to_thread(self._open_nodes)
+        await kernel.supervise(self.programs.tree(), pid=TEAM, name=TEAM, budget=TEAM_BUDGET)
+        if self._has_nodes:
+            await asyncio.to_thread(self._open_nodes)
 
     async def close(self) -> None:
         if self._runtime is not None:

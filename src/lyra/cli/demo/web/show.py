@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 import webbrowser
@@ -17,12 +18,13 @@ from typing import Final, NamedTuple
 import click
 
 from lyra.cli.demo.web.office import Office
+from lyra.cli.demo.web.past import FIRST_ROUND, live_through_past
 from lyra.cli.demo.web.scene import Scene
 from lyra.cli.render import note
 from lyra.core.address import Address
 from lyra.core.ids import Entropy
 from lyra.kernel.kernel import Kernel
-from lyra.server.identity import TokenTable
+from lyra.server.identity import TokenHolder, TokenTable
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings
 
@@ -46,6 +48,7 @@ class WebDemo(NamedTuple):
 
 def run_web_demo(demo: WebDemo) -> None:
     """Serve until Ctrl-C or SIGTERM."""
+    logging.getLogger("lyra").setLevel(logging.ERROR)  # the page shows what waits and what crashed
     asyncio.run(_serve(demo))
 
 
@@ -55,11 +58,14 @@ async def _serve(demo: WebDemo) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, stopped.set)
     token = Entropy().token()
-    settings = ServeSettings(tokens=TokenTable({token: ""}), http=Address("127.0.0.1", demo.port), drain_s=_DRAIN_S)
+    settings = ServeSettings(
+        tokens=TokenTable({token: TokenHolder("you")}), http=Address("127.0.0.1", demo.port), drain_s=_DRAIN_S
+    )
+    await live_through_past(demo.store, demo.folder, seed=demo.seed)
     scene = Scene(demo.folder, seed=demo.seed, pace=demo.pace)
     try:
         async with Server(Kernel(demo.store), settings, setup=scene.prepare) as server, asyncio.TaskGroup() as group:
-            work = group.create_task(Office(scene).run())
+            work = group.create_task(Office(scene, FIRST_ROUND).run())
             address = server.ready_line()["http"]
             _announce(demo, address, token)
             if demo.opens:

@@ -10,9 +10,9 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.agent.edit_preview import edit_preview
 from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
 from lyra.sage.terminal.tool_lines import main_argument
+from lyra.tools.edit_preview import edit_preview
 
 __all__ = ["Choice", "Decision", "TerminalQuestion", "rule_in_words"]
 

@@ -254,7 +254,7 @@ ENDPOINTS: Final = (
         is_documented=False,
     ),
     Endpoint(
-        name="pages.costs_csv",
+        name="downloads.costs",
         method="GET",
         path="/costs.csv",
         summary="Costs by day as CSV",

@@ -13,6 +13,7 @@ import msgspec
 
 from lyra.core.checking.check import one_of
 from lyra.core.codec import to_plain
+from lyra.core.secrets.visible import visible
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.words import copied_id, empty, moment, state
@@ -87,6 +88,11 @@ def _seen(call: HttpCall) -> list[Interrupt]:
 
 
 # ---------------------------------------------------------------- one question
+def _shown(text: str) -> str:
+    """Text that a person decides by: characters that cannot be seen, or turn the text around, as their codes."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def _asker(call: HttpCall, interrupt: Interrupt) -> Html:
     """Who asks: the process by its name, its agent, and the process that it works for."""
     process = call.kernel.processes.get(interrupt.pid)
@@ -156,8 +162,8 @@ def question_card(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
             tag("span", "asked ", moment(interrupt.created_at, now), class_="note"),
             class_="bar spread top",
         ),
-        tag("h2", interrupt.question or interrupt.message or interrupt.kind, id=heading),
-        tag("p", interrupt.message, class_="about") if interrupt.question and interrupt.message else None,
+        tag("h2", _shown(interrupt.question or interrupt.message or interrupt.kind), id=heading),
+        tag("p", _shown(interrupt.message), class_="about") if interrupt.question and interrupt.message else None,
         _facts(call, interrupt, way, now),
         _data(interrupt),
         form,
@@ -181,7 +187,7 @@ def _ended_row(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
     return tag(
         "tr",
         tag("td", state(interrupt.status)),
-        tag("td", interrupt.question or interrupt.message),
+        tag("td", _shown(interrupt.question or interrupt.message)),
         tag("td", _answer_words(interrupt)),
         tag("td", _asker(call, interrupt)),
         tag("td", moment(interrupt.resolved_at, now), class_="figure-cell"),

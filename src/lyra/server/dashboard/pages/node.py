@@ -11,13 +11,15 @@ from lyra.errors import ConfigError, Denied
 from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
-from lyra.server.dashboard.node_view import MODE_WORDS, NodeFacts, confidence_plot, mode_words, read_node, traffic_bar
+from lyra.server.dashboard.node_view import MODE_WORDS, confidence_plot, mode_words, traffic_bar
 from lyra.server.dashboard.pages.nodes import NODE_EVENTS
 from lyra.server.dashboard.plots import PLOT_SCRIPT
 from lyra.server.dashboard.table import TableRow, table
 from lyra.server.dashboard.words import empty, moment
+from lyra.server.http.api.nodes import roll_back
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
+from lyra.server.http.node_facts import NodeFacts, read_node
 from lyra.server.http.node_news import NodeNews
 from lyra.server.http.problems import HttpRefusal
 
@@ -106,13 +108,8 @@ async def _promote(call: HttpCall) -> RawAnswer:
 
 
 async def _roll_back(call: HttpCall) -> RawAnswer:
-    _require_operator(call)
-    mounted, node_id = _mounted(call), call.path["node_id"]
-    facts = await asyncio.to_thread(read_node, mounted, node_id)
-    if facts.rollback_mode is None:
-        raise ConfigError(f"{node_id} is in {facts.mode}, the lowest mode")
-    await asyncio.to_thread(mounted.runtime.set_mode, mounted.get(node_id), facts.rollback_mode)
-    return see_other(call, "nodes", node_id)
+    await roll_back(call)
+    return see_other(call, "nodes", call.path["node_id"])
 
 
 # ---------------------------------------------------------------- evidence

@@ -7,11 +7,12 @@ from typing import Final
 
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.node_view import NodeFacts, mode_words, read_nodes, traffic_bar
+from lyra.server.dashboard.node_view import mode_words, traffic_bar
 from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import empty
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import mounted_nodes
+from lyra.server.http.node_facts import NodeFacts, read_nodes
 from lyra.server.http.node_news import NodeNews
 
 __all__ = ["ENDPOINTS", "NODE_EVENTS"]

@@ -2,24 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from lyra.server.dashboard.html import tag
-from lyra.server.dashboard.layout import page, region
-from lyra.server.dashboard.words import empty, state
+from lyra.server.dashboard.event_lines import EventLines, lines_list
+from lyra.server.dashboard.html import Child, Html, tag
+from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.sentences import SENTENCES
+from lyra.server.dashboard.welcome import welcome
+from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.http.process_tree import TREE_EVENTS, ProcessRow, ProcessTree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["ENDPOINTS"]
 
+_ROWS_MAX: Final = 40
+_CHILDREN_MAX: Final = 12  # of one process; the others are a number
+_DEPTH_MAX: Final = 6
+_LINES: Final = 60
+
 
 async def _overview(call: HttpCall) -> RawAnswer:
-    alive = [row for row in call.kernel.processes.values() if row.alive][:50]
-    rows = [tag("li", row.name or row.pid, " ", state(row.state), data_key=row.pid) for row in alive]
-    tree = tag("ul", rows) if rows else empty("Processes are listed here once one runs.", "lyra demo")
-    return page(
-        call,
-        "Overview",
-        region(call, "tree", ("process.created", "process.terminated"), tag("h2", "Processes"), tree),
+    wanted = call.headers.get("x-region", "")  # each region costs something: render the one that is asked for
+    parts: list[Child] = []
+    lines = call.parts.shared(EventLines)
+    tree = call.parts.shared(ProcessTree)
+    if wanted in ("", "tree"):
+        parts.append(region(call, "tree", TREE_EVENTS, tag("h2", "Processes"), _excerpt(call, tree), every_ms=300))
+    if wanted in ("", "events"):
+        rows = lines.last(call.caller, _LINES)
+        links = {row.pid: link(call, "processes", row.pid) for row in rows if row.pid in call.kernel.processes}
+        listed = lines_list(rows, links) if rows else empty("What happens is told here, as it happens.")
+        parts.append(region(call, "events", tuple(SENTENCES), tag("h2", "Events"), listed))
+    above = welcome(call) if not wanted else None
+    return page(call, "Overview", above, tag("div", parts, class_="columns overview"), wide=True)
+
+
+# ---------------------------------------------------------------- the tree
+def _excerpt(call: HttpCall, tree: ProcessTree) -> Html:
+    roots = tree.roots(call.caller)
+    if not roots:
+        return empty("Live processes are shown here.", "lyra demo --web")
+    rows = list(_walk(call, tree, roots))
+    more = link(call, "processes")
+    return tag(
+        "div",
+        tag("ul", rows, class_="tree"),
+        tag("p", tag("a", "All processes", href=more)),
+    )
+
+
+def _walk(call: HttpCall, tree: ProcessTree, roots: list[ProcessRow]) -> Iterator[Html]:
+    """Lines of the tree, parents before their children, until there are enough."""
+    todo = [(0, row) for row in reversed(_shown(roots, _ROWS_MAX))]
+    count = 0
+    while todo and count < _ROWS_MAX:
+        depth, row = todo.pop()
+        count += 1
+        yield _line(call, row, depth)
+        if row.children and depth < _DEPTH_MAX:
+            children = tree.children(row.pid, call.caller)
+            todo += [(depth + 1, child) for child in reversed(_shown(children, _CHILDREN_MAX))]
+    left = len(todo) + max(0, len(roots) - _ROWS_MAX)
+    if left:
+        yield tag("li", f"and {left} more", class_="note", data_depth=0, data_key="more")
+
+
+def _shown(rows: list[ProcessRow], most: int) -> list[ProcessRow]:
+    """A small family whole; of a large one only those that a person looks for, the number stands beside the parent."""
+    if len(rows) <= most:
+        return rows
+    urgent = [row for row in rows if row.state in _URGENCY or row.children]
+    return sorted(urgent, key=lambda row: (_URGENCY.get(row.state, 9), row.created_at))[:most]
+
+
+# Where not all have room, those come first that a person looks for.
+_URGENCY: Final = {"blocked": 0, "failed": 1, "working": 2}
+
+
+def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
+    restarts = f"{row.restarts} restart{'s' if row.restarts != 1 else ''}" if row.restarts else ""
+    return tag(
+        "li",
+        tag(
+            "span",
+            tag("a", row.name or row.pid, href=link(call, "processes", row.pid)),
+            f" ({row.children})" if row.children > _CHILDREN_MAX else None,
+            class_="who",
+        ),
+        tag("span", row.strategy or ("" if row.name else row.program), class_="note"),
+        state(row.state, row.doing or None) if row.state in ("working", "blocked") else state(row.state),
+        tag("span", restarts, class_="restarts"),
+        tag("span", money(row.cost_micro_usd) if row.cost_micro_usd else "", class_="cost"),
+        data_depth=depth,
+        data_key=row.pid,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from lyra.server.http.problems import HttpRefusal
 
 __all__ = ["ENDPOINTS"]
 
+_COMMAND_TOOL: Final = "Bash"
+_SANDBOX_NOTE: Final = re.compile(r"\[exit code [^\n]*?· sandbox ([^·\n]+?)(?: ·[^\n]*)?\]\Z")
 _EVENTS: Final = ("model.called", "tool.called", "agent.answered", "agent.ended")
 _SHOWN_ELSEWHERE: Final = frozenset(
     {"trace_id", "span_id", "parent_span", "agent", "status", "latency_ms", "input_tokens", "output_tokens", "cost_usd"}
@@ -98,6 +101,9 @@ def _call(call: HttpCall, span: Span | None, content: CallContent | None) -> Htm
         facts += [(f"Permission: {name}", _plain(value)) for name, value in content.decision.items()]
     elif span.kind == "tool" and content is not None:
         facts.append(("Permission", "no rule was asked: the agent has no permissions"))
+    sandbox = "" if content is None else _sandbox_words(span, content)
+    if sandbox:
+        facts.append(("Sandbox", sandbox))
     return join(tag("h2", f"{span.kind} {span.name}"), facts_row(facts), _parts(span, content))
 
 
@@ -105,7 +111,7 @@ def _parts(span: Span, content: CallContent | None) -> Html | None:
     if span.kind not in ("model", "tool"):
         return None
     if content is None:
-        note = "Request and answer are kept by a kernel with a store: lyra serve --store lyra.db"
+        note = "Request and answer are kept by a kernel with a store: lyra serve --db lyra.db"
         return tag("p", note, class_="note")
     answer = [*content.answer, *([ContentPart("error", content.error)] if content.error else [])]
     return tag(
@@ -127,6 +133,15 @@ def _cache_words(span: Span, content: CallContent | None) -> str:
     counts |= {} if content is None else content.cache
     words = [f"{count:,} tokens {name.split('_')[1]}" for name, count in counts.items() if count]
     return ", ".join(words) or "not used"
+
+
+def _sandbox_words(span: Span, content: CallContent) -> str:
+    """What the note at the end of a command's result says about its sandbox; "" where there is none."""
+    texts = [content.error, *(part.text for part in content.answer)]
+    if span.name != _COMMAND_TOOL or not any(texts):
+        return ""
+    notes = [_SANDBOX_NOTE.search(text.rstrip()) for text in texts]
+    return next((note[1] for note in notes if note is not None), "")
 
 
 def _words(name: str) -> str:

@@ -19,7 +19,7 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuer
 __all__ = ["ENDPOINTS"]
 
 _EVENTS: Final = ("agent.answered", "agent.ended", "vesper.executed")
-_ORDERS: Final = {"newest": "newest", "slowest": "slowest", "dearest": "dearest"}
+_ORDERS: Final = ("newest", "slowest", "dearest")
 
 
 class TracePageQuery(RequestQuery):
@@ -54,23 +54,24 @@ async def _traces(call: HttpCall) -> RawAnswer:
     by_trace = _grouped(await own_spans(call))
     agents = sorted({span.agent for spans in by_trace.values() for span in spans if span.agent})
     fitting = {trace_id: spans for trace_id, spans in by_trace.items() if _fits(query, trace_id, spans)}
-    lines = _ordered([trace_line(trace_id, spans) for trace_id, spans in fitting.items()], query.order)
-    shown = lines[: query.limit]
+    shown = _ordered(fitting, query)
     return page(
         call,
         "Traces",
         _filters(call, query, agents),
         region(call, "traces", _EVENTS, _list(call, shown, fitting, len(by_trace)), every_ms=1_000),
-        tag("p", f"{len(lines) - len(shown):,} more fit.", class_="note") if len(lines) > len(shown) else None,
+        tag("p", f"{len(fitting) - len(shown):,} more fit.", class_="note") if len(fitting) > len(shown) else None,
     )
 
 
-def _ordered(lines: list[TraceView], order: str) -> list[TraceView]:
-    if order == "slowest":
-        return sorted(lines, key=lambda line: -line.latency_ms)
-    if order == "dearest":
-        return sorted(lines, key=lambda line: -line.cost_usd)
-    return sorted(lines, key=lambda line: -(line.started_at + line.latency_ms / 1000))
+def _ordered(fitting: dict[str, list[Span]], query: TracePageQuery) -> list[TraceView]:
+    """The lines to show. Those of all traces are made only where they are needed to tell the order."""
+    if query.order == "newest":
+        newest = sorted(fitting.items(), key=lambda item: -item[1][-1].time)[: query.limit]
+        return [trace_line(trace_id, spans) for trace_id, spans in newest]
+    lines = [trace_line(trace_id, spans) for trace_id, spans in fitting.items()]
+    lines.sort(key=lambda line: -line.latency_ms if query.order == "slowest" else -line.cost_usd)
+    return lines[: query.limit]
 
 
 def _filters(call: HttpCall, query: TracePageQuery, agents: list[str]) -> Html:

@@ -13,7 +13,7 @@ const cards = () => [...document.querySelectorAll("article.question")];
 const current = () => cards().find((card) => card.dataset.key === chosen);
 
 function choose(card) {
-  for (const other of cards()) other.classList.toggle("chosen", other === card);
+  for (const other of cards()) other.classList.toggle("question-chosen", other === card);
   chosen = card?.dataset.key ?? null;
   if (!card) return;
   card.focus({ preventScroll: true });
@@ -71,7 +71,7 @@ document.addEventListener("focusin", (event) => {
   const card = event.target.closest?.("article.question");
   if (card && card.dataset.key !== chosen) {
     chosen = card.dataset.key;
-    for (const other of cards()) other.classList.toggle("chosen", other === card);
+    for (const other of cards()) other.classList.toggle("question-chosen", other === card);
   }
 });
 

@@ -93,6 +93,7 @@ function show(state, text) {
 
 // ---------------------------------------------------------------- regions
 export function refreshAll() {
+  document.dispatchEvent(new CustomEvent("refresh-all")); // for scripts that keep rows of their own
   for (const region of document.querySelectorAll("[data-region]")) refresh(region);
 }
 

@@ -8,17 +8,21 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.codec import to_plain
-from lyra.errors import Denied
+from lyra.errors import ConfigError, Denied
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestBody
 from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
+from lyra.server.http.node_facts import NodeFacts, read_node, read_nodes
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.identity import Caller
 
-__all__ = ["ENDPOINTS", "NODE_ROUTE"]
+__all__ = ["ENDPOINTS", "NODE_ROUTE", "roll_back"]
 
 
 class NodeView(msgspec.Struct, kw_only=True):
-    """A node and what is known about it; `confidence` is the share of agreement that is at least likely."""
+    """A node and what is known about it; `confidence` is the share of agreement that is at least likely, 0 below a
+    minimum of comparisons, and `confidence_low` and `confidence_high` are its interval. `direct_share` is the share of
+    executions that the direct path answers. `next_mode` is the mode above, `lack` why the evidence does not allow it
+    ("" where it does), `rollback_mode` the one that a rollback leads to."""
 
     node_id: str
     kind: str
@@ -27,6 +31,12 @@ class NodeView(msgspec.Struct, kw_only=True):
     mode: str
     forced: bool
     confidence: float
+    confidence_low: float
+    confidence_high: float
+    direct_share: float
+    next_mode: str | None
+    lack: str
+    rollback_mode: str | None
     compared: int
     divergences: int
     blocked: bool
@@ -40,10 +50,11 @@ class NodeList(msgspec.Struct):
 
 class NodeDetail(NodeView, kw_only=True):
     """With its changes of mode and, for the operator, its divergences, the newest last; sensitive values are not
-    kept."""
+    kept. `timeline` has the time and the executions compared and diverged so far, at some moments of its past."""
 
     history: list[dict[str, Any]]
     found: list[dict[str, Any]]
+    timeline: list[tuple[float, int, int]]
 
 
 class ExecuteBody(RequestBody):
@@ -71,28 +82,37 @@ def _mounted(call: HttpCall) -> MountedNodes:
     return mounted
 
 
-def _fields(mounted: MountedNodes, node_id: str) -> dict[str, Any]:
-    node = mounted.get(node_id)
-    evidence = mounted.runtime.evidence(node)
-    names = ("mode", "forced", "confidence", "compared", "divergences", "blocked", "executions", "errors")
+def _fields(facts: NodeFacts) -> dict[str, Any]:
     return {
-        "node_id": node_id,
-        "kind": node.kind,
-        "intent": str(node.intent),
-        "routes": mounted.routes(node_id),
-        **{name: getattr(evidence, name) for name in names},
+        "node_id": facts.node_id,
+        "kind": facts.kind,
+        "intent": facts.intent,
+        "routes": facts.routes,
+        "mode": facts.mode,
+        "forced": facts.is_forced,
+        "confidence": facts.confidence,
+        "confidence_low": facts.low,
+        "confidence_high": facts.high,
+        "direct_share": facts.direct_share,
+        "next_mode": facts.next_mode,
+        "lack": facts.lack,
+        "rollback_mode": facts.rollback_mode,
+        "compared": facts.compared,
+        "divergences": facts.divergences,
+        "blocked": facts.is_blocked,
+        "executions": facts.executions,
+        "errors": facts.errors,
     }
 
 
 def _detail(mounted: MountedNodes, node_id: str, caller: Caller) -> NodeDetail:
-    evidence = mounted.runtime.evidence(mounted.get(node_id))
-    divergences = evidence.found if caller.is_operator else []  # they have the inputs of all users
-    plain = msgspec.to_builtins({"history": evidence.history, "found": divergences}, enc_hook=to_plain)
-    return NodeDetail(**_fields(mounted, node_id), **plain)
+    facts = read_node(mounted, node_id)
+    divergences = facts.found if caller.is_operator else []  # they have the inputs of all users
+    return NodeDetail(**_fields(facts), history=facts.changes, found=divergences, timeline=facts.timeline)
 
 
 def _all(mounted: MountedNodes) -> list[NodeView]:
-    return [NodeView(**_fields(mounted, node_id)) for node_id in sorted(mounted.nodes)]
+    return [NodeView(**_fields(facts)) for facts in read_nodes(mounted)]
 
 
 async def list_nodes(call: HttpCall) -> NodeList:
@@ -134,6 +154,16 @@ async def set_mode(call: HttpCall) -> NodeDetail:
     mounted, node_id = _mounted(call), call.path["node_id"]
     node = mounted.get(node_id)
     await asyncio.to_thread(mounted.runtime.set_mode, node, call.body.mode, force=call.body.force)
+    return await asyncio.to_thread(_detail, mounted, node_id, call.caller)
+
+
+async def roll_back(call: HttpCall) -> NodeDetail:
+    _require_operator(call)
+    mounted, node_id = _mounted(call), call.path["node_id"]
+    facts = await asyncio.to_thread(read_node, mounted, node_id)
+    if facts.rollback_mode is None:
+        raise ConfigError(f"{node_id} is in {facts.mode}, the lowest mode")
+    await asyncio.to_thread(mounted.runtime.set_mode, mounted.get(node_id), facts.rollback_mode)
     return await asyncio.to_thread(_detail, mounted, node_id, call.caller)
 
 
@@ -195,6 +225,15 @@ ENDPOINTS: Final = (
         handler=promote,
         answer=NodeDetail,
         statuses=(404, 409),
+    ),
+    Endpoint(
+        name="nodes.rollback",
+        method="POST",
+        path=f"{_PATH}/rollback",
+        summary="Take a node back to a mode that does not rely on the direct path; for the operator",
+        handler=roll_back,
+        answer=NodeDetail,
+        statuses=(404,),
     ),
     Endpoint(
         name="nodes.mode",

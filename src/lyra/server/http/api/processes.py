@@ -10,6 +10,7 @@ from lyra.core.limits import SERVER_PAGE_ITEMS, SERVER_PAGE_ITEMS_MAX
 from lyra.errors import ConfigError
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
+from lyra.server.http.restarting import restart_process
 from lyra.server.owners import owner_if_known
 
 __all__ = ["ENDPOINTS", "PageQuery", "ProcessView", "process_view"]
@@ -188,6 +189,11 @@ async def terminate(call: HttpCall) -> ProcessView:
     return process_view(call, call.kernel.get_process(pid))
 
 
+async def restart(call: HttpCall) -> ProcessView:
+    pid = call.require_process(call.path["pid"])
+    return process_view(call, call.kernel.get_process(await restart_process(call.kernel, pid)))
+
+
 async def send_message(call: HttpCall) -> Accepted:
     await call.kernel.send(call.require_process(call.path["pid"]), call.body.message)
     return Accepted()
@@ -231,6 +237,17 @@ ENDPOINTS: Final = (
         answer=ProcessView,
         statuses=(404, 409),
         about="Without `force` a process that runs is not ended (409).",
+    ),
+    Endpoint(
+        name="processes.restart",
+        method="POST",
+        path="/api/processes/{pid}/restart",
+        summary="Have its supervisor stop a process and start it again",
+        handler=restart,
+        answer=ProcessView,
+        statuses=(404, 409),
+        about="The answer is the process that was started, with a pid of its own unless a guard stands for it. It does "
+        "not count as a restart after a failure.",
     ),
     Endpoint(
         name="processes.tree",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from lyra.a2a.content import IMAGE_TYPES
-from lyra.a2a.sdk import PROTOCOL, PROTOCOL_BEFORE, compat, messages, to_json
+from lyra.a2a.sdk import IDEMPOTENT_MESSAGES, PROTOCOL, PROTOCOL_BEFORE, compat, messages, to_json
 from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = ["agent_card", "card_data", "default_agent"]
 
 _VERSION: Final = "1"
 _SCHEME: Final = "bearer"
+_IDEMPOTENT: Final = "A message that comes twice under one id is one task."
 _INPUT: Final = ("text/plain", "application/json", *IMAGE_TYPES)
 
 
@@ -46,7 +47,12 @@ def agent_card(agent: AgentDeclaration, base_url: str, *, is_extended: bool = Fa
             module.AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=version)
             for version in (PROTOCOL, PROTOCOL_BEFORE)
         ],
-        capabilities=module.AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
+        capabilities=module.AgentCapabilities(
+            streaming=True,
+            push_notifications=True,
+            extended_agent_card=True,
+            extensions=[module.AgentExtension(uri=IDEMPOTENT_MESSAGES, description=_IDEMPOTENT)],
+        ),
         default_input_modes=_INPUT,
         default_output_modes=output,
         skills=[module.AgentSkill(id=agent.name, name=agent.name, description=about, tags=["agent"])],

@@ -46,11 +46,13 @@ class A2aCall(NamedTuple):
 
 
 class A2aMethod(NamedTuple):
-    """`params` names the class of the parameters; `streams`: the answer is server-sent events."""
+    """`params` names the class of the parameters; `streams`: the answer is server-sent events; `changes`: it is an act
+    of its caller, which the audit log has."""
 
     params: str
     run: Callable[[A2aCall], Awaitable[Any]]
     streams: bool = False
+    changes: bool = False
 
 
 async def _accept(call: A2aCall) -> LiveTask:
@@ -180,15 +182,15 @@ async def extended_card(call: A2aCall) -> Any:
 
 
 METHODS: Final[dict[str, A2aMethod]] = {
-    "SendMessage": A2aMethod("SendMessageRequest", send),
-    "SendStreamingMessage": A2aMethod("SendMessageRequest", send_streaming, streams=True),
+    "SendMessage": A2aMethod("SendMessageRequest", send, changes=True),
+    "SendStreamingMessage": A2aMethod("SendMessageRequest", send_streaming, streams=True, changes=True),
     "GetTask": A2aMethod("GetTaskRequest", get),
     "ListTasks": A2aMethod("ListTasksRequest", list_tasks),
-    "CancelTask": A2aMethod("CancelTaskRequest", cancel),
+    "CancelTask": A2aMethod("CancelTaskRequest", cancel, changes=True),
     "SubscribeToTask": A2aMethod("SubscribeToTaskRequest", subscribe, streams=True),
-    "CreateTaskPushNotificationConfig": A2aMethod("TaskPushNotificationConfig", set_push),
+    "CreateTaskPushNotificationConfig": A2aMethod("TaskPushNotificationConfig", set_push, changes=True),
     "GetTaskPushNotificationConfig": A2aMethod("GetTaskPushNotificationConfigRequest", get_push),
     "ListTaskPushNotificationConfigs": A2aMethod("ListTaskPushNotificationConfigsRequest", list_push),
-    "DeleteTaskPushNotificationConfig": A2aMethod("DeleteTaskPushNotificationConfigRequest", delete_push),
+    "DeleteTaskPushNotificationConfig": A2aMethod("DeleteTaskPushNotificationConfigRequest", delete_push, changes=True),
     "GetExtendedAgentCard": A2aMethod("GetExtendedAgentCardRequest", extended_card),
 }

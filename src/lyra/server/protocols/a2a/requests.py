@@ -93,6 +93,7 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
     else:
         asked = A2aCall(call, agent, earlier.params(request.body), PROTOCOL_BEFORE)
         write = lambda value: earlier.result(value, request.id)  # noqa: E731 (the other branch has a function)
+    call.act = f"a2a.{request.method if earlier is None else earlier.name}" if method.changes else ""
     result = await method.run(asked)
     if method.streams:
         return Streamed(_stream(call, request, result, write))

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from lyra.sage.acp import json_rpc_lines
-from lyra.sage.acp.json_rpc_lines import JsonRpcLines, read_message
+from lyra.agents.acp import json_rpc_lines
+from lyra.agents.acp.json_rpc_lines import JsonRpcLines, read_message
 
+pytestmark = pytest.mark.anyio
 SAGE = "import sys; from lyra.cli.main import sage; sys.exit(sage(sys.argv[1:]))"
 INITIALIZE = b'{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":1}}'
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from acp import RequestError, helpers, schema
 
+from lyra.agents.acp.updates import call_title, diff_of, kind_of, shown_text
 from lyra.errors import LyraError
-from lyra.sage.acp.updates import call_title, diff_of, kind_of, shown_text
-from lyra.sage.agent.live import LiveSession
 
-__all__ = ["EditorQuestions"]
+__all__ = ["AskingSession", "EditorQuestions"]
 
 _DECISIONS: Final[dict[str, tuple[str, schema.PermissionOptionKind]]] = {
     "allow": ("Allow once", "allow_once"),
@@ -39,12 +38,25 @@ _RULE: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and neve
 _TITLE_CHARS_MAX: Final = 500
 
 
+class AskingSession(Protocol):
+    """A session whose questions are put to the editor: the id that the editor knows, its folder, and who takes the
+    answers."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def folder(self) -> str: ...
+
+    async def answer(self, interrupt_id: str, decision: str = "", *, text: str = "") -> None: ...
+
+
 class EditorQuestions:
     """`tell` sends an update about this session to the editor, `client` is its side of the connection."""
 
-    def __init__(self, client: Any, live: LiveSession, tell: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(self, client: Any, session: AskingSession, tell: Callable[[Any], Awaitable[None]]) -> None:
         self._client = client
-        self._live = live
+        self._session = session
         self._tell = tell
 
     async def ask(self, line: dict[str, Any]) -> bool:
@@ -52,7 +64,7 @@ class EditorQuestions:
         gave none, and the question is of a task in the background: it stays open."""
         is_call = "tool" in line
         names = _names_of(line)
-        call = _about_call(line, self._live.folder) if is_call else _about_words(line)
+        call = _about_call(line, self._session.folder) if is_call else _about_words(line)
         if not is_call:
             await self._tell(
                 helpers.start_tool_call(call.tool_call_id, call.title or "", kind="think", status="pending")
@@ -72,7 +84,9 @@ class EditorQuestions:
             for word, name in names.items()
         ]
         try:
-            response = await self._client.request_permission(session_id=self._live.id, tool_call=call, options=options)
+            response = await self._client.request_permission(
+                session_id=self._session.id, tool_call=call, options=options
+            )
         except RequestError:
             return ""
         outcome = response.outcome
@@ -82,9 +96,9 @@ class EditorQuestions:
     async def _answer(self, line: dict[str, Any], chosen: str) -> None:
         with contextlib.suppress(LyraError):  # the turn was cancelled meanwhile
             if line["kind"] == "clarification":
-                await self._live.answer(line["id"], "", text=_TEXTS.get(chosen, chosen))
+                await self._session.answer(line["id"], "", text=_TEXTS.get(chosen, chosen))
             else:
-                await self._live.answer(line["id"], chosen or ("fail" if line["kind"] == "in_doubt" else "deny"))
+                await self._session.answer(line["id"], chosen or ("fail" if line["kind"] == "in_doubt" else "deny"))
 
 
 def _names_of(line: dict[str, Any]) -> dict[str, str]:

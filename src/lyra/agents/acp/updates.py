@@ -1,7 +1,7 @@
 """What happens in a session, in the words of the protocol: lines and messages become updates for the editor.
 
 A tool call has a kind, a title, the places that it is about and, for an edit, its diff. Texts from models, tools and
-files lose characters that no screen shows. Nothing is sent here; `open_session` does.
+files lose characters that no screen shows. Nothing is sent here; `turn_updates` does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from acp import helpers, schema
 
 from lyra.core.message import Message
 from lyra.core.secrets.visible import without_invisible
-from lyra.sage.agent.edit_preview import edited_texts
-from lyra.sage.agent.live import LiveSession
+from lyra.tools.edit_preview import edited_texts
 
 __all__ = [
     "call_title",
-    "config_options",
     "diff_of",
     "ended",
     "kind_of",
@@ -131,21 +129,6 @@ def plan_of(arguments: Mapping[str, Any]) -> schema.AgentPlanUpdate | None:
         if isinstance(todo, dict) and todo.get("status", "pending") in ("pending", "in_progress", "completed")
     ]
     return helpers.update_plan(entries)
-
-
-def config_options(live: LiveSession) -> list[Any]:
-    """The model, as a setting that the editor shows: the one in use and the configured one."""
-    known = dict.fromkeys(name for name in (live.model, live.config.agent.model) if name)
-    return [
-        schema.SessionConfigOptionSelect(
-            type="select",
-            id="model",
-            name="Model",
-            category="model",
-            current_value=live.model,
-            options=[schema.SessionConfigSelectOption(value=name, name=name) for name in known],
-        )
-    ]
 
 
 def message_updates(messages: Iterable[Message], folder: str) -> list[Any]:

@@ -11,10 +11,10 @@ import binascii
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from lyra.agents.acp.refusals import invalid, refusal
 from lyra.agents.declaration.content import Content, Image
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.sage.acp.refusals import invalid, refusal
 
 __all__ = ["EditorPrompt", "read_prompt"]
 

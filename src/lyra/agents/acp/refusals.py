@@ -6,22 +6,14 @@ from typing import Final
 
 from acp import RequestError
 
+from lyra.agents.acp.updates import shown_text
 from lyra.core.secrets.redact import redact
-from lyra.errors import ConfigError, LyraError
-from lyra.sage.acp.updates import shown_text
+from lyra.errors import LyraError
 
-__all__ = ["INVALID_REQUEST", "invalid", "no_model", "refusal"]
+__all__ = ["INVALID_REQUEST", "invalid", "refusal"]
 
 INVALID_REQUEST: Final = -32600
 _INVALID_PARAMS: Final = -32602
-_NO_MODEL: Final = (
-    'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
-    'model = "PROVIDER/MODEL" under [agent] in your lyra.toml; `sage doctor` shows which providers have a key'
-)
-
-
-def no_model() -> RequestError:
-    return refusal(ConfigError("no model is named", hint=_NO_MODEL, key="model"))
 
 
 def invalid(reason: str, code: int = _INVALID_PARAMS) -> RequestError:

@@ -1,0 +1,187 @@
+"""EditorAgent: any agent behind the Agent Client Protocol. One kernel, one agent, many sessions.
+
+The agent is as its program declares it: its model, its tools and its rules are its own. The folder that an editor names
+is shown and listed with the session, and changes nothing of what the agent may do; MCP servers of the editor are not
+given to it. Sessions can be loaded again where the kernel's store is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from acp import PROTOCOL_VERSION, RequestError, schema
+
+from lyra._version import __version__
+from lyra.agents.acp.editor_session import EditorSession
+from lyra.agents.acp.prompt import read_prompt
+from lyra.agents.acp.refusals import invalid, refusal
+from lyra.agents.acp.session_list import EditorSessions, ListedSession
+from lyra.agents.session.shared import runtime_of
+from lyra.errors import LyraError
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["EditorAgent"]
+
+_PAGE: Final = 50  # sessions in one answer
+_TITLE_CHARS_MAX: Final = 80
+_log: Final = logging.getLogger("lyra.agents")
+
+
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+class EditorAgent:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel, agent: Agent[Any]) -> None:
+        self._kernel = kernel
+        self._agent = agent
+        self._client: Any = None
+        self._open_sessions: dict[str, EditorSession] = {}
+        self._list = EditorSessions(kernel, agent.name)
+        self._is_durable = kernel.journal is not None
+
+    def on_connect(self, conn: Any) -> None:
+        self._client = conn
+
+    async def close(self) -> None:
+        while self._open_sessions:
+            _, session = self._open_sessions.popitem()
+            await session.close()
+
+    async def initialize(
+        self,
+        protocol_version: int,  # noqa: ARG002 - the answer names the newest that is spoken here
+        client_capabilities: schema.ClientCapabilities | None = None,  # noqa: ARG002
+        client_info: schema.Implementation | None = None,  # noqa: ARG002
+        **_more: Any,
+    ) -> schema.InitializeResponse:
+        return schema.InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_capabilities=schema.AgentCapabilities(
+                load_session=self._is_durable,
+                prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
+                session_capabilities=schema.SessionCapabilities(
+                    close=schema.SessionCloseCapabilities(),
+                    list=schema.SessionListCapabilities() if self._is_durable else None,
+                    resume=schema.SessionResumeCapabilities() if self._is_durable else None,
+                ),
+            ),
+            agent_info=schema.Implementation(name=self._agent.name, title=self._agent.name, version=__version__),
+            auth_methods=[],
+        )
+
+    async def authenticate(self, method_id: str, **_more: Any) -> schema.AuthenticateResponse | None:
+        raise invalid(f"there is no way {method_id!r} to log in: keys come from lyra.toml")
+
+    # ------------------------------------------------------------------ sessions
+
+    async def new_session(
+        self, cwd: str, mcp_servers: list[Any] | None = None, **_more: Any
+    ) -> schema.NewSessionResponse:
+        if not os.path.isabs(cwd):
+            raise invalid("cwd is an absolute path")
+        session_id = self._kernel.entropy.text(16)
+        folder = _real(cwd)
+        try:
+            for model in self._agent.models:
+                runtime_of(self._kernel).find(model)  # raises where the provider is not known, or has no key
+            process = await self._kernel.spawn(self._agent, pid=EditorSessions.pid(session_id))
+            await self._list.add(session_id, folder)
+        except LyraError as error:
+            raise refusal(error) from None
+        self._pass_over(mcp_servers)
+        session = self._open_sessions[session_id] = EditorSession(self._client, session_id, folder, process)
+        await session.begin()
+        return schema.NewSessionResponse(session_id=session_id)
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_more: Any
+    ) -> schema.LoadSessionResponse:
+        """Open a session again and tell its conversation."""
+        session = await self._again(session_id, cwd, mcp_servers)
+        await session.replay()
+        await session.begin()
+        return schema.LoadSessionResponse()
+
+    async def resume_session(
+        self, session_id: str, cwd: str, mcp_servers: list[Any] | None = None, **_more: Any
+    ) -> schema.ResumeSessionResponse:
+        """Open a session again without telling its conversation."""
+        session = await self._again(session_id, cwd, mcp_servers)
+        await session.begin()
+        return schema.ResumeSessionResponse()
+
+    async def _again(self, session_id: str, cwd: str, mcp_servers: list[Any] | None) -> EditorSession:
+        listed = self._list.find(session_id)
+        if listed is None or not self._is_durable:
+            raise invalid(f"there is no session {session_id[:80]!r}")
+        if not os.path.isabs(cwd):
+            raise invalid("cwd is an absolute path")
+        open_here = self._open_sessions.pop(session_id, None)
+        if open_here is not None:
+            await open_here.close()
+        self._pass_over(mcp_servers)
+        process = self._kernel.agent(EditorSessions.pid(session_id))
+        session = self._open_sessions[session_id] = EditorSession(self._client, session_id, listed.folder, process)
+        return session
+
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_more: Any
+    ) -> schema.ListSessionsResponse:
+        if cursor is not None and not cursor.isdecimal():
+            raise invalid("the cursor is not one of an earlier answer")
+        begin = int(cursor[:9]) if cursor else 0
+        sessions = self._list.list(_real(cwd) if cwd else None)[begin:]
+        more = str(begin + _PAGE) if len(sessions) > _PAGE else None
+        return schema.ListSessionsResponse(sessions=[self._info(row) for row in sessions[:_PAGE]], next_cursor=more)
+
+    async def close_session(self, session_id: str, **_more: Any) -> schema.CloseSessionResponse:
+        session = self._session(session_id)
+        del self._open_sessions[session_id]
+        await session.cancel()
+        await session.close()
+        return schema.CloseSessionResponse()
+
+    def _session(self, session_id: str) -> EditorSession:
+        session = self._open_sessions.get(session_id)
+        if session is None:
+            raise invalid(f"the session {session_id[:80]!r} is not open")
+        return session
+
+    def _info(self, listed: ListedSession) -> schema.SessionInfo:
+        from datetime import UTC, datetime
+
+        from lyra.agents.acp.updates import shown_text
+
+        process = self._kernel.agent(EditorSessions.pid(listed.id))
+        first = next((row.text for row in process.messages if row.role == "user"), "")
+        began = datetime.fromtimestamp(listed.began_at, UTC).isoformat()
+        title = " ".join(shown_text(first).split())[:_TITLE_CHARS_MAX] or None
+        return schema.SessionInfo(session_id=listed.id, cwd=listed.folder, title=title, updated_at=began)
+
+    def _pass_over(self, mcp_servers: list[Any] | None) -> None:
+        if mcp_servers:
+            _log.warning("%s MCP servers of the editor are not given to the agent", len(mcp_servers))
+
+    # ------------------------------------------------------------------ turns
+
+    async def prompt(self, session_id: str, prompt: list[Any], **_more: Any) -> schema.PromptResponse:
+        return await self._session(session_id).prompt(read_prompt(prompt))
+
+    async def cancel(self, session_id: str, **_more: Any) -> None:
+        session = self._open_sessions.get(session_id)
+        if session is not None:
+            await session.cancel()
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        raise RequestError.method_not_found(method)
+
+    async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Others' notifications are passed over."""

@@ -1,0 +1,69 @@
+"""`lyra acp --agent NAME --load FILE.py`: an agent of one's own in an editor, by the Agent Client Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.editor_stdio import check_editor, serve_editor
+from lyra.cli.setup_file import setup_of
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["acp"]
+
+
+@click.command(cls=CliCommand, uses_trust=True)
+@click.option("--agent", "name", metavar="NAME", help="The agent to serve; may be left out where there is one.")
+@click.option(
+    "--load",
+    type=click.Path(exists=True, dir_okay=False),
+    required=True,
+    metavar="FILE.py",
+    help="Run setup(kernel) of this file: it makes the agents known.",
+)
+@click.option("--db", metavar="FILE|URL", help="The store; with a file, sessions can be loaded again.")
+@click.pass_obj
+def acp(invocation: Invocation, /, *, name: str | None, load: str, db: str | None) -> None:
+    """Serve an agent of yours to an editor, by the Agent Client Protocol."""
+    check_editor("lyra acp")
+    if db is not None:
+        invocation.flags.append(f"kernel.store={db}")
+    asyncio.run(_serve(invocation, setup_of(load, "kernel"), name))
+
+
+async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str | None) -> None:
+    from lyra.agents.acp.editor_agent import EditorAgent
+    from lyra.kernel.kernel import Kernel
+
+    async with Kernel.from_config(invocation.config) as kernel:
+        prepared = setup(kernel)
+        if hasattr(prepared, "__await__"):
+            await prepared
+        agent = _agent_of(kernel, name)
+        kernel.register(agent)  # sessions of the store go on
+        await serve_editor(EditorAgent(kernel, agent))
+
+
+def _agent_of(kernel: Kernel, name: str | None) -> Agent[Any]:
+    from lyra.core.checking.check import did_you_mean
+    from lyra.server.http.directory import AgentDirectory
+
+    known = AgentDirectory(kernel).agents()
+    agents: dict[str, Any] = {row.name: row.declaration for row in known.values() if row.declaration is not None}
+    if name is None and len(agents) == 1:
+        name = next(iter(agents))
+    if name in agents:
+        agent: Agent[Any] = agents[name]
+        return agent
+    near = did_you_mean(name or "", agents)
+    listed = ", ".join(agents) or "none: setup(kernel) registers one, such as kernel.register(agent)"
+    what = f"there is no agent {name!r}" if name else "say which agent: --agent NAME"
+    raise ConfigError(what, hint=f"did you mean {near!r}?" if near else f"there are: {listed}", key="--agent")

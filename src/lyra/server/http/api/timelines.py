@@ -1,0 +1,177 @@
+"""Runs to step through: the steps of a process, how it stood after each, forks of it, and two runs side by side.
+
+A run is named by the pid of its process, or by the id of a session. What belongs to another user is denied.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from lyra.agents.forks.change import ForkChange
+from lyra.agents.forks.fork import start_prepared
+from lyra.errors import ConfigError
+from lyra.observe.timeline.difference import compare_runs
+from lyra.observe.timeline.timeline import RunTimeline
+from lyra.server.http.directory import refuse_if_draining
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
+from lyra.server.http.timelines import Timelines
+from lyra.server.owners import OwnedPid, owner_if_known
+
+__all__ = ["ENDPOINTS", "fork_of", "run_pid"]
+
+_PAGE_MAX: Final = 5_000
+
+
+class StepsQuery(RequestQuery):
+    """`after` is the number of a step."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=_PAGE_MAX)] = 500
+
+
+class MomentQuery(RequestQuery):
+    """`process` is one of the run's processes: of which to tell."""
+
+    process: str = ""
+
+
+class TimelineAnswer(msgspec.Struct):
+    """Steps in order, and the run in a few figures; `more` says that others follow."""
+
+    run: dict[str, Any]
+    steps: list[dict[str, Any]]
+    more: bool
+
+
+class ForkBody(RequestBody):
+    """`at` is the step; at most one of `reply`, `result` and `prompt` changes it, `model` and `system` hold from there
+    on."""
+
+    at: Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+    reply: str | None = None
+    prompt: str | None = None
+    model: str | None = None
+    system: str | None = None
+    result: Any = msgspec.UNSET
+
+
+class ForkStarted(msgspec.Struct, kw_only=True):
+    """`session_id` is there where the fork is a conversation that can be talked to."""
+
+    pid: str
+    of: str
+    at: int
+    session_id: str = ""
+
+
+def run_pid(call: HttpCall, word: str) -> str:
+    """The pid of a run of the caller's, by pid or session; Denied where it is another user's."""
+    pid = word
+    if word not in call.kernel.processes:
+        session = call.parts.chats.sessions.find(word)
+        pid = word if session is None else session.pid
+    call.caller.require_owner(owner_if_known(call.kernel, pid), f"run {word[:80]}")
+    return pid
+
+
+async def timeline(call: HttpCall) -> TimelineAnswer:
+    pid, query = run_pid(call, call.path["pid"]), call.query
+
+    def look(run: RunTimeline) -> TimelineAnswer:
+        steps = run.page(query.after, query.limit)
+        more = query.after + len(steps) < len(run.steps)
+        return TimelineAnswer(run.summary(), [step.to_data() for step in steps], more)
+
+    return await call.parts.shared(Timelines).read(pid, look)
+
+
+async def moment(call: HttpCall) -> dict[str, Any]:
+    pid = run_pid(call, call.path["pid"])
+    number = step_number(call.path["number"])
+    process = call.query.process or None
+    return await call.parts.shared(Timelines).read(pid, lambda run: run.at(number, process))
+
+
+def step_number(text: str) -> int:
+    """The number of a step as a path has it."""
+    if not text.isdecimal() or len(text) > 12:
+        raise ConfigError(f"{text[:40]!r} is not the number of a step", key="number")
+    return int(text)
+
+
+async def diff(call: HttpCall) -> dict[str, Any]:
+    left, right = run_pid(call, call.path["pid"]), run_pid(call, call.path["other"])
+    return await call.parts.shared(Timelines).read_two(left, right, lambda old, new: compare_runs(old, new).to_data())
+
+
+async def fork(call: HttpCall) -> ForkStarted:
+    body: ForkBody = call.body
+    change = ForkChange(reply=body.reply, prompt=body.prompt, model=body.model, system=body.system, result=body.result)
+    return await fork_of(call, run_pid(call, call.path["pid"]), body.at, change)
+
+
+async def fork_of(call: HttpCall, pid: str, number: int, change: ForkChange) -> ForkStarted:
+    """Start a fork of a run of the caller's; it belongs to the user of that run."""
+    refuse_if_draining(call.parts.is_draining)
+    kernel = call.kernel
+    prepared = await call.parts.shared(Timelines).prepare_fork(pid, number, change)
+    started = await start_prepared(kernel, prepared)
+    owner = owner_if_known(kernel, pid)
+    if owner:
+        kernel.lifecycle.set_owner(started, owner)
+        await kernel.durable()
+    owned = OwnedPid.read(started)
+    session_id = owned.rest if owned is not None and owned.kind == "chat" else ""
+    if session_id:
+        call.parts.chats.sessions.add(session_id, started)
+    return ForkStarted(pid=started, of=pid, at=number, session_id=session_id)
+
+
+_PATH: Final = "/api/runs/{pid}"
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="runs.timeline",
+        method="GET",
+        path=f"{_PATH}/timeline",
+        summary="The steps of a run, a page at a time",
+        handler=timeline,
+        query=StepsQuery,
+        answer=TimelineAnswer,
+        statuses=(404, 409),
+        about="Messages, model and tool calls, effects, children, questions and ends, of a process and all it started.",
+    ),
+    Endpoint(
+        name="runs.at",
+        method="GET",
+        path=f"{_PATH}/at/{{number}}",
+        summary="How a run stood after one of its steps",
+        handler=moment,
+        query=MomentQuery,
+        statuses=(404, 409),
+        about="Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first.",
+    ),
+    Endpoint(
+        name="runs.fork",
+        method="POST",
+        path=f"{_PATH}/fork",
+        summary="Run on from a step as a process of its own, with something changed",
+        handler=fork,
+        body=ForkBody,
+        answer=ForkStarted,
+        status=202,
+        is_work=True,
+        statuses=(404, 409),
+        about="What came before the step is answered from the journal, not performed again; what comes then is real.",
+    ),
+    Endpoint(
+        name="runs.diff",
+        method="GET",
+        path=f"{_PATH}/diff/{{other}}",
+        summary="Two runs side by side, with the first difference",
+        handler=diff,
+        statuses=(404, 409),
+    ),
+)

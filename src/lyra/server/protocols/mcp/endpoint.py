@@ -1,0 +1,37 @@
+"""`POST /mcp`: an MCP client asks the agents of the server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lyra.errors import ConfigError
+from lyra.server.http.directory import refuse_if_draining
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
+
+__all__ = ["ENDPOINTS"]
+
+
+async def ask(call: HttpCall) -> RawAnswer | Streamed:
+    refuse_if_draining(call.parts.is_draining)
+    try:
+        from lyra.server.protocols.mcp.agent_tools import agent_tools, mcp_call
+        from lyra.server.protocols.mcp.bridge import answer_by_sdk
+    except ImportError:
+        raise ConfigError("MCP needs the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
+    mcp_call.set(call)
+    return await answer_by_sdk(call, agent_tools())
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="mcp.ask",
+        method="POST",
+        path="/mcp",
+        summary="Ask the agents as tools, by MCP over streamable HTTP",
+        handler=ask,
+        is_work=True,
+        statuses=(406,),
+        about="The answer is JSON or server-sent events, as MCP says. There are no transport sessions: each request "
+        "brings its token.",
+    ),
+)

@@ -1,0 +1,238 @@
+"""`lyra acp` as a process, and the client of the protocol's Python SDK as its editor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import acp
+import pytest
+from acp import helpers, schema
+
+pytestmark = pytest.mark.anyio
+LYRA = "import sys; from lyra.cli.main import main; sys.exit(main(sys.argv[1:]))"
+SETUP = """
+import os, subprocess, sys
+from lyra import Agent, tool
+from lyra.models.sim import SimProvider
+
+RULES = {"ask": ["paint"], "allow": ["pick"]}
+print("a line of the file")
+
+@tool
+async def paint(colour: str) -> str:
+    "Paint the wall."
+    print("a line of the tool", flush=True)
+    subprocess.run(["echo", "a line of a program"])
+    with open("wall.txt", "w") as file:
+        file.write(colour)
+    return f"it is {colour}"
+
+@tool
+async def pick(ctx) -> str:
+    "Ask for a colour."
+    answer = await ctx.ask("Which colour?", "clarification", message="1. red\\n2. teal")
+    return answer.text
+
+def setup(kernel):
+    script = SCRIPT
+    painter = Agent("painter", model=SimProvider(script=script), tools=[paint, pick], permissions=RULES)
+    kernel.register(painter)
+    kernel.register(Agent("other", model="sim/echo"))
+"""
+
+
+class Editor:
+    """An editor that keeps all updates and answers permission requests with a word."""
+
+    def __init__(self) -> None:
+        self.updates: list[Any] = []
+        self.asked: list[Any] = []
+        self.answer = "allow"
+        self.hold: asyncio.Event | None = None  # questions wait for it
+        self.was_asked = asyncio.Event()
+        self.seen = asyncio.Event()
+
+    async def session_update(self, session_id: str, update: Any, **_more: Any) -> None:
+        self.updates.append(update)
+        self.seen.set()
+
+    async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_more: Any) -> Any:
+        self.asked.append((tool_call, options))
+        self.was_asked.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        outcome = schema.AllowedOutcome(outcome="selected", option_id=self.answer)
+        return schema.RequestPermissionResponse(outcome=outcome)
+
+    def of(self, kind: str) -> list[Any]:
+        return [update for update in self.updates if update.session_update == kind]
+
+    def text(self) -> str:
+        return "".join(update.content.text for update in self.of("agent_message_chunk"))
+
+    async def until(self, words: str) -> None:
+        async with asyncio.timeout(60):
+            while words not in self.text():
+                self.seen.clear()
+                await self.seen.wait()
+
+
+def written_setup(folder: Path, *replies: Any) -> Path:
+    rows = [{"text": reply} if isinstance(reply, str) else reply for reply in replies]
+    file = folder / "agents.py"
+    file.write_text(SETUP.replace("SCRIPT", repr({"sequence": rows})))
+    return file
+
+
+@asynccontextmanager
+async def editing(folder: Path, *words: str) -> AsyncIterator[tuple[Editor, Any, Any]]:
+    """A started `lyra acp`, its editor and what it said at the beginning."""
+    editor = Editor()
+    env = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")}
+    command = ["-c", LYRA, "acp", "--load", str(folder / "agents.py"), *words]
+    async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=folder) as (
+        agent,
+        _,
+    ):
+        begun = await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        yield editor, agent, begun
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"id": "c1", "name": name, "arguments": arguments}]}
+
+
+def text(words: str) -> list[Any]:
+    return [helpers.text_block(words)]
+
+
+@pytest.mark.slow
+async def test_a_conversation_with_an_agent_of_ones_own(tmp_path: Path) -> None:
+    """Text, a call that the editor allows and one that it does not, a question in words, commands, cancelling; what the
+    file, a tool or a program prints never reaches the protocol."""
+    slow = {"text": "word " * 60, "chunk_s": 0.1}
+    written_setup(
+        tmp_path,
+        {"thinking": "hm", **call("paint", colour="red")},
+        "Painted.",
+        call("paint", colour="blue"),
+        "Not painted.",
+        call("pick"),
+        "You like it.",
+        slow,
+    )
+    async with editing(tmp_path, "--agent", "painter", "--db", "memory") as (editor, agent, begun):
+        assert begun.agent_info.name == "painter"
+        assert begun.agent_capabilities.load_session is False
+        session = await agent.new_session(cwd=str(tmp_path), mcp_servers=[])
+        done = await agent.prompt(session_id=session.session_id, prompt=text("paint it"))
+        assert done.stop_reason == "end_turn"
+        assert editor.text() == "Painted."
+        assert (tmp_path / "wall.txt").read_text() == "red"
+        asked, options = editor.asked[0]
+        assert (asked.tool_call_id, asked.raw_input) == ("c1", {"colour": "red"})
+        assert [option.option_id for option in options] == ["allow", "always", "deny", "never"]
+        assert [update.status for update in editor.of("tool_call_update")][-1] == "completed"
+        editor.answer = "deny"
+        await agent.prompt(session_id=session.session_id, prompt=text("paint it blue"))
+        assert (tmp_path / "wall.txt").read_text() == "red"
+        assert [update.status for update in editor.of("tool_call_update")][-1] == "failed"
+        editor.answer = "2"
+        await agent.prompt(session_id=session.session_id, prompt=text("ask me"))
+        assert [option.name for option in editor.asked[-1][1]][:2] == ["red", "teal"]
+        assert "text='2'" in str(editor.of("tool_call_update")[-1].content)
+        commands = [row.name for row in editor.of("available_commands_update")[0].available_commands]
+        assert commands == ["cost", "compact"]
+        await agent.prompt(session_id=session.session_id, prompt=text("/cost"))
+        assert "tokens in" in editor.text()
+        prompt = asyncio.ensure_future(agent.prompt(session_id=session.session_id, prompt=text("go on")))
+        await editor.until("word word")
+        with pytest.raises(acp.RequestError):
+            await agent.prompt(session_id=session.session_id, prompt=text("me too"))
+        await agent.cancel(session_id=session.session_id)
+        assert (await prompt).stop_reason == "cancelled"
+
+
+@pytest.mark.slow
+async def test_a_session_is_loaded_again_and_its_open_question_is_asked_anew(tmp_path: Path) -> None:
+    """With a store the conversation is there after the program has ended; a call that waited for an answer runs once it
+    is allowed."""
+    store = str(tmp_path / "store.db")
+    written_setup(tmp_path, "Hello.", call("paint", colour="red"))
+    async with editing(tmp_path, "--agent", "painter", "--db", store) as (editor, agent, begun):
+        assert begun.agent_capabilities.load_session is True
+        session = await agent.new_session(cwd=str(tmp_path), mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=text("good morning"))
+        editor.hold = asyncio.Event()
+        prompt = asyncio.ensure_future(agent.prompt(session_id=session.session_id, prompt=text("paint")))
+        await editor.was_asked.wait()
+    prompt.cancel()
+    written_setup(tmp_path, "Painted.")
+    async with editing(tmp_path, "--agent", "painter", "--db", store) as (editor, agent, _):
+        listed = (await agent.list_sessions(cwd=str(tmp_path))).sessions
+        assert [(row.session_id, row.title) for row in listed] == [(session.session_id, "good morning")]
+        assert (await agent.list_sessions(cwd="/nowhere")).sessions == []
+        await agent.load_session(cwd=str(tmp_path), session_id=session.session_id, mcp_servers=[])
+        await editor.until("Painted.")
+        assert editor.of("user_message_chunk")[0].content.text == "good morning"
+        assert (tmp_path / "wall.txt").read_text() == "red"
+        with pytest.raises(acp.RequestError):
+            await agent.load_session(cwd=str(tmp_path), session_id="none", mcp_servers=[])
+
+
+@pytest.mark.slow
+def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
+    """Every line of stdout is a JSON-RPC message, also where the file, a tool and its programs print."""
+    written_setup(tmp_path, "hi")
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}},
+        "no json",
+        {"jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {"cwd": str(tmp_path), "mcpServers": []}},
+    ]
+    command = [sys.executable, "-c", LYRA, "acp", "--load", "agents.py", "--agent", "painter"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+        program.stdin.flush()
+        messages = []
+        for line in program.stdout:
+            messages.append(json.loads(line))
+            if messages[-1].get("id") == 2:
+                break
+        rest, errors = program.communicate(timeout=60)
+    messages += [json.loads(line) for line in rest.splitlines()]
+    assert program.returncode == 0, errors
+    assert {message.get("jsonrpc") for message in messages} == {"2.0"}
+    assert {1, 2} <= {message.get("id") for message in messages}
+    assert "a line of the file" in errors
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """An unknown name has a did-you-mean; without a name, and with several agents, they are listed."""
+    written_setup(tmp_path, "hi")
+    for words, expected in (("--agent=paintr", "did you mean 'painter'"), ("", "painter")):
+        command = [sys.executable, "-c", LYRA, "acp", "--load", "agents.py", *filter(None, [words])]
+        done = subprocess.run(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 2
+        assert expected in done.stderr
+        assert done.stdout == ""
