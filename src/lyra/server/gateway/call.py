@@ -118,6 +118,9 @@ class GatewayCall:
         """The most that the call may cost, and the body that keeps to it."""
         request, price = self.request, self.target.price
         self.bound_lowered = None
+        if request.format.is_free:
+            self.body = self._body()
+            return self.quoted
         tokens_in = input_bound(request)
         if budget.limits_money:
             if price is None:
@@ -256,6 +259,9 @@ class GatewayCall:
 
     def spent(self, *, is_whole: bool) -> Usage:
         """What the call used: as the provider told, else an estimate that is rather too high."""
+        if self.request.format.is_free:
+            self.micro_usd = 0
+            return self.quoted
         tokens = self.meter.tokens(self.quoted["input_tokens"], is_whole=is_whole)
         price: Price | None = self.target.price
         self.micro_usd = None if price is None else price.cost(tokens)

@@ -21,6 +21,7 @@ from lyra.server.gateway.record import call_record
 from lyra.server.gateway.refusals import failure_answer, failure_body
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, Targets
+from lyra.server.gateway.token_count import estimated_count
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import too_many
 from lyra.server.http.sse import sse_event
@@ -88,6 +89,8 @@ class Gateway:
     async def _provided(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
         """The answer of the model's provider, or of the first fallback that is not down."""
         targets = self._targets.of(key.settings, request.model, request.format)
+        if request.format.is_free and not targets[0].is_native:
+            return estimated_count(self._kernel, request, targets[0].name)
         failure: LyraError | None = None
         for target in targets:
             try:

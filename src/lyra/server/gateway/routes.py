@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import msgspec
-
 from lyra.server.gateway.admin import KEY_ENDPOINTS
 from lyra.server.gateway.formats import FORMATS
 from lyra.server.gateway.gateway import gateway_of, identify_key
+from lyra.server.gateway.model_list import MODEL_LIST
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.http.compat.models import MODEL_ENDPOINTS
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 
@@ -52,14 +50,12 @@ def _endpoint(name: str, path: str, summary: str) -> Endpoint:
     )
 
 
-_MODELS: Final = tuple(
-    Endpoint(**{**msgspec.structs.asdict(endpoint), "identify": identify_key}) for endpoint in MODEL_ENDPOINTS
-)
 GATEWAY: Final[tuple[Endpoint, ...]] = (
-    *_MODELS,
+    *MODEL_LIST,
     _endpoint("chat", "/v1/chat/completions", "Ask a provider's model, or an agent, as a client of OpenAI does"),
     _endpoint("responses", "/v1/responses", "Ask a provider's model by OpenAI's Responses API"),
     _endpoint("messages", "/v1/messages", "Ask a provider's model, or an agent, as a client of Anthropic does"),
+    _endpoint("count_tokens", "/v1/messages/count_tokens", "Count the tokens of a request of Anthropic's format"),
     _endpoint("embeddings", "/v1/embeddings", "Have a provider's model embed texts"),
     *KEY_ENDPOINTS,
 )
