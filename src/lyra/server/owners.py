@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
+__all__ = ["GATEWAY_KEYS", "OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
 
+GATEWAY_KEYS: Final = "gateway.keys"  # the part of the kernel that knows the keys of the gateway
 _READABLE_BYTES_MAX: Final = 72  # a longer user is in the pid as a hash
 _OWNED: Final = re.compile(r"(?P<kind>[a-z]+)-(?P<user>[0-9A-Za-z_]*)\.(?P<rest>.+)\Z", re.DOTALL)
 

@@ -23,6 +23,7 @@ from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import of_status, retry_after
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
+from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
 from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
@@ -325,4 +326,4 @@ def _is_failure(error: ModelError) -> bool:
 
 def call_effect(key_name: str, model: str) -> Effect:
     """The effect of calling one model with one key."""
-    return Effect(forward, name=f"model:key/{key_name}:{model}", retry=_RETRY, quote=quote)
+    return Effect(forward, name=f"model:{KEY_AGENT}{key_name}:{model}", retry=_RETRY, quote=quote)

@@ -15,13 +15,13 @@ import msgspec
 from lyra.core.naming import GATEWAY_KEY, named
 from lyra.core.rights.glob import BARRIER, Glob
 from lyra.errors import ConfigError, Denied
+from lyra.server.owners import GATEWAY_KEYS
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
 
-__all__ = ["KEY_PREFIX", "PART", "KeySettings", "checked_settings", "hashed", "hold_key"]
+__all__ = ["KEY_PREFIX", "KeySettings", "checked_settings", "hashed", "hold_key"]
 
-PART: Final = "gateway.keys"
 KEY_PREFIX: Final = "sk-lyra-"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _PATTERN: Final = re.compile(r"[\x21-\x7e]{1,200}")
@@ -85,6 +85,6 @@ def checked_settings(settings: KeySettings) -> KeySettings:
 @named(GATEWAY_KEY)
 async def hold_key(ctx: Context, settings: dict[str, Any]) -> None:
     """The program of a key: it stands for the key until that is revoked."""
-    ctx.own_process.kernel.parts[PART].enter(ctx.own_process, msgspec.convert(settings, KeySettings))
+    ctx.own_process.kernel.parts[GATEWAY_KEYS].enter(ctx.own_process, msgspec.convert(settings, KeySettings))
     while True:
         await ctx.receive()
