@@ -44,6 +44,13 @@ def keys() -> None:
 @click.option("--user", default="", metavar="USER", help="For whom agents act that are called with the key.")
 @click.option("--team", default="", metavar="TEAM", help="A label for its records.")
 @click.option("--fallback", multiple=True, metavar="MODEL", help="Asked where a model is down; repeatable, in order.")
+@click.option(
+    "--cache",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="For how long an answer is given again for the same request; 0: never.",
+)
 @json_option
 @click.pass_obj
 def create(
@@ -57,6 +64,7 @@ def create(
     user: str,
     team: str,
     fallback: tuple[str, ...],
+    cache: float,
     as_json: bool,
 ) -> None:
     """Make a key. It is shown once: the store keeps only its hash."""
@@ -68,6 +76,7 @@ def create(
         "user": user,
         "team": team,
         "fallbacks": list(fallback),
+        "cache_s": cache,
     }
 
     async def make(table: KeyTable) -> dict[str, Any]:

@@ -26,6 +26,7 @@ KEY_PREFIX: Final = "sk-lyra-"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _PATTERN: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _PATTERNS_MAX: Final = 100
+_CACHE_S_MAX: Final = 30 * 86_400
 
 
 class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +80,8 @@ def checked_settings(settings: KeySettings) -> KeySettings:
             raise ConfigError(f"a key has at most {_PATTERNS_MAX} names of models, without spaces", key="models")
     if settings.requests_per_minute is not None and not 1 <= settings.requests_per_minute <= 10**9:
         raise ConfigError("requests_per_minute is at least 1", key="requests_per_minute")
+    if not 0 <= settings.cache_s <= _CACHE_S_MAX:
+        raise ConfigError(f"cache_s is at most {_CACHE_S_MAX} seconds", key="cache_s")
     return settings
 
 
