@@ -35,6 +35,7 @@ SUBJECTS = {
     "grpc_calls": "Calls of the server over gRPC",
     "http_calls": "Requests to the server over HTTP",
     "gateway_calls": "Calls of model providers through the gateway",
+    "gateway_peers": "The gateway beside the LiteLLM proxy",
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",
