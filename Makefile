@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua nodes
+.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -135,7 +135,7 @@ surface: $(USES)/main.json ## Find the tests of new entries of the surface; swit
 mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
 	$(BIN)/python -m verify mutants --uses $(USES) $(if $(N),--n $(N))
 
-bench: $(VENV)/.installed-bench lua ## Measure speed and memory
+bench: $(VENV)/.installed-bench lua litellm ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
@@ -177,6 +177,10 @@ ripgrep:
 # Vega's generated code is measured beside Lua's where that can be installed.
 lua:
 	@.ci/lua
+
+# The gateway is measured beside the LiteLLM proxy where that can be installed.
+litellm:
+	@PYTHON=$(PYTHON) .ci/litellm
 
 # MCP is tested with servers from npm and the conformance suite, where npm can install them.
 node:

@@ -36,6 +36,7 @@ SUBJECTS = {
     "http_calls": "Requests to the server over HTTP",
     "dashboard": "The dashboard with ten thousand processes",
     "gateway_calls": "Calls of model providers through the gateway",
+    "gateway_peers": "The gateway beside the LiteLLM proxy",
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",
