@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -81,7 +81,7 @@ async def test_stop_gives_the_answer_up(parts: Served) -> None:
         assert 'data-running="yes"' in page
         assert "Show the answer" in page
         session = address.partition("session_id=")[2]
-        pid = parts.kernel.processes and next(pid for pid in parts.kernel.processes if pid.startswith("chat"))
+        pid = next(pid for pid in parts.kernel.processes if pid.startswith("chat"))
         assert parts.kernel.agent(pid).current is not None
         stopped = await browser.post("/acts/chat/slow/stop", {"session_id": session})
         assert stopped.headers["location"] == f"../../../chat/slow?session_id={session}"
