@@ -52,7 +52,8 @@ class EventSentences:
         pid = event.pid
         process = self._kernel.processes.get(pid)
         shown = None if process is None else self._kernel.processes.get(process.known_as) or process
-        name = (shown.name if shown is not None else "") or _text(event.data, "name", "agent") or pid
+        known = "" if shown is None else shown.name or shown.program.partition("agent:")[2]
+        name = known or _text(event.data, "name", "agent") or pid
         text = told.text
         if event.kind == "child.restarting":
             name, text = _text(event.data, "id") or name, self._restart_words(pid) or text

@@ -236,13 +236,13 @@ class LiveTree:
         return ProcessRow(
             pid=process.pid,
             parent="" if parent is None else parent.known_as,
-            name=process.name or inner.name or "",
+            name=process.name or inner.name or inner.program.partition("agent:")[2],
             program=inner.program,
             state=state,
             doing=doing,
             strategy=_strategy(plan) if plan is not None and not is_guard else "",
             restarts=self._restarts_of(process),
-            cost_micro_usd=int(process.budget.used("usd")),
+            cost_micro_usd=_own_cost(process),
             children=len(inner.children or ()),
             created_at=process.created_at or 0.0,
         )
@@ -315,3 +315,10 @@ def _doing(effect: str) -> str:
     if words is None:
         return f"performs {effect}"
     return f"{words} {rest}" if first == "tool" and rest else words
+
+
+def _own_cost(process: Process) -> int:
+    """What a process and those below it spent, in micro-dollars; 0 where it has no budget of its own: what it spends
+    counts in the scope of the process above, where others spend, too."""
+    above = process.core.budget if process.parent is None else process.parent.budget
+    return 0 if process.budget is above else int(process.budget.used("usd"))
