@@ -19,6 +19,7 @@ from lyra.core import limits
 from lyra.server.identity import Caller
 from lyra.server.owners import OwnedPid
 from lyra.server.protocols.a2a import tasks as tasks_module
+from lyra.server.protocols.a2a.record import A2aRecord
 from tests.server.protocols.a2a.support import BOB, OPERATOR, in_loop, message, scripted, serving, task_of
 
 VERSIONS = ("1.0", "0.3")
@@ -76,7 +77,8 @@ def test_text_before_a_tool_call_is_replaced_by_the_answer() -> None:
         "text": "Let me look.",
         "tool_calls": [{"name": "weather", "arguments": {"city": "Oslo"}}],
     }
-    agent = scripted("guide", asks, {"tool": "weather", "text": "There is {result}."}, tools=[weather])
+    answer = {"tool": "weather", "text": "There is {result}.", "chunk_s": 0.02}
+    agent = scripted("guide", asks, answer, tools=[weather])
 
     async def main() -> None:
         async with serving(agent) as served, served.client("guide", streaming=True) as client:
@@ -85,6 +87,7 @@ def test_text_before_a_tool_call_is_replaced_by_the_answer() -> None:
                 if event.HasField("artifact_update"):
                     piece = event.artifact_update.artifact.parts[0].text
                     text = text + piece if event.artifact_update.append else piece
+                    assert "Let me look.There" not in text
             assert text == "There is sun in Oslo."
 
     in_loop(main())
@@ -292,5 +295,20 @@ def test_a_slow_reader_gets_what_it_missed_in_one_piece() -> None:
             live = await served.kernel.parts["a2a"].get(task.id, "quick", Caller())
             events = [event async for event in live.read(past_questions=False, from_start=True)]
             assert [event.WhichOneof("payload") for event in events] == ["task", "artifact_update", "status_update"]
+
+    in_loop(main())
+
+
+def test_a_task_that_is_not_back_yet_after_a_restart_is_waited_for() -> None:
+    """A client that asks right after a restart gets its task as soon as its process has begun again."""
+
+    async def main() -> None:
+        async with serving() as served:
+            tasks = served.kernel.parts["a2a"]
+            tasks._expected["known"] = asyncio.get_running_loop().create_future()
+            looked_up = asyncio.ensure_future(tasks.get("known", "echo", Caller()))
+            await asyncio.sleep(0)
+            tasks.enter("task-.known", A2aRecord("known", "echo", "c", 0.0, []))
+            assert (await looked_up).record.id == "known"
 
     in_loop(main())
