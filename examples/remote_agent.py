@@ -38,9 +38,9 @@ async def serving(agent: Agent, port: int = 0) -> AsyncIterator[int]:
 
 
 async def as_a_tool(writer: a2a.RemoteAgent) -> None:
-    calls = {"user": "line", "tool_calls": [{"name": "writer", "arguments": {"message": "one line about rain"}}]}
-    model = SimProvider({"replies": [calls, {"tool": "writer", "text": "The writer says: {result}"}]})
-    lead = Agent("lead", model=model, tools=[writer], permissions={"allow": ["writer"]})
+    calls = {"user": "line", "tool_calls": [{"name": "a2a__writer", "arguments": {"message": "one line about rain"}}]}
+    model = SimProvider({"replies": [calls, {"tool": "a2a__writer", "text": "The writer says: {result}"}]})
+    lead = Agent("lead", model=model, tools=[writer], permissions={"allow": ["a2a__writer"]})
     async with Kernel() as kernel:
         print(await (await kernel.spawn(lead)).send("A line, please"))
 

@@ -14,7 +14,7 @@ from lyra.core.policies.retry import Backoff, Retry
 from lyra.server.http.webhooks.sealing import seal, unseal
 from lyra.server.protocols.a2a import push
 from tests.server.http.test_webhooks import receiving
-from tests.server.protocols.a2a.support import in_loop, message, scripted, serving, task_of
+from tests.server.protocols.a2a.support import Gated, in_loop, message, serving, task_of
 from tests.server.protocols.a2a.test_questions import clerk
 
 TOKEN = "token-of-the-receiver"
@@ -75,13 +75,13 @@ def test_a_task_is_posted_at_its_question_and_at_its_end(tmp_path: Path) -> None
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 def test_configurations_are_set_replaced_read_and_deleted(version: str) -> None:
     """One id is one configuration; a deleted one is posted nothing."""
-    agent = scripted("slow", {"text": "at last", "first_s": 0.3})
 
     async def main() -> None:
+        gated = Gated()
         async with (
             receiving() as receiver,
-            serving(agent, inside=(receiver.place,)) as served,
-            served.client("slow", polling=True, version=version) as client,
+            serving(gated.agent, inside=(receiver.place,)) as served,
+            served.client("gated", polling=True, version=version) as client,
         ):
             task = await task_of(client, message("go"))
             for name in ("first", "first", "second"):
@@ -97,6 +97,7 @@ def test_configurations_are_set_replaced_read_and_deleted(version: str) -> None:
             with pytest.raises(TaskNotFoundError):
                 get.id = "second"
                 await client.get_task_push_notification_config(get)
+            gated.open()
             posted = await receiver.wait(1)
             body: Any = posted[0]["task"] if version == "1.0" else posted[0]
             assert body["id"] == task.id
