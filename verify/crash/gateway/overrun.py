@@ -65,17 +65,25 @@ async def _run(
             await server.process.start()
             for number in range(rounds):
                 ended = await _Round(server, provider, rng, f"key{number}", streams).run()
-                total = Overrun(
-                    *(known + more for known, more in zip(total[:5], ended[:5], strict=True)),
-                    min(total.least_left, ended.least_left),
-                    total.failures + ended.failures,
-                )
+                total = _sum(total, ended)
                 progress(number + 1, rounds)
         finally:
             await server.close()
     if "Traceback" in server.process.errors:
         total.failures.append(f"the log has a traceback: {server.process.errors[-1_500:]}")
     return total
+
+
+def _sum(left: Overrun, right: Overrun) -> Overrun:
+    return Overrun(
+        left.rounds + right.rounds,
+        left.streams + right.streams,
+        left.answered + right.answered,
+        left.over_budget + right.over_budget,
+        left.revoked + right.revoked,
+        min(left.least_left, right.least_left),
+        left.failures + right.failures,
+    )
 
 
 class _Round:
