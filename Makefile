@@ -19,13 +19,16 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
+
+web: $(VENV)/.installed-web ## Serve a team of agents and open its page in the browser; no key
+	@$(BIN)/lyra demo --web $(ARGS)
 
 test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
 # Exit code 5 of pytest: no timed test among those asked for.
@@ -205,6 +208,11 @@ $(VENV)/.made:
 $(VENV)/.installed: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto
 	@echo "installing lyra into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-web: $(VENV)/.installed
+	@echo "installing what the server needs into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[server]'
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto

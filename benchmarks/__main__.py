@@ -34,6 +34,7 @@ SUBJECTS = {
     "interrupts": "Questions waiting for people",
     "grpc_calls": "Calls of the server over gRPC",
     "http_calls": "Requests to the server over HTTP",
+    "dashboard": "The dashboard with ten thousand processes",
     "gateway_calls": "Calls of model providers through the gateway",
     "gateway_peers": "The gateway beside the LiteLLM proxy",
     "models": "Models over the wire",

@@ -283,6 +283,7 @@ async def test_settings_show_roles_and_no_token(parts: Served) -> None:
     assert "vera viewer sees everything and changes nothing" in words(page)
     assert not any(token in page for token in TOKENS)
     assert "write-ahead log works" in words(doctor)
+    assert "sandbox" in words(doctor)
     async with logged_in(parts, ADA) as browser:
         page = words(await browser.page("/settings?doctor=true"))
     assert "user: sees and changes what belongs to this user" in page

@@ -311,7 +311,7 @@ class Pending(Generic[Out_co]):
         sink = self.sink
         assert sink is not None
         while (event := await sink.next()) is not None:
-            self._mark_reader()  # before each piece: the agent may get its mark in the middle of a turn
+            self._mark_reader()
             yield event
 
     def result(self) -> Out_co:
@@ -361,8 +361,11 @@ class Stream(Generic[Out_co, Piece_co]):
 
     async def _pieces(self) -> AsyncIterator[Any]:
         pending = await self.begin()
+        sink = pending.sink
+        assert sink is not None
         try:
-            async for event in pending.events():
+            while (event := await sink.next()) is not None:
+                pending._mark_reader()  # before each piece: the agent may get its mark in the middle of a turn
                 if self._events:
                     yield event
                 elif type(event) is Text:

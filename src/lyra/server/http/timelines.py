@@ -20,7 +20,7 @@ from lyra.store.space import Space, spaces
 from lyra.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from lyra.agents.forks.change import ForkChange
+    from lyra.agents.forks.change import StepChange
     from lyra.agents.forks.fork import PreparedFork
     from lyra.server.http.parts import HttpParts
     from lyra.store.protocol import Store
@@ -55,7 +55,7 @@ class Timelines:
     async def read_two(self, left: str, right: str, look: Callable[[RunTimeline, RunTimeline], T]) -> T:
         return await self._threads.call(self._look, (left, right), lambda runs: look(*runs))
 
-    async def prepare_fork(self, pid: str, number: int, change: ForkChange) -> PreparedFork:
+    async def prepare_fork(self, pid: str, number: int, change: StepChange) -> PreparedFork:
         """Read what a fork of a run begins with."""
         from lyra.agents.forks.fork import prepare_fork
 

@@ -42,44 +42,32 @@ async def _overview(call: HttpCall) -> RawAnswer:
 
 # ---------------------------------------------------------------- the tree
 def _excerpt(call: HttpCall, tree: ProcessTree) -> Html:
-    roots = tree.roots(call.caller)
+    roots, total = tree.roots(call.caller, _ROWS_MAX)
     if not roots:
         return empty("Live processes are shown here.", "lyra demo --web")
-    rows = list(_walk(call, tree, roots))
-    more = link(call, "processes")
+    rows = list(_walk(call, tree, roots, total))
     return tag(
         "div",
         tag("ul", rows, class_="tree"),
-        tag("p", tag("a", "All processes", href=more)),
+        tag("p", tag("a", "All processes", href=link(call, "processes"))),
     )
 
 
-def _walk(call: HttpCall, tree: ProcessTree, roots: list[ProcessRow]) -> Iterator[Html]:
-    """Lines of the tree, parents before their children, until there are enough."""
-    todo = [(0, row) for row in reversed(_shown(roots, _ROWS_MAX))]
+def _walk(call: HttpCall, tree: ProcessTree, roots: list[ProcessRow], total: int) -> Iterator[Html]:
+    """Lines of the tree, parents before their children, until there are enough. The number of a large family stands
+    beside its parent."""
+    todo = [(0, row) for row in reversed(roots)]
     count = 0
     while todo and count < _ROWS_MAX:
         depth, row = todo.pop()
         count += 1
         yield _line(call, row, depth)
         if row.children and depth < _DEPTH_MAX:
-            children = tree.children(row.pid, call.caller)
-            todo += [(depth + 1, child) for child in reversed(_shown(children, _CHILDREN_MAX))]
-    left = len(todo) + max(0, len(roots) - _ROWS_MAX)
+            children = tree.children(row.pid, call.caller, _CHILDREN_MAX)
+            todo += [(depth + 1, child) for child in reversed(children)]
+    left = len(todo) + total - len(roots)
     if left:
         yield tag("li", f"and {left} more", class_="note", data_depth=0, data_key="more")
-
-
-def _shown(rows: list[ProcessRow], most: int) -> list[ProcessRow]:
-    """A small family whole; of a large one only those that a person looks for, the number stands beside the parent."""
-    if len(rows) <= most:
-        return rows
-    urgent = [row for row in rows if row.state in _URGENCY or row.children]
-    return sorted(urgent, key=lambda row: (_URGENCY.get(row.state, 9), row.created_at))[:most]
-
-
-# Where not all have room, those come first that a person looks for.
-_URGENCY: Final = {"blocked": 0, "failed": 1, "working": 2}
 
 
 def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
