@@ -164,8 +164,8 @@ def _conversation(call: HttpCall, process: Process) -> Html | None:
         return None
     messages = agent.messages
     name = (process.stands_for or process).program.partition(":")[2]
-    said = conversation(messages, (), agent=name, is_running=False)
-    content = tag("div", said, class_="talk") if messages else tag("p", "Nothing was said yet.", class_="note")
+    talk = conversation(messages, (), agent=name, is_running=False)
+    content = tag("div", talk, class_="talk") if messages else tag("p", "Nothing was said yet.", class_="note")
     return region(call, "conversation", _TALK_EVENTS, tag("h2", "Conversation"), content)
 
 
