@@ -54,17 +54,17 @@ def _turn(turn: list[Message], results: dict[str, ToolResult], costs: list[CallC
     answer: list[Child] = []
     for message in turn:
         if message.role == "user":
-            parts.append(_article("you", "You", [tag("p", message.text, class_="text")]))
+            parts.append(_spoken_by("you", "You", [tag("p", message.text, class_="text")]))
         elif message.role == "assistant":
             if message.text:
                 answer.append(tag("p", message.text, class_="text"))
             answer += [tool_part(call, results.get(call.id)) for call in message.tool_calls]
     if answer:
-        parts.append(_article("agent", agent, [*answer, _cost_line(costs)]))
+        parts.append(_spoken_by("agent", agent, [*answer, _cost_line(costs)]))
     return parts
 
 
-def _article(who: str, name: str, children: list[Child]) -> Html:
+def _spoken_by(who: str, name: str, children: list[Child]) -> Html:
     return tag("article", tag("h3", name), *children, class_=f"said {who}")
 
 
