@@ -272,6 +272,34 @@ def test_a_supervised_team_is_forked_with_its_restarts(store: str) -> None:
     assert timeline(store, "team").ended_as == ""
 
 
+def test_messages_to_processes_outside_the_run_are_not_sent_again(store: str) -> None:
+    """Neither by the fork nor when the store is opened the next time; those of the fork's own time are."""
+
+    async def ear(ctx: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def teller(ctx: Any) -> str:
+        ctx.send("ear", "before")
+        answer = await ctx.do(programs.mail, "news")
+        ctx.send("ear", answer)
+        return str(answer)
+
+    async def main() -> None:
+        async with Kernel(store, programs=[ear, teller]) as kernel:
+            await kernel.spawn(ear, pid="ear")
+            await kernel.spawn(teller, pid="teller").wait()
+            await kernel.durable()
+            step = next(step for step in timeline(store, "teller").steps if step.kind == "effect")
+            fork = await fork_run(kernel, reader(store), "teller", step.number, StepChange(result="rumour"))
+            await kernel.process(fork).wait()
+            assert [message for _, message in kernel.processes["ear"].inbox or ()] == ["before", "news", "rumour"]
+        async with Kernel(store) as kernel:
+            assert [message for _, message in kernel.processes["ear"].inbox or ()] == ["before", "news", "rumour"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert acts() == ["mail-news"]
+
+
 def test_the_other_processes_of_the_store_stand_still_while_a_fork_runs(store: str) -> None:
     """The run itself, left in the middle of its work, writes no row and performs nothing."""
 
@@ -348,7 +376,7 @@ def test_a_person_is_asked_again_where_the_answer_was_not_acted_on(store: str) -
             assert (await kernel.process(told).wait()).result == "by hand"
             assert acts() == ["mail-published"]
 
-    asyncio.run(main())
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_supervised_conversation_is_forked_with_its_guard(store: str) -> None:
