@@ -19,13 +19,16 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua nodes
+.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
+
+web: $(VENV)/.installed-web ## Serve a team of agents and open its page in the browser; no key
+	@$(BIN)/lyra demo --web $(ARGS)
 
 test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
 # Exit code 5 of pytest: no timed test among those asked for.
@@ -99,6 +102,9 @@ vegacrash: $(VENV)/.installed-check ## Kill runs of Vega programs with SIGKILL a
 servercrash: $(VENV)/.installed-check postgres ## Kill lyra serve with SIGKILL under load, on SQLite and PostgreSQL (N=…, SEED=…)
 	$(BIN)/python -m verify server-crash $(COUNT)
 
+gatewaycrash: $(VENV)/.installed-check postgres ## Attack budgets of the gateway, and kill it in the middle of calls (N=…, SEED=…)
+	$(BIN)/python -m verify gateway-crash $(COUNT)
+
 vegaedits: $(VENV)/.installed-check ## Kill runs of Vega programs, edit them at random and go on (N=…, SEED=…)
 	$(BIN)/python -m verify vega-edits $(COUNT)
 
@@ -132,7 +138,7 @@ surface: $(USES)/main.json ## Find the tests of new entries of the surface; swit
 mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
 	$(BIN)/python -m verify mutants --uses $(USES) $(if $(N),--n $(N))
 
-bench: $(VENV)/.installed-bench lua ## Measure speed and memory
+bench: $(VENV)/.installed-bench lua litellm ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
@@ -175,6 +181,10 @@ ripgrep:
 lua:
 	@.ci/lua
 
+# The gateway is measured beside the LiteLLM proxy where that can be installed.
+litellm:
+	@PYTHON=$(PYTHON) .ci/litellm
+
 # MCP is tested with servers from npm and the conformance suite, where npm can install them.
 node:
 	@.ci/node
@@ -198,6 +208,11 @@ $(VENV)/.made:
 $(VENV)/.installed: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto
 	@echo "installing lyra into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-web: $(VENV)/.installed
+	@echo "installing what the server needs into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[server]'
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto

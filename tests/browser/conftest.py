@@ -23,6 +23,9 @@ from verify.chromium import running_browser
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
+PAST = pytest.mark.parametrize("stage", [{"has_past": True}], indirect=True, ids=["past"])
+SLOW = pytest.mark.parametrize("stage", [{"pace": 0.4}], indirect=True, ids=["slow"])
+
 NewPage = Callable[..., AbstractAsyncContextManager[WatchedPage]]
 
 
@@ -41,10 +44,10 @@ def browser(loop_runner: asyncio.Runner) -> Iterator[Browser]:
 
 @pytest.fixture
 def stage(loop_runner: asyncio.Runner, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """A served kernel; with `@pytest.mark.parametrize("stage", ["past"], indirect=True)` its nodes have a past."""
+    """A served kernel; `PAST` gives its nodes a past, `SLOW` lets its agents speak slowly."""
     stack = AsyncExitStack()
-    has_past = getattr(request, "param", "") == "past"
-    yield loop_runner.run(stack.enter_async_context(staged(tmp_path, has_past=has_past)))
+    settings = getattr(request, "param", {})
+    yield loop_runner.run(stack.enter_async_context(staged(tmp_path, **settings)))
     loop_runner.run(stack.aclose())
 
 

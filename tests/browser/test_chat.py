@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.browser.conftest import NewPage
+from tests.browser.conftest import SLOW, NewPage
 from tests.browser.stage import Stage
 from tests.browser.watched_page import WatchedPage
 
@@ -43,6 +43,7 @@ async def test_an_answer_streams_with_its_tool_calls_and_its_cost(stage: Stage, 
     assert "session_id=" in page.url
 
 
+@SLOW
 async def test_stop_stops_the_answer_on_the_server(stage: Stage, browser_page: WatchedPage) -> None:
     """Stop gives up the turn on the server, what was said stays, and the conversation goes on."""
     page = browser_page.page
@@ -76,6 +77,7 @@ async def test_an_answer_goes_on_after_a_lost_connection(stage: Stage, browser_p
     assert [line for line in range(1, 60) if text.count(f"Line {line} of") != 1] == []
 
 
+@SLOW
 async def test_a_page_that_is_opened_in_the_middle_shows_the_rest(stage: Stage, browser_page: WatchedPage) -> None:
     """A conversation that is loaded again while the agent answers goes on there, from the beginning of the answer."""
     page = browser_page.page
@@ -83,7 +85,7 @@ async def test_a_page_that_is_opened_in_the_middle_shows_the_rest(stage: Stage, 
     await _say(browser_page, "Tell me a long story")
     await browser_page.shown("article.said.agent >> text=Line 3 of a long answer")
     await page.reload()
-    await browser_page.shown("article.said.agent >> text=Line 20 of a long answer")
+    await browser_page.shown("article.said.agent >> text=Line 5 of a long answer")
     assert await page.locator("article.said").count() == 2
     await page.get_by_role("button", name="Stop").click()
     await stage.until(lambda: not _running(stage))
@@ -103,6 +105,7 @@ async def test_a_question_of_the_agent_is_answered_in_the_conversation(stage: St
     await page.locator("#asked article.question").wait_for(state="detached")
 
 
+@SLOW
 async def test_a_conversation_without_a_script(stage: Stage, new_page: NewPage) -> None:
     """The forms are ordinary forms: the message is sent, and the page has the answer when it is loaded again."""
     async with new_page(java_script_enabled=False) as page:

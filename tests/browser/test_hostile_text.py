@@ -120,7 +120,9 @@ async def test_500_payloads_are_shown_as_text(stage: Stage, new_page: NewPage) -
             await _look(page, "/inbox")
             shown = await page.page.locator("article.question h2").all_text_contents()
             assert {_as_shown(text) for text in texts} <= set(shown)
-            await live.page.wait_for_function(f"document.querySelectorAll('article.question').length >= {len(texts)}")
+            await live.page.wait_for_function(
+                f"() => document.querySelectorAll('article.question').length >= {len(texts)}"
+            )
             assert await live.page.evaluate(_SHOWN) == [0, 0]
             await _clear(stage)
             await _look(page, "/inbox")

@@ -44,7 +44,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
-    "cost": Lazy("lyra.cli.views.cost", "cost", "Sum up what model calls cost, by agent, model, day or process."),
+    "cost": Lazy(
+        "lyra.cli.views.cost", "cost", "Sum up what model calls cost, by agent, model, day, process or gateway key."
+    ),
     "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
     "diff": Lazy(
         "lyra.cli.replay.diff",

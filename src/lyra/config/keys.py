@@ -351,8 +351,8 @@ _TABLE: Final = (
         type="file",
         default=None,
         sentence=(
-            "The tokens that `lyra serve` knows: a line each, `TOKEN [USER]`. Unset: the variable LYRA_TOKEN, or a "
-            "file in your data folder that is made at the first start."
+            "The tokens that `lyra serve` knows: a line each, `TOKEN [USER] [role=ROLE]`. Unset: the variable "
+            "LYRA_TOKEN, or a file in your data folder that is made at the first start."
         ),
         optional=True,
     ),

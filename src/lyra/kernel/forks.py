@@ -9,10 +9,11 @@ is performed again, and its budget is not touched.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, NoSuchProcess, StoreError
+from lyra.errors import ConfigError, NameTaken, NoSuchProcess, Overloaded, StoreError
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.fork_rows import (
     RENAMERS,
@@ -24,6 +25,7 @@ from lyra.kernel.journal.fork_rows import (
     run_records,
 )
 from lyra.kernel.journal.history import Fold
+from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.recovery import grant_of
 from lyra.store.protocol import Record
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["start_fork"]
+
+_STEM_CHARS_MAX: Final = NAME_LENGTH_MAX - 16
 
 
 async def start_fork(kernel: Kernel, point: ForkPoint, records: Iterable[Record], *, pid: str | None = None) -> str:
@@ -55,23 +59,27 @@ async def start_fork(kernel: Kernel, point: ForkPoint, records: Iterable[Record]
     for program in live_programs(copies):
         if kernel.programs.get(program) is None:
             raise unknown_program(program)
+    kernel.core.raise_if_closed()
+    alive = sum(1 for _ in live_programs(copies))
+    if kernel.live + alive > kernel.processes_max:
+        raise Overloaded(f"{kernel.live} processes are alive, the most there may be", limit=kernel.processes_max)
     above = _above(everything, point.run)
-    fork = _Copy(kernel, point, _limits(above), _right(above)).write(copies, pid)
+    fork = _ForkWriter(kernel, point, _limits(above), _right(above)).write(copies, pid)
     await journal.acknowledged(journal.seq)
     return fork
 
 
 def _above(records: list[Record], pid: str) -> list[rows.Created]:
     """How a process and all above it were made, itself first."""
-    made = {
+    creations = {
         record.pid: rows.DECODERS[record.kind].decode(record.data)
         for record in records
         if record.kind == "process.created"
     }
     chain: list[rows.Created] = []
-    while pid in made and len(chain) < len(made):
-        chain.append(made[pid])
-        pid = made[pid].parent
+    while pid in creations and len(chain) < len(creations):
+        chain.append(creations[pid])
+        pid = creations[pid].parent
     return chain
 
 
@@ -92,7 +100,7 @@ def _right(above: list[rows.Created]) -> Grant | None:
     return right
 
 
-class _Copy:
+class _ForkWriter:
     """Writes the rows of one fork and brings its processes to life."""
 
     def __init__(self, kernel: Kernel, point: ForkPoint, budget: dict[str, Any] | None, right: Grant | None) -> None:
@@ -104,9 +112,9 @@ class _Copy:
         self._fold = Fold()
 
     def write(self, copies: list[CopiedRow], pid: str | None) -> str:
-        fork = pid or self._free_pid()
-        if fork in self._kernel.processes:
-            raise ConfigError(f"there is a process {fork!r} already", hint="take another pid", pid=fork)
+        fork = checked_word("pid", self._free_pid() if pid is None else pid)
+        if self._is_taken(fork):
+            raise NameTaken(f"there is a process {fork!r} already", hint="take another pid", pid=fork)
         for copy in copies:
             if copy.kind == "process.created":
                 self._create(copy, fork)
@@ -118,10 +126,14 @@ class _Copy:
         return fork
 
     def _free_pid(self) -> str:
-        number = 1
-        while f"{self._point.run}-fork-{number}" in self._kernel.processes:
+        stem, number = self._point.run[:_STEM_CHARS_MAX], 1
+        while self._is_taken(f"{stem}-fork-{number}"):
             number += 1
-        return f"{self._point.run}-fork-{number}"
+        return f"{stem}-fork-{number}"
+
+    def _is_taken(self, pid: str) -> bool:
+        core = self._kernel.core
+        return pid in core.processes or any(has_name(pid) for has_name in core.subsystems.has_name)
 
     def _create(self, copy: CopiedRow, fork: str) -> None:
         names, kernel, row = self._names, self._kernel, copy.row

@@ -12,6 +12,7 @@ or replaces one. The client never retries, limits or counts: the kernel's door d
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib import import_module
 from types import TracebackType
@@ -19,6 +20,7 @@ from typing import Any, Self
 
 import msgspec
 
+from lyra.core.providers import USUAL
 from lyra.errors import ConfigError
 from lyra.models.names import PROVIDERS, ModelName, model_name
 from lyra.models.provider import LLMProvider
@@ -60,6 +62,13 @@ class LLMClient:
         if callable(self._settings):
             self._settings = self._settings()
         return self._settings or {}
+
+    def configured(self) -> tuple[str, ...]:
+        """The providers that have settings, or a key in a variable of the environment."""
+        env = os.environ if self._env is None else self._env
+        given = self._given()
+        with_key = (name for name in PROVIDERS if any(env.get(key, "").strip() for key in USUAL[name].key))
+        return tuple(dict.fromkeys((*given, *with_key, *self._providers)))
 
     def provider(self, name: str) -> LLMProvider:
         """The provider of that name (`anthropic`, not `anthropic/…`), made at its first use."""

@@ -19,6 +19,7 @@ from lyra.observe.history.processes import Processes, ProcessRecord
 __all__ = ["stored_records"]
 
 _KINDS: Final = {"model": "model.called", "tool": "tool.called"}
+_KEY: Final = "key/"  # begins the name of the caller of a gateway's call, in place of an agent's
 _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have a circle
 
 
@@ -66,6 +67,7 @@ class _StoredSpans:
                 "retries": call.tries - 1,
                 "parent_span": self._id(8, call.pid),
                 **({"cache_read_tokens": call.cached_tokens} if call.cached_tokens else {}),
+                **({"key": call.agent.removeprefix(_KEY)} if call.agent.startswith(_KEY) else {}),
             }
         else:
             failed = call.status != "ok"

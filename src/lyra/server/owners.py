@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.envelope import ANONYMOUS
 from lyra.errors import NoSuchProcess
+from lyra.kernel.programs.handle import Handle
+from lyra.kernel.programs.registry import program_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
 
-__all__ = ["OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
+__all__ = ["GATEWAY_KEYS", "OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
 
+GATEWAY_KEYS: Final = "gateway.keys"  # the part of the kernel that knows the keys of the gateway
 _READABLE_BYTES_MAX: Final = 72  # a longer user is in the pid as a hash
 _OWNED: Final = re.compile(r"(?P<kind>[a-z]+)-(?P<user>[0-9A-Za-z_]*)\.(?P<rest>.+)\Z", re.DOTALL)
 
@@ -75,12 +79,34 @@ def _encoded(user_id: str) -> str:
     return "b" + base64.b32hexencode(data).decode().rstrip("=").lower()
 
 
-def spawn_for(kernel: Kernel, user_id: str, program: Any, *args: Any, pid: str, budget: Any = None) -> Any:
-    """Start a process for a user, or give the one of that pid; the kernel, too, lists and counts it as the user's."""
-    handle = kernel.spawn(program, *args, pid=pid, budget=budget)
+def spawn_for(
+    kernel: Kernel,
+    user_id: str,
+    program: Any,
+    *args: Any,
+    pid: str,
+    budget: Any = None,
+    parent: Process | None = None,
+) -> Any:
+    """Start a process for a user, or give the one of that pid; the kernel, too, lists and counts it as the user's. With
+    a `parent`, what it spends counts in that one's budget, and it ends with it."""
+    if parent is None:
+        handle: Any = kernel.spawn(program, *args, pid=pid, budget=budget)
+    else:
+        handle = _spawn_below(kernel, parent, program, args, pid)
     if user_id and handle.alive:
         kernel.lifecycle.set_owner(pid, user_id)
     return handle
+
+
+def _spawn_below(kernel: Kernel, parent: Process, program: Any, args: tuple[Any, ...], pid: str) -> Any:
+    """Start a process below another that does not start it itself."""
+    supervision, budget = getattr(program, "supervision", None), getattr(program, "budget", None)
+    handle_of = getattr(program, "__lyra_handle__", Handle)
+    if supervision is not None:
+        program, args = kernel.supervisors.guard(program, args, supervision)
+    process = kernel.lifetimes.start(program_of(program), args, parent=parent, pid=pid, budget=budget)
+    return handle_of(kernel, process)
 
 
 def owner_of(kernel: Kernel, pid: str) -> str:

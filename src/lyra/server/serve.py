@@ -75,10 +75,11 @@ class Server:
             self.grpc = await self._start(GrpcFace(self.kernel, self.settings, observe=metrics.grpc_request))
         if self.settings.http is not None:
             from lyra.server.http.face import HttpFace
-            from lyra.server.site import problem_page, site
+            from lyra.server.site import begin_listening, problem_page, site
 
             endpoints = site(gateway=self.settings.gateway)
             face = HttpFace(self.kernel, self.settings, endpoints=endpoints, problem_page=problem_page)
+            begin_listening(face.app.parts)
             self.http = await self._start(face)
             if self._is_announced:
                 assert self.kernel.config is not None

@@ -5,13 +5,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lyra.server.dashboard.event_lines import EventSentences
+from lyra.server.dashboard.figures import HeaderFigures
 from lyra.server.dashboard.problem import problem_page
 from lyra.server.dashboard.routes import PAGES
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.protocols.routes import PROTOCOLS
 
-__all__ = ["problem_page", "site"]
+if TYPE_CHECKING:
+    from lyra.server.http.parts import HttpParts
+
+__all__ = ["begin_listening", "problem_page", "site"]
 
 
 def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
@@ -23,3 +30,9 @@ def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
 
     replaced = {(endpoint.method, endpoint.path) for endpoint in GATEWAY}
     return (*(endpoint for endpoint in table if (endpoint.method, endpoint.path) not in replaced), *GATEWAY)
+
+
+def begin_listening(parts: HttpParts) -> None:
+    """Have the pages know what happens from now on, not only from their first visitor on."""
+    parts.shared(EventSentences)
+    parts.shared(HeaderFigures)

@@ -18,6 +18,7 @@ from lyra.kernel import Child
 from lyra.models.sim import SimProvider
 
 ACTS = "LYRA_TEST_ACTS"  # the variable that names the file
+PAUSE = "LYRA_TEST_PAUSE"
 PRICE = {"input_usd_per_mtok": 3, "output_usd_per_mtok": 15}
 REPLIES = [
     {"tool": "weather", "text": "It is {result}."},
@@ -70,9 +71,23 @@ async def mail(text: str) -> str:
     return text
 
 
+async def pause() -> None:
+    """Hold the program up while the variable is set: for tests that kill it here."""
+    while os.environ.get(PAUSE):
+        await asyncio.sleep(0.01)
+
+
 async def clerk(ctx: Any, room: str) -> str:
     """A child: it writes one mail."""
-    return str(await ctx.do(mail, room))
+    text = str(await ctx.do(mail, room))
+    await ctx.do(pause, idempotent=True)
+    return text
+
+
+async def publisher(ctx: Any) -> str:
+    """A person is asked before the act, and the act needs the answer."""
+    answer = await ctx.ask("Publish?", kind="confirmation")
+    return str(await ctx.do(mail, "published")) if answer.approved else "no"
 
 
 async def booking(ctx: Any, room: str) -> dict[str, Any]:
@@ -97,7 +112,7 @@ async def tries() -> int:
     return acts().count("try")
 
 
-PROGRAMS = (guide, booking, clerk, shaky)
+PROGRAMS = (guide, booking, clerk, shaky, publisher)
 
 
 @asynccontextmanager

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
-from lyra.agents.forks.change import ForkChange
+from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run, wait_for_fork
-from lyra.errors import ConfigError, Divergence, NoSuchProcess
+from lyra.errors import ConfigError, Divergence, NameTaken, NoSuchProcess, Overloaded
 from lyra.kernel.seams import Seams
+from lyra.observe.history.calls import CallHistory
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
@@ -47,7 +48,7 @@ def forked(store: str, pid: str, number: int, **change: Any) -> tuple[str, Any]:
 
     async def main() -> tuple[str, Any]:
         async with opened(store, seams=STILL) as kernel:
-            fork = await fork_run(kernel, reader(store), pid, number, ForkChange(**change))
+            fork = await fork_run(kernel, reader(store), pid, number, StepChange(**change))
             await wait_for_fork(kernel, fork)
             ended = kernel.processes[fork].exit
             return fork, ended if ended is not None else [message.text for message in kernel.agent(fork).messages]
@@ -121,7 +122,7 @@ def test_another_system_prompt_holds_from_the_step_on(store: str) -> None:
             agent = await kernel.spawn(told, pid="talk")
             await agent.send("one")
             await agent.send("two")
-            fork = await fork_run(kernel, reader(store), "talk", 6, ForkChange(system="Be short."))
+            fork = await fork_run(kernel, reader(store), "talk", 6, StepChange(system="Be short."))
             await wait_for_fork(kernel, fork)
             assert [message.text for message in kernel.agent(fork).messages][-1] == "told Be short."
             assert await kernel.agent(fork).send("three") == "told Be short."
@@ -140,7 +141,7 @@ def test_only_what_is_new_counts_in_the_budget_of_the_fork_and_both_are_shown(st
     assert len(new) == 1
     assert totals["usage"]["usd"] == new[0].micro_usd
     assert totals["recorded"]["usd"] == first.steps[2].micro_usd
-    (scope,) = run.at(len(run.steps))["budget"]
+    (scope,) = run.moment(len(run.steps))["budget"]
     assert (scope["used"]["usd"], scope["recorded"]["usd"]) == (totals["usage"]["usd"], totals["recorded"]["usd"])
     assert scope["limits"]["usd"] == 500_000
 
@@ -151,7 +152,7 @@ def test_a_fork_goes_on_as_a_conversation_of_its_own(store: str) -> None:
 
     async def main() -> None:
         async with opened(store) as kernel:
-            fork = await fork_run(kernel, reader(store), "talk", 5, ForkChange(reply="It rains."))
+            fork = await fork_run(kernel, reader(store), "talk", 5, StepChange(reply="It rains."))
             await wait_for_fork(kernel, fork)
             assert await kernel.agent(fork).send("and now?") == "You said: and now?"
             assert await kernel.agent("talk").send("still there?") == "You said: still there?"
@@ -189,11 +190,11 @@ def test_an_agent_that_is_only_a_model_needs_no_declaration(store: str) -> None:
 
     async def main() -> None:
         async with Kernel(store, seams=STILL) as kernel:
-            fork = await fork_run(kernel, reader(store), "plain", 6, ForkChange(prompt="goodbye"))
+            fork = await fork_run(kernel, reader(store), "plain", 6, StepChange(prompt="goodbye"))
             await wait_for_fork(kernel, fork)
             assert [message.text for message in kernel.agent(fork).messages][-1] == "goodbye"
             with pytest.raises(ConfigError, match="agent:told"):
-                await fork_run(kernel, reader(store), "told", 6, ForkChange(prompt="goodbye"))
+                await fork_run(kernel, reader(store), "told", 6, StepChange(prompt="goodbye"))
 
     asyncio.run(made())
     asyncio.run(main())
@@ -206,10 +207,10 @@ def test_a_program_goes_on_from_the_step_and_acts_before_it_are_not_performed_ag
     """Neither its own nor those of its children."""
     asyncio.run(book(store))
     assert acts() == ["reserve-sea", "mail-sea", "pay-120"]
-    fork, ended = forked(store, "trip", 8)
+    fork, ended = forked(store, "trip", 9)
     assert ended.result["paid"] == 120
     assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-120"]
-    tree = timeline(store, fork).at(8)["tree"]
+    tree = timeline(store, fork).moment(9)["tree"]
     assert [row["depth"] for row in tree] == [0, 1]
     assert all(row["pid"] not in timeline(store, "trip").pids for row in tree)
 
@@ -226,7 +227,7 @@ def test_another_result_of_an_effect_is_what_the_program_gets(store: str) -> Non
 def forked_with_message(store: str, pid: str, number: int, message: Any, **change: Any) -> tuple[str, Any]:
     async def main() -> tuple[str, Any]:
         async with opened(store, seams=STILL) as kernel:
-            fork = await fork_run(kernel, reader(store), pid, number, ForkChange(**change))
+            fork = await fork_run(kernel, reader(store), pid, number, StepChange(**change))
             if not kernel.processes[fork].inbox:
                 await kernel.send(fork, message)
             return fork, await kernel.process(fork).wait()
@@ -236,7 +237,7 @@ def forked_with_message(store: str, pid: str, number: int, message: Any, **chang
 
 def test_another_message_is_what_the_program_receives(store: str) -> None:
     asyncio.run(book(store))
-    _, ended = forked(store, "trip", 7, prompt='{"amount": 7}')
+    _, ended = forked(store, "trip", 8, prompt='{"amount": 7}')
     assert ended.result["paid"] == 7
     assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-7"]
 
@@ -257,7 +258,7 @@ def test_a_supervised_team_is_forked_with_its_restarts(store: str) -> None:
     async def main() -> str:
         async with opened(store, seams=STILL) as kernel:
             last = len(timeline(store, "team").steps)
-            fork = await fork_run(kernel, reader(store), "team", last, ForkChange())
+            fork = await fork_run(kernel, reader(store), "team", last, StepChange())
             children = await kernel.supervisor(fork).which_children()
             (child,) = children
             assert child.pid in kernel.processes
@@ -298,7 +299,7 @@ def test_the_other_processes_of_the_store_stand_still_while_a_fork_runs(store: s
 
 def test_a_fork_in_a_postgresql_store(postgres_url: str) -> None:  # noqa: F811
     asyncio.run(book(postgres_url))
-    _, ended = forked(postgres_url, "trip", 7, prompt='{"amount": 7}')
+    _, ended = forked(postgres_url, "trip", 8, prompt='{"amount": 7}')
     assert ended.result["paid"] == 7
     assert acts() == ["reserve-sea", "mail-sea", "pay-120", "pay-7"]
 
@@ -315,13 +316,88 @@ def test_a_fork_has_no_more_rights_than_the_run_had(store: str) -> None:
             await kernel.send("trip", {"amount": 1})
             await process.wait()
             child = next(pid for pid in timeline(store, "trip").pids if pid != "trip")
-            fork = await fork_run(kernel, reader(store), child, 1, ForkChange())
+            fork = await fork_run(kernel, reader(store), child, 1, StepChange())
             held = kernel.processes[fork].grant
             assert not held.is_all
             assert held.to_data() == kernel.processes["trip"].grant.to_data()
             await kernel.process(fork).wait()
 
     asyncio.run(main())
+
+
+def test_a_person_is_asked_again_where_the_answer_was_not_acted_on(store: str) -> None:
+    """The answer allowed one act of the first run, and allows none of the fork; an act that was done stays done."""
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            process = kernel.spawn(programs.publisher, pid="paper")
+            while not (questions := kernel.interrupts.pending("paper")):
+                await asyncio.sleep(0.01)
+            kernel.resolve_interrupt(questions[0].id, {"approved": True})
+            assert (await process.wait()).result == "published"
+            await kernel.durable()
+            steps = timeline(store, "paper").steps
+            assert [step.kind for step in steps] == ["began", "question", "effect", "exit"]
+            fork = await fork_run(kernel, reader(store), "paper", 3, StepChange())
+            while not (asked := kernel.interrupts.pending(fork)):
+                await asyncio.sleep(0.01)
+            assert acts() == ["mail-published"]
+            kernel.resolve_interrupt(asked[0].id, {"approved": False})
+            assert (await kernel.process(fork).wait()).result == "no"
+            told = await fork_run(kernel, reader(store), "paper", 3, StepChange(result="by hand"))
+            assert (await kernel.process(told).wait()).result == "by hand"
+            assert acts() == ["mail-published"]
+
+    asyncio.run(main())
+
+
+def test_a_supervised_conversation_is_forked_with_its_guard(store: str) -> None:
+    """It is talked to under the pid of its guard, as the first one is."""
+
+    async def main() -> None:
+        async with opened(store) as kernel:
+            agent = await kernel.spawn(guide, pid="talk", supervision="restart")
+            await agent.send("weather in Oslo?")
+            await kernel.durable()
+            number = next(step.number for step in reversed(timeline(store, "talk").steps) if step.kind == "model")
+            fork = await fork_run(kernel, reader(store), "talk", number, StepChange(reply="It rains."))
+            await wait_for_fork(kernel, fork)
+            assert await kernel.agent(fork).send("hello") == "You said: hello"
+            assert [message.text for message in kernel.agent(fork).messages][3] == "It rains."
+            assert await agent.send("hello") == "You said: hello"
+
+    asyncio.run(main())
+    assert acts() == ["weather-Oslo"]
+
+
+def test_what_a_fork_took_over_counts_as_no_call(store: str) -> None:
+    """Sums of calls and costs have what was paid once."""
+    asyncio.run(talk(store))
+    fork, _ = forked(store, "talk", 5, reply="It rains.")
+    history = CallHistory()
+    history.add_all(StoredRows(reader(store)).rows())
+    assert history.of(fork) == []
+    assert len(history.of("talk")) == 4
+
+
+def test_a_pid_that_is_taken_and_a_full_kernel_refuse_a_fork(store: str) -> None:
+    """Nothing is written then."""
+    asyncio.run(talk(store))
+
+    async def main() -> None:
+        async with opened(store, seams=STILL) as kernel:
+            change = StepChange(reply="x")
+            with pytest.raises(NameTaken):
+                await fork_run(kernel, reader(store), "talk", 5, change, new_pid="talk")
+            with pytest.raises(ConfigError):
+                await fork_run(kernel, reader(store), "talk", 5, change, new_pid="~talk")
+            kernel.processes_max = kernel.live
+            with pytest.raises(Overloaded):
+                await fork_run(kernel, reader(store), "talk", 5, change)
+
+    before = list(reader(store).read())
+    asyncio.run(main())
+    assert list(reader(store).read()) == before
 
 
 def test_a_change_that_does_not_fit_the_step_names_those_that_it_fits(store: str) -> None:
@@ -336,7 +412,7 @@ def test_a_change_that_does_not_fit_the_step_names_those_that_it_fits(store: str
     with pytest.raises(ConfigError, match="no step 99"):
         forked(store, "talk", 99)
     with pytest.raises(ConfigError, match="one thing"):
-        ForkChange(reply="x", prompt="y")
+        StepChange(reply="x", prompt="y")
     with pytest.raises(NoSuchProcess):
         forked(store, "nobody", 1)
 
@@ -350,6 +426,6 @@ def test_a_program_that_changed_under_the_journal_is_a_divergence(store: str, mo
 
     other.__module__, other.__qualname__ = booking.__module__, booking.__qualname__
     monkeypatch.setattr(programs, "PROGRAMS", (guide, other, programs.clerk))
-    _, ended = forked(store, "trip", 8)
+    _, ended = forked(store, "trip", 9)
     assert isinstance(ended.error, Divergence)
     assert acts() == ["reserve-sea", "mail-sea", "pay-120"]

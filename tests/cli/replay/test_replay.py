@@ -65,8 +65,8 @@ def test_the_steps_and_the_moments_are_printed(lyra: Any, store: str) -> None:
 def test_a_moment_is_told_of_one_process_of_the_run(lyra: Any, store: str) -> None:
     """`--process` chooses it."""
     child = lyra.json("replay", store, "trip")["timeline"][2]["child"]
-    assert lyra.json("replay", store, "trip", "--at", "9", "--process", child)["pid"] == child
-    assert lyra.json("replay", store, "trip", "--at", "9")["pid"] == "trip"
+    assert lyra.json("replay", store, "trip", "--at", "10", "--process", child)["pid"] == child
+    assert lyra.json("replay", store, "trip", "--at", "10")["pid"] == "trip"
     assert lyra("replay", store, "trip", "--process", child).returncode == 2
 
 
@@ -128,7 +128,8 @@ def test_a_fork_from_the_command_line(lyra: Any, store: str) -> None:
     assert facts["answer"] == "weather in Oslo?"
     facts = lyra.json("replay", store, "talk", "--fork-at", "7", "--prompt", "ciao", "--system", "x", "--load", FILE)
     assert facts["answer"] == "You said: ciao"
-    facts = lyra.json("replay", store, "trip", "--fork-at", "7", "--prompt", '{"amount": 3}', "--load", FILE)
+    assert lyra.json("replay", store, facts["fork"])["fork"]["system"] == "x"
+    facts = lyra.json("replay", store, "trip", "--fork-at", "8", "--prompt", '{"amount": 3}', "--load", FILE)
     assert facts["answer"]["paid"] == 3
     assert programs.acts() == ["weather-Oslo", "reserve-sea", "mail-sea", "pay-120", "pay-3"]
     pids = {row["pid"] for row in lyra.json("ps", store, "-a")}
@@ -144,7 +145,7 @@ def test_a_fork_from_the_prompt(lyra: Any, store: str, monkeypatch: pytest.Monke
 
 def test_a_fork_of_a_program_needs_its_file(lyra: Any, store: str) -> None:
     """And says so; nothing is written."""
-    done = lyra("replay", store, "trip", "--fork-at", "8")
+    done = lyra("replay", store, "trip", "--fork-at", "9")
     assert done.returncode == 2
     assert "does not know the program" in done.stderr
     assert "trip-fork-1" not in {row["pid"] for row in lyra.json("ps", store, "-a")}
@@ -169,7 +170,8 @@ def test_two_runs_are_compared(lyra: Any, store: str) -> None:
     assert "step 5 is the first that differs:" in done.stdout
     assert "It rains." in done.stdout
     assert "steps 1 to 1 are the same" in done.stdout
-    assert "steps 1 to 1 are the same" not in lyra("diff", store, "talk", "talk-fork-1", "--all").stdout
+    for flag in ("-a", "--all"):
+        assert "steps 1 to 1 are the same" not in lyra("diff", store, "talk", "talk-fork-1", flag).stdout
     compared = lyra("diff", store, "talk", "talk-fork-1", "--json")
     assert compared.returncode == 1
     data = json.loads(compared.stdout)
@@ -217,7 +219,7 @@ def test_a_killed_run_is_looked_at_and_forked_and_a_killed_fork_goes_on(
     assert (run["state"], run["timeline"][1]["status"]) == ("running", "ok")
 
     fork = [*lyra.command, "replay", store, "trip", "--fork-at", "2", "--tool-result", '{"room": "sky"}']
-    killed([*fork, "--load", FILE], {**env, **lyra.env}, lambda: "mail-sky" in programs.acts())
+    killed([*fork, "--load", FILE], {**env, **lyra.env, programs.PAUSE: "1"}, lambda: "mail-sky" in programs.acts())
     assert sorted(programs.acts()) == sorted([*first, "mail-sky"])
     page = lyra.json("replay", store, "trip-fork-1")
     assert page["fork"] == {"of": "trip", "at": 2}

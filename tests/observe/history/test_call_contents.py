@@ -80,3 +80,24 @@ def test_an_error_is_told_and_a_long_text_is_cut() -> None:
     )
     assert history.calls["1"].error == "model: overloaded"
     assert len(history.calls["2"].answer[0].text) == 20_000
+
+
+def test_calls_of_one_tool_are_told_apart_by_their_id() -> None:
+    asked = [
+        {"id": f"c{number}", "name": "weather", "arguments": {"city": city}} for number, city in ((1, "A"), (2, "B"))
+    ]
+    history = ContentHistory()
+    history.add_all(
+        rows(
+            ("effect.started", {"key": 0, "name": "model:a:m"}),
+            ("effect.finished", {"key": 0, "value": answered("", tool_calls=asked)}),
+            ("effect.started", {"key": "0/0", "name": "tool:weather"}),
+            ("effect.started", {"key": "1/0", "name": "tool:weather"}),
+            ("effect.finished", {"key": "1/0", "value": "of B"}),
+            ("effect.finished", {"key": "0/0", "value": "of A"}),
+        )
+    )
+    for call_id, text in (("c1", "of A"), ("c2", "of B")):
+        call = history.nearest("tool", "weather", 55.0, call_id)
+        assert call is not None
+        assert call.answer[0].text == text

@@ -148,3 +148,31 @@ def test_costs_are_summed_by_what_is_asked_for() -> None:
     }
     with pytest.raises(ConfigError):
         costs(records, ("month",))
+
+
+def test_costs_are_summed_by_the_key_that_pays() -> None:
+    """A gateway key pays for its own calls and for those of agents below it; others have none."""
+
+    def call(pid: str, name: str, key: str, usd: int) -> list[tuple[str, str, dict[str, Any]]]:
+        usage = {"usd": usd, "input_tokens": 1, "llm_calls": 1}
+        return [
+            (pid, "effect.started", {"key": key, "name": name}),
+            (pid, "effect.finished", {"key": key, "usage": usage}),
+        ]
+
+    history = CallHistory()
+    history.add_all(
+        rows(
+            ("k", "process.created", {"program": "lyra:gateway.key", "args": [{"name": "ci"}], "parent": ""}),
+            *call("k", "model:key/ci:openai/m", "passing:1", 5),
+            ("a", "process.created", {"program": "agent:echo", "args": [], "parent": "k"}),
+            *call("a", "model:echo:openai/m", "0", 7),
+            ("b", "process.created", {"program": "agent:echo", "args": [], "parent": ""}),
+            *call("b", "model:echo:openai/m", "0", 11),
+            ("a", "process.terminated", {"reason": "normal"}),
+        )
+    )
+    assert [(row.group, row.micro_usd) for row in costs(history.records.values(), ("key",))] == [
+        (("ci",), 12),
+        (("-",), 11),
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from lyra.server.http.records import CostSum
 from lyra.server.identity import Caller
 from tests.server.dashboard.support import ADA, BOB, OPERATOR, Served, elements, logged_in, served, texts
 from tests.server.dashboard.test_trace_pages import CHAT, asking
+from tests.server.gateway.support import ServedGateway, serving_gateway
+from tests.server.http.support import in_loop
 
 DAY = "2026-11-17"
 NOON = 1_794_916_800.0  # of that day
@@ -131,6 +134,24 @@ async def test_the_csv_has_what_the_caller_may_see(parts: Served) -> None:
         assert len(list(csv.reader(io.StringIO((await bob.http.get("/costs.csv")).text)))) == 1
 
 
+@served(asking())
+async def test_all_addresses_are_relative(parts: Served) -> None:
+    """The pages work below a path at which the application is mounted."""
+    await parts.ada.post(CHAT, json={"message": "weather?"})
+    async with logged_in(parts, ADA) as ada:
+        trace_id = (await parts.ada.get("/api/traces")).json()["traces"][0]["trace_id"]
+        for path in ("/costs", "/traces", f"/traces/{trace_id}", "/nodes", "/pipelines", "/services"):
+            page = await ada.page(path)
+            pairs = [(name, "href") for name in ("a", "link")] + [
+                ("script", "src"),
+                ("form", "action"),
+                ("th", "data-href"),
+            ]
+            addresses = [str(row[key]) for name, key in pairs for row in elements(page, name) if row.get(key)]
+            assert addresses
+            assert [address for address in addresses if address.startswith("/") or "://" in address] == []
+
+
 @served()
 async def test_restarts_of_supervised_processes_are_counted(parts: Served) -> None:
     await parts.operator.get("/api/costs")  # opens the parts
@@ -142,3 +163,28 @@ async def test_restarts_of_supervised_processes_are_counted(parts: Served) -> No
     await supervisor.wait()
     points = parts.face.app.parts.records.series.points("hour", parts.kernel.clock.now(), lambda _user: True)
     assert sum(point.restarts for point in points) == 3
+
+
+def test_costs_of_gateway_keys_are_told_also_after_a_restart(tmp_path: Path) -> None:
+    """A call through the gateway counts for its key: when it happens, and as the journal tells it later."""
+    store = str(tmp_path / "lyra.db")
+
+    async def spend() -> None:
+        async with serving_gateway(store=store) as parts:
+            async with parts.client(await parts.key("ci")) as http:
+                body = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "hello"}]}
+                answer = await http.post("/v1/chat/completions", json=body)
+                assert answer.status_code == 200, answer.text
+            await look(parts)
+
+    async def look_again() -> None:
+        async with serving_gateway(store=store) as parts:
+            await look(parts)
+
+    async def look(parts: ServedGateway) -> None:
+        (group,) = (await parts.operator.get("/api/costs", params={"by": "key"})).json()["groups"]
+        assert (group["key"], group["calls"]) == ("ci", 1)
+        assert "ci" in texts((await parts.operator.get("/costs?by=key")).text)
+
+    in_loop(spend())
+    in_loop(look_again())

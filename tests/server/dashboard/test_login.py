@@ -7,11 +7,13 @@ import re
 import httpx
 import pytest
 
+import lyra.server
+from lyra import Kernel
 from lyra.server.http.logins import CookiePlace, LoginTable
 from lyra.server.identity import TokenTable
 from lyra.testing import SimClock
 from tests.server.dashboard.support import OPERATOR, VIEWER, Served, elements, logged_in, served
-from tests.server.http.support import client
+from tests.server.http.support import client, echo, in_loop
 
 
 @served()
@@ -214,3 +216,44 @@ async def test_two_clients_have_two_logins(parts: Served) -> None:
     async with logged_in(parts) as browser, client(parts.address) as stranger:
         await browser.page("/")
         assert (await stranger.get("/")).status_code == 401
+
+
+@served()
+async def test_an_open_page_hears_nothing_after_a_log_out(parts: Served) -> None:
+    """Its stream of events ends, although the connection is still there."""
+    async with logged_in(parts) as browser, browser.http.stream("GET", "/api/events") as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": open"
+        await browser.post("/logout")
+        parts.kernel.publish("", "health.alert", {"message": "for people who are logged in"})
+        rest = [line async for line in lines]
+    assert not any("for people" in line for line in rest)
+
+
+def test_an_application_that_knows_its_users_has_no_login_form() -> None:
+    """Its authenticator is asked for pages, too; a form needs its token, and a stranger gets 401 without a form."""
+
+    async def look() -> None:
+        async with Kernel("memory", programs=(echo(),)) as kernel:
+            app = lyra.server.app(kernel, authenticate=lambda headers: headers.get("x-person"))
+            handle = kernel.spawn(echo())
+            kernel.lifecycle.set_owner(handle.pid, "ada")
+            transport = httpx.ASGITransport(app)
+            same = {"x-person": "ada", "sec-fetch-site": "same-origin"}
+            async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as http:
+                stranger = await http.get("/", headers={"accept": "text/html"})
+                assert stranger.status_code == 401
+                assert not elements(stranger.text, "input")
+                page = await http.get("/settings", headers=same)
+                assert "ada" in page.text
+                form = re.search(r'data-form="([0-9a-f]+)"', page.text)
+                assert form is not None
+                path = f"/acts/processes/{handle.pid}/stop"
+                refused = await http.post(path, data={"form_token": "x"}, headers=same)
+                assert refused.status_code == 403
+                assert handle.alive
+                done = await http.post(path, data={"form_token": form[1]}, headers=same)
+                assert done.status_code == 303, done.text
+                await handle.wait()
+
+    in_loop(look())

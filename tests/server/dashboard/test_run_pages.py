@@ -126,7 +126,10 @@ async def test_only_the_owner_and_those_who_may_change_fork(parts: Served, brows
         assert "<fieldset disabled" in await viewer.page(f"/runs/{RUN}?at=5")
         assert (await viewer.post(f"/acts/runs/{RUN}/fork", fields)).status_code == 403
     async with logged_in(parts, ADA) as ada:
-        assert (await ada.post(f"/acts/runs/{RUN}/fork", fields)).status_code == 303
+        assert (await ada.post(f"/acts/runs/{RUN}/fork", fields)).status_code == 403  # a reply needs an operator
+        assert 'value="reply"' not in await ada.page(f"/runs/{RUN}?at=5")
+        own = {"at": "5", "what": "prompt", "text": "hello"}
+        assert (await ada.post(f"/acts/runs/{RUN}/fork", own)).status_code == 303
     forged = await browser.http.post(f"/acts/runs/{RUN}/fork", data=fields, headers={"sec-fetch-site": "same-origin"})
     assert forged.status_code == 403
     assert f"{RUN}-fork-2" not in parts.kernel.processes

@@ -389,7 +389,7 @@ def test_refusals_of_the_gateway_are_errors_of_the_sdk() -> None:
     async def main() -> None:
         async with serving_gateway() as served:
             poor = await served.key("poor", budget="$0.000001")
-            slow = await served.key("slow", requests_per_minute=1, models=["openai/*"])
+            slow = await served.key("slow", requests_per_minute=3, models=["openai/*"])
 
             async def status(vendor: str, key: str, model: str) -> Any:
                 case = CASES["chat" if vendor == "openai" else "messages"]

@@ -66,7 +66,7 @@ def test_a_handler_is_reached_at_its_own_path_with_a_token() -> None:
         changed = await parts.operator.post("/api/nodes/price_v1/mode", json=mode)
         assert changed.json()["mode"] == "shadow_direct"
         assert (changed.json()["next_mode"], changed.json()["rollback_mode"]) == ("canary_direct", "python_only")
-        assert "0.95 are needed" in changed.json()["lack"]
+        assert "1000 and a confidence of 0.95 are needed" in changed.json()["lack"]
         assert (changed.json()["confidence_low"], changed.json()["confidence_high"]) == (0.0, 1.0)
         assert (await parts.ada.post("/api/nodes/price_v1/rollback")).status_code == 403
         back = await parts.operator.post("/api/nodes/price_v1/rollback")

@@ -99,7 +99,7 @@ async def test_a_moment_has_conversation_budget_and_tree_as_they_were(parts: Ser
 async def test_a_fork_runs_on_in_the_server_and_belongs_to_the_same_user(parts: Served, run: str) -> None:
     """It can be talked to as a session; the tool is not called again, and the first run is as it was."""
     before = await steps_of(parts.ada, run)
-    answer = await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 4, "result": "snowing"})
+    answer = await parts.operator.post(f"/api/runs/{run}/fork", json={"at": 4, "result": "snowing"})
     assert answer.status_code == 202, answer.text
     fork = answer.json()
     assert (fork["at"], fork["session_id"]) == (4, "s-fork-1")
@@ -116,7 +116,7 @@ async def test_a_fork_runs_on_in_the_server_and_belongs_to_the_same_user(parts: 
 
 @with_run
 async def test_two_runs_are_compared(parts: Served, run: str) -> None:
-    fork = (await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 5, "reply": "It rains."})).json()
+    fork = (await parts.operator.post(f"/api/runs/{run}/fork", json={"at": 5, "reply": "It rains."})).json()
     await settled(parts, fork["pid"])
     compared = (await parts.ada.get(f"/api/runs/{run}/diff/{fork['pid']}")).json()
     assert compared["first_difference"] == 5
@@ -135,15 +135,33 @@ async def test_each_change_of_a_fork_is_taken_over_http(parts: Served, run: str)
         ({"at": 5, "model": "sim/echo"}, "weather in Oslo"),
         ({"at": 3, "system": "short"}, "It is sunny in Oslo."),
     ):
-        fork = await parts.ada.post(f"/api/runs/{run}/fork", json=change)
+        fork = await parts.operator.post(f"/api/runs/{run}/fork", json=change)
         assert fork.status_code == 202, fork.text
         assert (await settled(parts, fork.json()["pid"]))[-1]["result"] == answer
     assert made == ["Oslo", "Oslo"]
-    wrong = await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 4, "reply": "x"})
+    wrong = await parts.operator.post(f"/api/runs/{run}/fork", json={"at": 4, "reply": "x"})
     assert wrong.status_code == 400
     assert "steps that can: 3, 5" in wrong.text
     for body in ({"at": 0}, {}, {"at": 1, "nonsense": 1}, {"at": 2, "reply": "x", "prompt": "y"}):
         assert (await parts.ada.post(f"/api/runs/{run}/fork", json=body)).status_code == 400
+
+
+@with_run
+async def test_a_user_changes_what_a_chat_lets_them_say_and_nothing_else(parts: Served, run: str) -> None:
+    """To invent answers of models and tools, or to choose a model or a system prompt, needs an operator."""
+    count = len(parts.kernel.processes)
+    for change in (
+        {"reply": "x"},
+        {"result": "x"},
+        {"model": "sim/echo"},
+        {"system": "x"},
+        {"prompt": "x", "model": "y"},
+    ):
+        refused = await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 5, **change})
+        assert refused.status_code == 403, change
+    assert len(parts.kernel.processes) == count
+    fork = await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 5, "prompt": "hello"})
+    assert (await settled(parts, fork.json()["pid"]))[-1]["result"] == "You said: hello"
 
 
 @with_run

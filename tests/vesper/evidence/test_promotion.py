@@ -31,6 +31,11 @@ def test_the_next_mode_is_allowed_or_says_what_is_missing() -> None:
     enough = NodeEvidence("n", "d", mode="shadow_direct", compared=2_000, clean=2_000)
     assert next_step(enough) == ("canary_direct", "")
     assert next_step(NodeEvidence("n", "d", mode="canary_direct", compared=2_000)).reason.endswith("0.999 are needed")
+    shaken = NodeEvidence("n", "d", mode="shadow_direct", compared=9_000, divergences=1, clean=20)
+    assert (
+        next_step(shaken).reason
+        == "20 compared runs since the last divergence, 1000 and a confidence of 0.95 are needed"
+    )
     blocked = NodeEvidence("n", "d", mode="shadow_direct", compared=9_999, divergences=1, blocked=True)
     assert next_step(blocked).reason == "a divergence could be reproduced"
     assert next_step(NodeEvidence("n", "d", mode="direct_only")).mode is None

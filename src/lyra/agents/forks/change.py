@@ -1,4 +1,4 @@
-"""ForkChange: what is different in a fork, and `fork_point`: which rows of the journal that comes to.
+"""StepChange: what is different in a fork, and `fork_point`: which rows of the journal that comes to.
 
     reply        another answer of the model at that step
     result       another result of the tool or effect at that step
@@ -22,18 +22,18 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.fork_rows import ForkPoint
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.steps import TimelineStep
+    from lyra.observe.timeline.steps import RunStep
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Record, Store
 
-__all__ = ["ForkChange", "fork_point"]
+__all__ = ["StepChange", "fork_point"]
 
 _RESULTS: Final = ("tool", "effect")
 _OF_AGENTS: Final = "agent:"
 _TEXT_MAX: Final = 1 << 20
 
 
-class ForkChange(msgspec.Struct, frozen=True, kw_only=True):
+class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """See the module. At most one of reply, result and prompt; model and system may come together."""
 
     reply: str | None = None
@@ -58,7 +58,7 @@ class ForkChange(msgspec.Struct, frozen=True, kw_only=True):
         return data if self.result is msgspec.UNSET else {**data, "result": self.result}
 
 
-def fork_point(timeline: RunTimeline, store: Store, number: int, change: ForkChange) -> ForkPoint:
+def fork_point(timeline: RunTimeline, store: Store, number: int, change: StepChange) -> ForkPoint:
     """The place and the rows of a fork at a step."""
     step = timeline.step(number)
     different = _different(timeline, step, change)
@@ -77,7 +77,7 @@ def fork_point(timeline: RunTimeline, store: Store, number: int, change: ForkCha
     return point._replace(number=number, cut=cut, different=different, pid=point.pid)
 
 
-def _different(timeline: RunTimeline, step: TimelineStep, change: ForkChange) -> dict[str, Any]:
+def _different(timeline: RunTimeline, step: RunStep, change: StepChange) -> dict[str, Any]:
     settings = {MODEL: change.model, SYSTEM: change.system}
     different: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if not different:
@@ -88,20 +88,20 @@ def _different(timeline: RunTimeline, step: TimelineStep, change: ForkChange) ->
     return {**different, SINCE: max(before, default=-1) + 1 if own is None else own}
 
 
-def _is_line(step: TimelineStep, pid: str) -> bool:
+def _is_line(step: RunStep, pid: str) -> bool:
     return step.pid == pid and step.key.isdecimal()
 
 
-def _is_agent(timeline: RunTimeline, step: TimelineStep) -> bool:
+def _is_agent(timeline: RunTimeline, step: RunStep) -> bool:
     return any(other.name.startswith(_OF_AGENTS) and _makes(other, step.pid) for other in timeline.steps)
 
 
-def _makes(step: TimelineStep, pid: str) -> bool:
+def _makes(step: RunStep, pid: str) -> bool:
     """Whether a process began with a step."""
     return step.child == pid if step.kind in ("spawn", "restart") else step.kind == "began" and step.pid == pid
 
 
-def _require(fits: bool, timeline: RunTimeline, step: TimelineStep, what: str, kinds: tuple[str, ...]) -> None:
+def _require(fits: bool, timeline: RunTimeline, step: RunStep, what: str, kinds: tuple[str, ...]) -> None:
     if fits:
         return
     places = [str(other.number) for other in timeline.steps if other.kind in kinds]
@@ -113,7 +113,7 @@ def _require(fits: bool, timeline: RunTimeline, step: TimelineStep, what: str, k
 # ---------------------------------------------------------------------- answers
 
 
-def _answered(timeline: RunTimeline, store: Store, step: TimelineStep, make: Any) -> ForkPoint:
+def _answered(timeline: RunTimeline, store: Store, step: RunStep, make: Any) -> ForkPoint:
     """The step with another answer: behind its beginning comes an end of the fork's own."""
     record = _row(store, step.seq)
     started = rows.DECODERS[record.kind].decode(record.data)
@@ -141,7 +141,7 @@ def _with_text(old: Any, text: str) -> Any:
 # ---------------------------------------------------------------------- messages
 
 
-def _with_prompt(timeline: RunTimeline, store: Store, step: TimelineStep, prompt: str) -> ForkPoint:
+def _with_prompt(timeline: RunTimeline, store: Store, step: RunStep, prompt: str) -> ForkPoint:
     """The message that was being answered at a step, with another content; the rest of its turn is not repeated."""
     asked = next(
         (
@@ -166,19 +166,19 @@ def _with_prompt(timeline: RunTimeline, store: Store, step: TimelineStep, prompt
     return ForkPoint(timeline.pid, step.number, asked.seq + 1, step.pid, changed={seq: sent})
 
 
-def _with_task(timeline: RunTimeline, store: Store, step: TimelineStep, prompt: str) -> ForkPoint:
+def _with_task(timeline: RunTimeline, store: Store, step: RunStep, prompt: str) -> ForkPoint:
     """The task that an agent process was started with, replaced."""
-    made = next((other for other in timeline.steps if _makes(other, step.pid)), None)
-    record = None if made is None else _row(store, made.seq)
+    first = next((other for other in timeline.steps if _makes(other, step.pid)), None)
+    record = None if first is None else _row(store, first.seq)
     created = None if record is None else rows.DECODERS[record.kind].decode(record.data)
     arguments = None if created is None or created.blob else codec.decode(bytes(created.args))
-    if made is None or created is None or not isinstance(arguments, list) or not arguments:
+    if first is None or created is None or not isinstance(arguments, list) or not arguments:
         raise ConfigError(
             f"process {step.pid} had taken no message before step {step.number}",
             hint="a prompt replaces the message that was being answered",
         )
     created.args = rows.Raw(codec.encode([_like(arguments[0], prompt), *arguments[1:]]))
-    return ForkPoint(timeline.pid, step.number, made.seq + 1, step.pid, changed={made.seq: created})
+    return ForkPoint(timeline.pid, step.number, first.seq + 1, step.pid, changed={first.seq: created})
 
 
 def _like(old: Any, text: str) -> Any:

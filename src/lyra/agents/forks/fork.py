@@ -1,6 +1,6 @@
 """`fork_run`: start a fork of a run at one of its steps, in a kernel that owns the store of the run.
 
-    fork = await fork_run(kernel, store, "talk", 5, ForkChange(reply="No."))
+    fork = await fork_run(kernel, store, "talk", 5, StepChange(reply="No."))
 
 The fork is a process of its own. The run that it was forked from is read and not changed, and nothing of it is
 performed again; what the fork does from there on is real, and counts in the fork's own budget.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.agents.forks.change import ForkChange, fork_point
+from lyra.agents.forks.change import StepChange, fork_point
 from lyra.agents.forks.restored import restored_agent
 from lyra.kernel.forks import start_fork
 from lyra.observe.timeline.journal import StoredRows
@@ -22,10 +22,13 @@ from lyra.store.standing import vouch
 if TYPE_CHECKING:
     from lyra.kernel.journal.fork_rows import ForkPoint
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
     from lyra.kernel.programs.handle import Handle
     from lyra.store.protocol import Record, Store
 
 __all__ = ["PreparedFork", "fork_run", "prepare_fork", "start_prepared", "wait_for_fork"]
+
+_LOOK_S: Final = 0.02  # between two looks whether a fork has come to a stand
 
 
 class PreparedFork(NamedTuple):
@@ -40,7 +43,7 @@ def prepare_fork(
     store: Store,
     timeline: RunTimeline,
     number: int,
-    change: ForkChange,
+    change: StepChange,
     *,
     is_known: Callable[[str], bool],
 ) -> PreparedFork:
@@ -60,7 +63,7 @@ async def start_prepared(kernel: Kernel, prepared: PreparedFork, *, new_pid: str
 
 
 async def fork_run(
-    kernel: Kernel, store: Store, pid: str, number: int, change: ForkChange, *, new_pid: str | None = None
+    kernel: Kernel, store: Store, pid: str, number: int, change: StepChange, *, new_pid: str | None = None
 ) -> str:
     """Both in one; `store` is read: the kernel's own, or a reader of it."""
     timeline = RunTimeline(StoredRows(store), pid)
@@ -73,14 +76,26 @@ def _is_known(kernel: Kernel, program: str) -> bool:
 
 
 async def wait_for_fork(kernel: Kernel, pid: str) -> Handle[Any]:
-    """Return when the fork has ended, or, where it is a conversation, when its turn is over."""
-    process = kernel.process(pid)
-    program = kernel.programs.get(kernel.processes[pid].program)
-    if getattr(program, "__lyra_handle__", None) is None:
-        await process.wait()
-        return process
-    current = kernel.agent(pid).current
-    if current is not None:
-        await current
-        await kernel.durable()
-    return process
+    """Return when the fork has ended, its turn is over where it is a conversation, or it waits for a message."""
+    process = kernel.processes[pid]
+    run = process.stands_for or process
+    if getattr(kernel.programs.get(run.program), "__lyra_handle__", None) is not None:
+        current = kernel.agent(pid).current
+        if current is not None:
+            await current
+    else:
+        while process.exit is None and not _is_idle(process):
+            await kernel.outside_pause(_LOOK_S)
+    await kernel.durable()
+    return kernel.process(pid)
+
+
+def _is_idle(process: Process) -> bool:
+    """Whether a process and all below it wait for messages, and none is there."""
+    members = [process]
+    for member in members:
+        members += (member.children or {}).values()
+    return all(
+        member.exit is not None or (member.replay is None and member.receiver is not None and not member.inbox)
+        for member in members
+    )

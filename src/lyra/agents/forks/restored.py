@@ -22,7 +22,7 @@ from lyra.models.tokens import ConversationTokens, Estimator
 if TYPE_CHECKING:
     from typing import Any
 
-    from lyra.observe.timeline.steps import TimelineStep
+    from lyra.observe.timeline.steps import RunStep
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Store
 
@@ -42,7 +42,7 @@ def restored_agent(timeline: RunTimeline, store: Store) -> Agent[Any] | None:
     return agent if _is_same(agent, timeline, store, asked) else None
 
 
-def _is_same(agent: Agent[Any], timeline: RunTimeline, store: Store, asked: TimelineStep) -> bool:
+def _is_same(agent: Agent[Any], timeline: RunTimeline, store: Store, asked: RunStep) -> bool:
     """Whether the agent asks what was asked then, in the same words and with the same settings."""
     record = next(store.read(after=asked.seq - 1, upto=asked.seq))
     started = rows.DECODERS[record.kind].decode(record.data)

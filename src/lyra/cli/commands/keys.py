@@ -8,6 +8,7 @@ that this user runs is asked, of whichever store.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,13 @@ def keys() -> None:
 @click.option("--user", default="", metavar="USER", help="For whom agents act that are called with the key.")
 @click.option("--team", default="", metavar="TEAM", help="A label for its records.")
 @click.option("--fallback", multiple=True, metavar="MODEL", help="Asked where a model is down; repeatable, in order.")
+@click.option(
+    "--cache",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="For how long an answer is given again for the same request; 0: never.",
+)
 @json_option
 @click.pass_obj
 def create(
@@ -56,6 +64,7 @@ def create(
     user: str,
     team: str,
     fallback: tuple[str, ...],
+    cache: float,
     as_json: bool,
 ) -> None:
     """Make a key. It is shown once: the store keeps only its hash."""
@@ -67,6 +76,7 @@ def create(
         "user": user,
         "team": team,
         "fallbacks": list(fallback),
+        "cache_s": cache,
     }
 
     async def make(table: KeyTable) -> dict[str, Any]:
@@ -153,7 +163,7 @@ def _ask(
     from lyra.server.announcement import announced
 
     store = invocation.config.store_target() if target is None else target
-    url = announced(store)
+    url = announced(store, os.environ)
     if url and _is_there(url):
         return _over_http(invocation, url, *request)
     if target is None and (url := _only_server()):
@@ -179,7 +189,7 @@ def _only_server() -> str:
     """The one server of this user that runs, of whichever store; "" where there is none."""
     from lyra.server.announcement import all_announced
 
-    urls = [url for url in all_announced() if _is_there(url)]
+    urls = [url for url in all_announced(os.environ) if _is_there(url)]
     if len(urls) > 1:
         raise ConfigError(f"more than one server runs: {', '.join(urls)}", hint="name one of them, or its store")
     return urls[0] if urls else ""
@@ -225,7 +235,7 @@ def _token(invocation: Invocation) -> str:
     from lyra.server.identity import kept_token, operator_token
 
     own = invocation.config.server.token_file
-    return (operator_token(own) if own else "") or kept_token()
+    return (operator_token(own) if own else "") or kept_token(os.environ)
 
 
 def _plain(key: Any) -> dict[str, Any]:

@@ -40,7 +40,9 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
     "--http", metavar="HOST:PORT", help="Where to listen for HTTP; port 0 chooses a free one, `none`: nowhere."
 )
 @click.option("--db", metavar="FILE|URL", help="The store: a file, `memory`, or postgresql://…")
-@click.option("--token-file", type=_FILE, metavar="FILE", help="The tokens that are known: a line each, TOKEN [USER].")
+@click.option(
+    "--token-file", type=_FILE, metavar="FILE", help="The tokens that are known: a line each, TOKEN [USER] [role=ROLE]."
+)
 @click.option(
     "--load", type=_FILE, metavar="FILE.py", help="Run setup(kernel) of this file: agents, services, programs."
 )

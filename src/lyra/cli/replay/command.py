@@ -20,7 +20,7 @@ from lyra.cli.replay.words import cost_words, moment_lines, step_line
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.forks.change import ForkChange
+    from lyra.agents.forks.change import StepChange
     from lyra.observe.timeline.timeline import RunTimeline
 
 __all__ = ["replay"]
@@ -30,7 +30,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
 _CHANGES: Final = ("reply", "prompt", "model", "system", "tool_result")
 
 
-@click.command(cls=CliCommand, uses_trust=True)
+@click.command(cls=CliCommand)
 @click.argument("store")
 @click.argument("pid")
 @click.option("--steps", "lists_steps", is_flag=True, help="Print the steps and end.")
@@ -90,7 +90,7 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     ctx.exit(1 if facts["error"] else 0)
 
 
-def _change(options: dict[str, Any]) -> ForkChange:
+def _change(options: dict[str, Any]) -> StepChange:
     given = {name: options[name] for name in _CHANGES if options[name] is not None}
     if given and options["fork_at"] is None:
         flag = f"--{next(iter(given)).replace('_', '-')}"
@@ -101,11 +101,11 @@ def _change(options: dict[str, Any]) -> ForkChange:
         raise ConfigError("--as names a fork", hint="say where to fork: --fork-at N", key="--as")
     if options["resume"] and options["fork_at"] is not None:
         raise ConfigError("--resume goes on with a process, --fork-at makes another", key="--resume")
-    from lyra.agents.forks.change import ForkChange
+    from lyra.agents.forks.change import StepChange
 
     if "tool_result" in given:
         given["result"] = result_value(given.pop("tool_result"))
-    return ForkChange(**given)
+    return StepChange(**given)
 
 
 # ---------------------------------------------------------------- printed
@@ -113,7 +113,7 @@ def _print(timeline: RunTimeline, options: dict[str, Any], *, as_json: bool) -> 
     place = options["place"]
     if place is not None:
         step = timeline.step(place) if place else None
-        moment = timeline.at(place, options["process"])
+        moment = timeline.moment(place, options["process"])
         if as_json:
             document(moment)
         else:
@@ -135,7 +135,7 @@ def _talk(invocation: Invocation, store: str, timeline: RunTimeline, *, load: st
     """Read commands until the end; gives the exit code."""
     from lyra.cli.replay.fork import make_fork
 
-    def fork(number: int, change: ForkChange) -> dict[str, Any]:
+    def fork(number: int, change: StepChange) -> dict[str, Any]:
         return make_fork(invocation, store, timeline, number=number, change=change, load=load)
 
     prompt = RunPrompt(timeline, fork)

@@ -19,7 +19,7 @@ from lyra.errors import LyraError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lyra.agents.forks.change import ForkChange
+    from lyra.agents.forks.change import StepChange
     from lyra.cli.app import Invocation
     from lyra.kernel.kernel import Kernel
     from lyra.observe.timeline.timeline import RunTimeline
@@ -33,7 +33,7 @@ def make_fork(
     timeline: RunTimeline,
     *,
     number: int,
-    change: ForkChange,
+    change: StepChange,
     load: str | None,
     new_pid: str | None = None,
 ) -> dict[str, Any]:
@@ -119,6 +119,8 @@ def _ended(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any
     error_text = None if failure is None else failure.message
     if ended is not None:
         return {"state": ended.reason, "answer": ended.result, "error": error_text}
+    if getattr(kernel.programs.get((process.stands_for or process).program), "__lyra_handle__", None) is None:
+        return {"state": "waits for a message", "answer": None, "error": error_text}
     messages = kernel.agent(pid).messages
     answer = messages[-1].text if messages and messages[-1].role == "assistant" else None
     return {"state": "idle", "answer": answer if failure is None else None, "error": error_text}

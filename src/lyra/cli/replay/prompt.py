@@ -23,7 +23,7 @@ from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.agents.forks.change import ForkChange
+    from lyra.agents.forks.change import StepChange
     from lyra.observe.timeline.timeline import RunTimeline
 
 __all__ = ["PROMPT_COMMANDS", "RunPrompt"]
@@ -31,7 +31,7 @@ __all__ = ["PROMPT_COMMANDS", "RunPrompt"]
 _STEPS_SHOWN: Final = 20
 _FORK_WORDS: Final = ("reply", "result", "prompt", "model", "system")
 
-Forker = Callable[[int, "ForkChange"], dict[str, Any]]
+Forker = Callable[[int, "StepChange"], dict[str, Any]]
 
 
 class PromptCommand(NamedTuple):
@@ -124,7 +124,7 @@ class RunPrompt:
     # ------------------------------------------------------------------ looking
 
     def _moment(self) -> dict[str, Any]:
-        return self.timeline.at(self.place)
+        return self.timeline.moment(self.place)
 
     def _show(self, _: str) -> list[str]:
         step = self.timeline.step(self.place) if self.place else None
@@ -165,7 +165,7 @@ class RunPrompt:
     # ------------------------------------------------------------------ the rest
 
     def _fork(self, rest: str) -> list[str]:
-        from lyra.agents.forks.change import ForkChange
+        from lyra.agents.forks.change import StepChange
 
         try:
             words = shlex.split(rest)
@@ -178,7 +178,7 @@ class RunPrompt:
         value: Any = words[1] if words else None
         if words and words[0] == "result":
             value = result_value(value)
-        change = ForkChange(**({words[0]: value} if words else {}))
+        change = StepChange(**({words[0]: value} if words else {}))
         return fork_lines(self._fork_run(self.place, change))
 
     def _help(self, _: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.cli.render import printable
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.steps import TimelineStep
+    from lyra.observe.timeline.steps import RunStep
 
 __all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines"]
 
@@ -20,7 +20,7 @@ def dollars(micro_usd: int) -> str:
     return f"${micro_usd / 1_000_000:.6f}".rstrip("0").rstrip(".") if micro_usd else "$0"
 
 
-def step_line(step: TimelineStep, *, is_here: bool = False) -> str:
+def step_line(step: RunStep, *, is_here: bool = False) -> str:
     """One step on one line: number, kind, what, what came of it, what it cost."""
     came = f" → {step.status}: {step.error}" if step.error else f" → {step.result}" if step.result else ""
     if step.status in ("running", "waiting", "cut_off"):
@@ -109,7 +109,7 @@ def tree_lines(tree: list[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def moment_lines(moment: Mapping[str, Any], step: TimelineStep | None) -> list[str]:
+def moment_lines(moment: Mapping[str, Any], step: RunStep | None) -> list[str]:
     """Everything about a moment."""
     lines = [step_line(step, is_here=True) if step is not None else "> before the first step"]
     sections = (

@@ -1,4 +1,4 @@
-"""`lyra cost`: what model calls cost, by agent, model, day or process."""
+"""`lyra cost`: what model calls cost, by agent, model, day, process or gateway key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["cost"]
 @json_option
 @click.pass_obj
 def cost(invocation: Invocation, /, *, target: str | None, by: tuple[str, ...], run: str | None, as_json: bool) -> None:
-    """Sum up what model calls cost, by agent, model, day or process."""
+    """Sum up what model calls cost, by agent, model, day, process or gateway key."""
     with source(invocation, target, run=run) as rows:
         calls = Folded(rows).calls
     summed = costs(calls.records.values(), by)

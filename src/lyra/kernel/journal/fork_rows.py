@@ -27,6 +27,8 @@ _RECORDS_MAX: Final = 500_000  # rows of a run that can be forked
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that a kernel gave
 _KEEPS_HASH: Final = "passage"  # the hash of a milestone says where it began
 _REPEATED: Final = ("do", "read", _KEEPS_HASH)  # forms whose name is no pid
+_DOUBT: Final = "doubt:"  # begins the key of a question about an act that was under way at a crash
+_QUESTIONS: Final = frozenset({"interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled"})
 _SKIPPED: Final = frozenset({"effect.retried"})
 _PIDS_INSIDE: Final = ("pid", "ref", "child", "supervisor")  # of signals and messages of supervisors
 
@@ -89,7 +91,32 @@ def copied_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:
             kept.append(copy)
     if point.last is not None:
         kept.append(CopiedRow(0, point.pid, "effect.finished", point.last))
-    return kept
+    return _without_unused_answers(kept)
+
+
+def _without_unused_answers(kept: list[CopiedRow]) -> list[CopiedRow]:
+    """Leave out questions whose answer was not acted on before the place: a person agreed to one act, not to another
+    one in the fork, which asks again."""
+    acts: dict[tuple[str, str], int] = {}  # the last act that ended, by process and line of its program
+    for copy in kept:
+        if copy.kind == "effect.finished" and copy.row.form == "do":
+            line, number = _place(copy.row.key)
+            acts[copy.pid, line] = max(number, acts.get((copy.pid, line), -1))
+    unused = set()
+    for copy in kept:
+        if copy.kind == "interrupt.created" and copy.row.key is not None:
+            line, number = _place(copy.row.key)
+            is_doubt = isinstance(copy.row.key, str) and copy.row.key.startswith(_DOUBT)
+            last = acts.get((copy.pid, line), -1)
+            if last < number or (last == number and not is_doubt):
+                unused.add((copy.pid, copy.row.id))
+    return [copy for copy in kept if not (copy.kind in _QUESTIONS and (copy.pid, copy.row.id) in unused)]
+
+
+def _place(key: rows.Key) -> tuple[str, int]:
+    """The line of a program that a key belongs to, and its number there; `doubt:7` is about the act 7."""
+    line, _, number = str(key).removeprefix(_DOUBT).rpartition("/")
+    return line, int(number) if number.isdecimal() else -1
 
 
 def _kept_start(start: CopiedRow, end: CopiedRow | None, point: ForkPoint, decoded: list[CopiedRow]) -> list[CopiedRow]:

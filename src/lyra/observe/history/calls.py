@@ -1,7 +1,8 @@
 """The effects of processes as the journal tells them: what was called, for how long, with what result and cost.
 
 An effect is a `model` call (`model:AGENT:MODEL`), a `tool` call (`tool:NAME`) or another `effect`. Readings of the
-clock and the like, which are not performed, are left out.
+clock and the like, which are not performed, are left out. A call that the gateway makes for a key has `key/NAME` in the
+place of the agent; agents that were asked with a key are below the process that stands for it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.event import Event
+from lyra.core.naming import GATEWAY_KEY
 
-__all__ = ["CallHistory", "CallRecord"]
+__all__ = ["KEY_AGENT", "CallHistory", "CallRecord", "key_of_agent"]
+
+KEY_AGENT: Final = "key/"  # begins what stands in the place of the agent in the records of a gateway key
 
 _CALLS_MAX: Final = 200_000  # kept by one fold; older ones are dropped first
 
@@ -36,6 +40,7 @@ class CallRecord(msgspec.Struct):
     output_tokens: int = 0
     tries: int = 1
     cached_tokens: int = 0  # of the input, from the provider's cache
+    paid_by: str = ""  # the name of the gateway key, where one pays
 
     @property
     def latency_ms(self) -> int | None:
@@ -52,16 +57,21 @@ class CallRecord(msgspec.Struct):
 class CallHistory:
     """The fold. `records` has the calls in the order of their start."""
 
-    __slots__ = ("dropped", "records", "seq")
+    __slots__ = ("_key_names", "dropped", "records", "seq")
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], CallRecord] = {}
         self.seq = 0
         self.dropped = 0
+        self._key_names: dict[str, str] = {}  # by the pids of keys, and of processes below them
 
     def add(self, event: Event) -> None:
         self.seq = max(self.seq, event.seq)
-        if event.kind == "effect.started":
+        if event.kind == "process.created":
+            self._created(event, event.data)
+        elif event.kind == "process.terminated":
+            self._key_names.pop(event.pid, None)
+        elif event.kind == "effect.started":
             self._started(event, event.data)
         elif event.kind == "effect.finished":
             self._finished(event, event.data)
@@ -77,6 +87,16 @@ class CallHistory:
     def of(self, pid: str) -> list[CallRecord]:
         return [record for (caller, _), record in self.records.items() if caller == pid]
 
+    def _created(self, event: Event, data: Mapping[str, Any]) -> None:
+        name = self._key_names.get(data.get("parent") or "", "")
+        if data.get("program") == GATEWAY_KEY:
+            args = data.get("args")
+            name = (
+                str(args[0].get("name", "")) if isinstance(args, list) and args and isinstance(args[0], Mapping) else ""
+            )
+        if name:
+            self._key_names[event.pid] = name
+
     def _started(self, event: Event, data: Mapping[str, Any]) -> None:
         key = str(data["key"])
         kind, agent, model = _parts(data["name"])
@@ -84,6 +104,7 @@ class CallHistory:
         self.records[event.pid, key] = CallRecord(
             event.pid, key, kind, name, agent=agent, model=model, started_at=event.time
         )
+        self.records[event.pid, key].paid_by = key_of_agent(agent) or self._key_names.get(event.pid, "")
         if len(self.records) > _CALLS_MAX:
             del self.records[next(iter(self.records))]
             self.dropped += 1
@@ -103,6 +124,11 @@ class CallHistory:
         record.cached_tokens += _cached(data.get("value"))
         record.status = "ok" if error is None else str(error.get("code", "error"))
         record.error = "" if error is None else str(error.get("message", ""))
+
+
+def key_of_agent(agent: str) -> str:
+    """The gateway key that stands in the place of an agent in records of its calls; "" for an agent."""
+    return agent.removeprefix(KEY_AGENT) if agent.startswith(KEY_AGENT) else ""
 
 
 def _cached(value: Any) -> int:

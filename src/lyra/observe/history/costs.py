@@ -1,4 +1,4 @@
-"""What calls cost, summed by agent, model, day, process or any of these together."""
+"""What calls cost, summed by agent, model, day, process, gateway key or any of these together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lyra.observe.history.calls import CallRecord
 
 __all__ = ["GROUPINGS", "CostRow", "costs"]
 
-GROUPINGS: Final = ("agent", "model", "day", "pid")
+GROUPINGS: Final = ("agent", "model", "day", "pid", "key")
 
 
 class CostRow(msgspec.Struct):
@@ -52,4 +52,4 @@ def costs(calls: Iterable[CallRecord], by: Sequence[str] = ("agent", "model")) -
 def _value(call: CallRecord, grouping: str) -> str:
     if grouping == "day":
         return datetime.fromtimestamp(call.started_at, UTC).date().isoformat()
-    return str(getattr(call, grouping)) or "-"
+    return str(call.paid_by if grouping == "key" else getattr(call, grouping)) or "-"

@@ -4,7 +4,7 @@
     steps         the run as a list of steps: messages, model and tool calls, children, questions, ends
     conversation  what an agent and its callers had said
     state         processes, budgets, mailboxes and shared values, as they stood
-    timeline      start here: `RunTimeline` has pages of steps, the details of one, and `at(number)`
+    timeline      start here: `RunTimeline` has pages of steps, the details of one, and `moment(number)`
     difference    two runs side by side, and where they first differ
 
 Everything here is a fold over rows. Nothing is run, and nothing is written to a store.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from lyra.observe.timeline.steps import TimelineStep
+from lyra.observe.timeline.steps import RunStep
 from lyra.observe.timeline.timeline import RunTimeline
 
 __all__ = ["RunDifference", "compare_runs"]
@@ -22,7 +22,7 @@ class RunDifference(NamedTuple):
     """`first` is the number of the first step that differs; None where the runs are alike."""
 
     first: int | None
-    rows: list[tuple[TimelineStep | None, TimelineStep | None]]
+    rows: list[tuple[RunStep | None, RunStep | None]]
     left: RunTimeline
     right: RunTimeline
 
@@ -60,7 +60,7 @@ def compare_runs(left: RunTimeline, right: RunTimeline, *, rows_max: int = _SIDE
     return RunDifference(first, rows, left, right)
 
 
-def _step(steps: Sequence[TimelineStep], index: int) -> TimelineStep | None:
+def _step(steps: Sequence[RunStep], index: int) -> RunStep | None:
     return steps[index] if index < len(steps) else None
 
 
@@ -77,6 +77,6 @@ def _keys(timeline: RunTimeline) -> list[tuple[str, ...]]:
     ]
 
 
-def _told(step: TimelineStep, *, is_first: bool) -> tuple[str, ...]:
+def _told(step: RunStep, *, is_first: bool) -> tuple[str, ...]:
     what = step.name if is_first or step.kind == "sleep" else step.what  # a fork says at its beginning that it is one
     return step.pid, step.kind, what, step.request, step.result, step.error, step.status

@@ -1,6 +1,6 @@
 """How a run stood: its processes, their mailboxes, budgets and conversations, and the values that they shared.
 
-`RunState.add` takes the rows of a run in order. What it knows after a row is what could be known then; rows that come
+`RunMoment.add` takes the rows of a run in order. What it knows after a row is what could be known then; rows that come
 later are not looked at.
 """
 
@@ -18,7 +18,7 @@ from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.steps import message_text
 from lyra.observe.timeline.values import brief, plain
 
-__all__ = ["RunProcess", "RunState"]
+__all__ = ["RunMoment", "RunProcess"]
 
 _MAILBOX_SHOWN: Final = 50
 _VALUED: Final = ("do", "read", "passage")  # rows whose values are told by their names
@@ -53,7 +53,7 @@ class RunProcess(msgspec.Struct):
         return self.program.startswith("agent:")
 
 
-class RunState:
+class RunMoment:
     """The fold. `processes` are in the order of their start."""
 
     def __init__(self, reader: RowReader) -> None:
@@ -300,21 +300,21 @@ _ABOUT_ONE: Final = frozenset(
         "program.checkpoint",
     }
 )
-_HANDLERS: Final[dict[str, Callable[[RunState, Event, Mapping[str, Any], Any], None]]] = {
-    "process.created": RunState._created,
-    "process.stopping": RunState._stopping,
-    "process.terminated": RunState._terminated,
-    "message.sent": RunState._sent,
-    "message.received": RunState._received,
-    "effect.started": RunState._begun,
-    "effect.finished": RunState._ended,
-    "interrupt.created": RunState._asked,
-    "interrupt.resolved": RunState._answered,
-    "interrupt.expired": RunState._answered,
-    "interrupt.cancelled": RunState._answered,
-    "program.checkpoint": RunState._checkpoint,
-    "group.joined": RunState._joined,
-    "group.left": RunState._left,
-    "group.set": RunState._shared,
-    "group.unset": RunState._shared,
+_HANDLERS: Final[dict[str, Callable[[RunMoment, Event, Mapping[str, Any], Any], None]]] = {
+    "process.created": RunMoment._created,
+    "process.stopping": RunMoment._stopping,
+    "process.terminated": RunMoment._terminated,
+    "message.sent": RunMoment._sent,
+    "message.received": RunMoment._received,
+    "effect.started": RunMoment._begun,
+    "effect.finished": RunMoment._ended,
+    "interrupt.created": RunMoment._asked,
+    "interrupt.resolved": RunMoment._answered,
+    "interrupt.expired": RunMoment._answered,
+    "interrupt.cancelled": RunMoment._answered,
+    "program.checkpoint": RunMoment._checkpoint,
+    "group.joined": RunMoment._joined,
+    "group.left": RunMoment._left,
+    "group.set": RunMoment._shared,
+    "group.unset": RunMoment._shared,
 }

@@ -17,7 +17,7 @@ from lyra.core.naming import SUPERVISE, fixed_name
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.values import brief, text_of_content
 
-__all__ = ["STEP_KINDS", "StepFold", "TimelineStep", "message_text"]
+__all__ = ["STEP_KINDS", "RunStep", "StepFold", "message_text"]
 
 STEP_KINDS: Final[dict[str, str]] = {
     "began": "the process began",
@@ -47,7 +47,7 @@ _FORMS: Final = {"passage": "milestone", "wait": "wait", "context": "note"}  # r
 _FINISHED_LATER: Final = ("running", "waiting")
 
 
-class TimelineStep(msgspec.Struct, omit_defaults=True):
+class RunStep(msgspec.Struct, omit_defaults=True):
     """See the module. `seq` and `end_seq` are the rows of its beginning and end; `is_recorded` marks a step that a fork
     took over from the run that it was forked from: it was not performed here, and `usage` is what it cost there."""
 
@@ -102,8 +102,8 @@ class StepFold:
     def __init__(self, reader: RowReader, *, shown_chars: int = 160) -> None:
         self._reader = reader
         self._shown = shown_chars
-        self.steps: list[TimelineStep] = []
-        self._open: dict[tuple[str, str], TimelineStep] = {}
+        self.steps: list[RunStep] = []
+        self._open: dict[tuple[str, str], RunStep] = {}
         self._mailed: dict[int, Event] = {}  # messages that were sent and not taken, by the number of their row
         self._programs: dict[str, str] = {}
         self._started: dict[tuple[str, str], int] = {}  # children of supervisors, by what they are: how often
@@ -214,7 +214,7 @@ class StepFold:
         step.ended_at, step.end_seq = event.time, event.seq
         self._close(step, event, data)
 
-    def _close(self, step: TimelineStep, event: Event, data: Mapping[str, Any]) -> None:
+    def _close(self, step: RunStep, event: Event, data: Mapping[str, Any]) -> None:
         error, recorded = data.get("error"), data.get("recorded")
         step.usage = dict(data.get("usage") or recorded or {})
         step.is_recorded = recorded is not None
@@ -228,9 +228,9 @@ class StepFold:
             message = message if isinstance(message, Mapping) else {}
             calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
             self._calls[event.pid] = list(calls)
-            said = text_of_content(message.get("content"))
+            text = text_of_content(message.get("content"))
             asks = ", ".join(f"{call.get('name')}({brief(call.get('arguments'), 60)})" for call in calls)
-            step.result = self._brief(" ".join(part for part in (said, f"calls {asks}" if asks else "") if part))
+            step.result = self._brief(" ".join(part for part in (text, f"calls {asks}" if asks else "") if part))
         elif step.kind == "turn":
             step.result = self._brief(_last_answer(value))
         elif value is not None:
@@ -291,8 +291,8 @@ class StepFold:
 
     # ------------------------------------------------------------------ making one
 
-    def _step(self, event: Event, kind: str, what: str, **fields: Any) -> TimelineStep:
-        step = TimelineStep(len(self.steps) + 1, event.seq, event.pid, kind, brief(what, 200), event.time, **fields)
+    def _step(self, event: Event, kind: str, what: str, **fields: Any) -> RunStep:
+        step = RunStep(len(self.steps) + 1, event.seq, event.pid, kind, brief(what, 200), event.time, **fields)
         self.steps.append(step)
         return step
 

@@ -2,7 +2,7 @@
 
     timeline = RunTimeline(StoredRows(store), "talk")
     for step in timeline.steps: …
-    timeline.at(7)["conversation"]
+    timeline.moment(7)["conversation"]
 
 The steps are held in memory in their short form; values and states are read from the store when they are asked for, so
 a long journal costs time and little room. A run that is under way can be read again with `refresh`.
@@ -18,8 +18,8 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
-from lyra.observe.timeline.state import RunProcess, RunState
-from lyra.observe.timeline.steps import StepFold, TimelineStep
+from lyra.observe.timeline.state import RunMoment, RunProcess
+from lyra.observe.timeline.steps import RunStep, StepFold
 from lyra.observe.timeline.values import plain
 
 __all__ = ["STEPS_MAX", "RunTimeline"]
@@ -61,7 +61,7 @@ class RunTimeline:
         return cls(reader, pid, **options)
 
     @property
-    def steps(self) -> Sequence[TimelineStep]:
+    def steps(self) -> Sequence[RunStep]:
         return self._fold.steps
 
     @property
@@ -108,7 +108,7 @@ class RunTimeline:
 
     # ------------------------------------------------------------------ steps
 
-    def step(self, number: int) -> TimelineStep:
+    def step(self, number: int) -> RunStep:
         """A step by its number; ConfigError where there is none."""
         if not 1 <= number <= len(self.steps):
             raise ConfigError(
@@ -116,11 +116,11 @@ class RunTimeline:
             )
         return self.steps[number - 1]
 
-    def page(self, after: int, limit: int) -> list[TimelineStep]:
+    def page(self, after: int, limit: int) -> list[RunStep]:
         """At most `limit` steps behind step `after`."""
         return list(islice(self.steps, max(0, after), max(0, after) + limit))
 
-    def find(self, text: str, *, after: int = 0, backwards: bool = False) -> TimelineStep | None:
+    def find(self, text: str, *, after: int = 0, backwards: bool = False) -> RunStep | None:
         """The next step behind a number, or the last one before it, that has the text in one of its own."""
         wanted = text.lower()
         places = range(after - 2, -1, -1) if backwards else range(after, len(self.steps))
@@ -177,9 +177,9 @@ class RunTimeline:
 
     # ------------------------------------------------------------------ how it stood
 
-    def state(self, number: int) -> RunState:
+    def state(self, number: int) -> RunMoment:
         """Everything as it stood when step `number` was over and the next had not begun; 0 is before the first."""
-        state = RunState(self._reader)
+        state = RunMoment(self._reader)
         for pid, kept in self._rows.kept.items():
             state.take_kept(pid, kept)
         if number <= 0:
@@ -195,7 +195,7 @@ class RunTimeline:
                 state.add(event)
         return state
 
-    def at(self, number: int, pid: str | None = None) -> dict[str, Any]:
+    def moment(self, number: int, pid: str | None = None) -> dict[str, Any]:
         """The moment after a step: conversation, variables, budget, mailbox and tree, of one process of the run."""
         state = self.state(number)
         step = self.step(number) if number > 0 else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.event import Event
 from lyra.server.owners import owner_if_known
@@ -36,7 +36,8 @@ class FiguresNow(NamedTuple):
     waiting: int  # for a person
     failed_per_minute: int
     spent_micro_usd: int  # today, by UTC
-    limit_micro_usd: int | None
+    limit_micro_usd: int | None  # of the kernel's budget, where it has one
+    left_micro_usd: int | None  # of that budget, which also counts earlier days
     hours_micro_usd: tuple[int, ...]  # of today, up to this hour
     p95_s: float | None
 
@@ -51,6 +52,7 @@ class HeaderFigures:
         self._calls: deque[tuple[str, float]] = deque(maxlen=_CALLS_KEPT)  # user, seconds
         self._hours: dict[str, list[int]] = {}  # micro-dollars of each hour of the day, by user
         self._day = ""
+        self._asked_past = False
         self._kernel.on_event(self._hear, kinds=("process.terminated", "model.called"))
 
     def _hear(self, event: Event) -> None:
@@ -81,6 +83,9 @@ class HeaderFigures:
 
     def read(self, caller: Caller) -> FiguresNow:
         """The figures that a caller may see."""
+        if not self._asked_past:  # what today cost before the server began is in the journal
+            self._asked_past = True
+            self._kernel.tasks.start(self._records.load_past(), name="lyra-costs-past")
         now = self._kernel.clock.now()
         today = datetime.fromtimestamp(now, UTC)
         self._begin_day(today.date().isoformat())
@@ -93,7 +98,8 @@ class HeaderFigures:
             waiting=self.questions(caller),
             failed_per_minute=sum(1 for time, owner in self._failures if now - time < _MINUTE_S and caller.owns(owner)),
             spent_micro_usd=self._spent(caller, today.date().isoformat()),
-            limit_micro_usd=self._limit() if caller.is_operator else None,
+            limit_micro_usd=_amount(self._kernel.budget.limit("usd")) if caller.is_operator else None,
+            left_micro_usd=_amount(self._kernel.budget.remaining("usd")) if caller.is_operator else None,
             hours_micro_usd=tuple(hours[: today.hour + 1]),
             p95_s=_p95([seconds for owner, seconds in self._calls if caller.owns(owner)]),
         )
@@ -116,10 +122,9 @@ class HeaderFigures:
     def _spent(self, caller: Caller, day: str) -> int:
         return sum(row.cost_micro_usd for row in self._records.sums() if row.day == day and caller.owns(row.owner))
 
-    def _limit(self) -> int | None:
-        """The limit of the kernel's own budget, where it has one."""
-        limit = self._kernel.budget.limit("usd")
-        return None if limit is None else int(limit)
+
+def _amount(money: Any) -> int | None:
+    return None if money is None else int(money)
 
 
 def _p95(seconds: list[float]) -> float | None:

@@ -17,19 +17,27 @@ _HEIGHT: Final = 16
 
 def figures_bar(figures: FiguresNow) -> Html:
     """The figures in a row."""
-    of_limit = "" if figures.limit_micro_usd is None else f" of {money(figures.limit_micro_usd)}"
     return join(
         _figure("alive", figures.alive, "alive"),
         _figure("waiting", figures.waiting, "waiting", state="needs-you" if figures.waiting else None),
         _figure(
             "failed", figures.failed_per_minute, "failed/min", state="failed" if figures.failed_per_minute else None
         ),
-        _figure(
-            "spend", money(figures.spent_micro_usd), f"{of_limit} today".strip(), sparkline(figures.hours_micro_usd)
-        ),
+        _figure("spend", money(figures.spent_micro_usd), _of_budget(figures), sparkline(figures.hours_micro_usd)),
         _figure("p95", duration(figures.p95_s), "p95", title="95 of 100 model calls took at most this long"),
         tag("span", "○ connecting", id="live", class_="live", data_live="waiting", role="status", data_keep=True),
     )
+
+
+def _of_budget(figures: FiguresNow) -> str:
+    """What stands behind the spend of today. The budget of the kernel also counts earlier days: then what is left of it
+    is told."""
+    limit, left = figures.limit_micro_usd, figures.left_micro_usd
+    if limit is None or left is None:
+        return "today"
+    if limit - left == figures.spent_micro_usd:
+        return f"of {money(limit)} today"
+    return f"today, {money(left)} of {money(limit)} left"
 
 
 def _figure(

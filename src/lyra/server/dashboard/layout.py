@@ -30,7 +30,6 @@ PAGE_HEADERS: Final = {
     "referrer-policy": "same-origin",  # browsers send `Origin: null` with a form under a stricter one
     "vary": "x-region, cookie",
 }
-_PRELOADED: Final = ("live.js", "morph.js", "acts.js", "copy.js", "keys.js", "times.js")  # what `site.js` imports
 _HTML: Final = "text/html; charset=utf-8"
 
 
@@ -83,7 +82,8 @@ def region(
     **attributes: Any,
 ) -> Html:
     """A part that is fetched again when an event of these kinds happens, at most every `every_ms`; from `source`, an
-    address of its own, or from the address of the page."""
+    address of its own, or from the address of the page. With `data_refresh` it is fetched every so many milliseconds as
+    well."""
     del call
     part = tag(
         element,
@@ -149,6 +149,7 @@ def figures_region(call: HttpCall) -> Html:
         figures_bar(figures),
         source=link(call, "figures"),
         every_ms=1_000,
+        data_refresh=15_000,
         element="div",
         class_="figures",
         aria_label="HeaderFigures",
@@ -180,7 +181,6 @@ def document(
 ) -> RawAnswer:
     """An HTML document with the style sheets of the site. `root` leads from the page to the root of the site."""
     modules = [tag("script", type="module", src=root + asset_path(name)) for name in dict.fromkeys(scripts)]
-    early = [tag("link", rel="modulepreload", href=root + asset_path(name)) for name in _PRELOADED] if modules else []
     html = tag(
         "html",
         tag(
@@ -192,7 +192,6 @@ def document(
             tag("link", rel="icon", href=root + asset_path("icon.svg"), type="image/svg+xml"),
             tag("link", rel="stylesheet", href=root + asset_path(SHEET)),
             tag("script", src=root + asset_path("theme.js")),  # before the first paint: no flash of the other theme
-            early,
             modules,
             head,
         ),

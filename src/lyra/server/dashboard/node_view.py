@@ -60,16 +60,21 @@ def confidence_plot(facts: NodeFacts) -> Html:
 
     length_s = facts.timeline[-1][0] - facts.timeline[0][0]
     form = next(form for seconds, form in _TIME_FORMS if length_s >= seconds)
+    needs = [] if facts.needed is None else [facts.needed]
     steps = []
     for time, compared, divergences in facts.timeline:
+        if not compared:  # executions of a mode that compares nothing
+            continue
         moment = datetime.fromtimestamp(time, UTC)
         low, high = interval(compared, divergences)
         label = f"{moment:%Y-%m-%d %H:%M:%S} UTC, {compared:,} compared"
-        steps.append(PlotStep(label, moment.strftime(form), [low, (compared - divergences) / compared, high]))
+        steps.append(PlotStep(label, moment.strftime(form), [low, (compared - divergences) / compared, high, *needs]))
     columns = [PlotColumn("lower end", "line low"), PlotColumn("agreed"), PlotColumn("upper end", "high")]
+    columns += [PlotColumn(f"needed for {facts.next_mode}") for _ in needs]
     needed = "" if facts.needed is None else f" {facts.next_mode} needs a lower end of {facts.needed * 100:g} %."
     about = f"Share of compared executions that agreed, with its interval at 99.9 %.{needed}"
     least = min((step.values[0] or 0.0 for step in steps), default=0.0)
+    least = min(least, *needs) if needs else least
     return plot(
         "confidence", "Confidence", about, columns, steps, unit="share", low=max(0.0, least - (1 - least) * 0.2)
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from lyra.observe.timeline.difference import RunDifference
-from lyra.observe.timeline.steps import TimelineStep
+from lyra.observe.timeline.steps import RunStep
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
 
@@ -56,7 +56,7 @@ _STATES: Final = {"running": "running", "waiting": "blocked", "stopping": "waiti
 
 
 # ---------------------------------------------------------------- lanes
-def lanes(steps: Sequence[TimelineStep], here: int, address: Address, *, names: Mapping[str, str]) -> Html:
+def lanes(steps: Sequence[RunStep], here: int, address: Address, *, names: Mapping[str, str]) -> Html:
     """The steps as marks, a lane a process. Of a long run a part around the place is drawn."""
     first, last = _window(len(steps), here)
     shown = steps[first:last]
@@ -92,7 +92,7 @@ def lanes(steps: Sequence[TimelineStep], here: int, address: Address, *, names: 
     )
 
 
-def _chosen_lanes(pids: list[str], shown: Sequence[TimelineStep], here: int) -> list[str]:
+def _chosen_lanes(pids: list[str], shown: Sequence[RunStep], here: int) -> list[str]:
     """The processes that have a lane: the first ones, and that of the step at the place."""
     chosen = pids[:_LANES_MAX]
     place = next((step.pid for step in shown if step.number == here), None)
@@ -114,7 +114,7 @@ def _lane(pid: str, index: int, width: int, names: Mapping[str, str]) -> Html:
     )
 
 
-def _mark(step: TimelineStep, place: int, row: int, address: Address, *, is_here: bool) -> Html:
+def _mark(step: RunStep, place: int, row: int, address: Address, *, is_here: bool) -> Html:
     shape, look = MARKS.get(step.kind, ("·", "plain"))
     x = _LABEL_PX + place * _STEP_PX + _STEP_PX // 2
     y = _TOP_PX + row * _LANE_PX + _LANE_PX // 2
@@ -136,7 +136,7 @@ def _mark(step: TimelineStep, place: int, row: int, address: Address, *, is_here
 
 
 # ---------------------------------------------------------------- steps as a list
-def step_list(steps: Sequence[TimelineStep], here: int, address: Address, *, names: Mapping[str, str]) -> Html:
+def step_list(steps: Sequence[RunStep], here: int, address: Address, *, names: Mapping[str, str]) -> Html:
     """The steps around a place."""
     first = max(0, min(here - _LIST_AROUND // 2, len(steps) - _LIST_AROUND))
     rows = [
@@ -161,7 +161,7 @@ def step_list(steps: Sequence[TimelineStep], here: int, address: Address, *, nam
     return tag("ol", rows, class_="steps", aria_label="Steps")
 
 
-def _words(step: TimelineStep) -> str:
+def _words(step: RunStep) -> str:
     came = step.error or step.result
     parts = [step.what, step.request, f"→ {came}" if came else ""]
     if step.status in ("running", "waiting", "cut_off"):
@@ -351,7 +351,7 @@ def _run_cost(run: Any) -> Html:
     return tag("span", f"{money(usage.get('usd', 0))}, {tokens:,} tokens", class_="note")
 
 
-def _side(step: TimelineStep | None, pid: str, address: Callable[[str, int], str]) -> Html:
+def _side(step: RunStep | None, pid: str, address: Callable[[str, int], str]) -> Html:
     if step is None:
         return tag("td", "–", class_="note")
     shape = MARKS.get(step.kind, ("·", ""))[0]

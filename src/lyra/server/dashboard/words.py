@@ -124,22 +124,20 @@ def clock_time(time: float) -> Html:
     )
 
 
-_COPY_ICON: Final = tag(
-    "svg",
-    tag("path", d="M5 5V2h9v9h-3M2 5h9v9H2z", fill="none", stroke="currentColor", stroke_width="1.4"),
-    viewBox="0 0 16 16",
-    width=13,
-    height=13,
-    aria_hidden="true",
-)
-
-
 def copied_id(text: str, *, chars_max: int = 16) -> Html:
     """An id, cut where it is long, with a button that copies all of it."""
     short = text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
-    button = tag(
-        "button", _COPY_ICON, type="button", class_="copy", data_copy=text, aria_label=f"Copy {text}", title="Copy"
+    icon = tag(
+        "svg",
+        tag("rect", x=1.5, y=4.5, width=8, height=10, rx=1.5, fill="none"),
+        tag("path", d="M5.5 4V3A1.5 1.5 0 0 1 7 1.5h5A1.5 1.5 0 0 1 13.5 3v7a1.5 1.5 0 0 1-1.5 1.5h-1.5", fill="none"),
+        viewBox="0 0 16 16",
+        width=14,
+        height=14,
+        stroke="currentColor",
+        aria_hidden="true",
     )
+    button = tag("button", icon, type="button", class_="copy", data_copy=text, aria_label=f"Copy {text}", title="Copy")
     return tag("span", tag("code", short, title=text), button, class_="id")
 
 

@@ -16,7 +16,8 @@ __all__ = ["KEY_ENDPOINTS", "KeyView", "key_view"]
 
 
 class KeyBody(RequestBody):
-    """`budget` is an amount such as `$5`; without `models`, the key may call all."""
+    """`budget` is an amount such as `$5`; without `models`, the key may call all. For `cache_s` seconds, an answer is
+    given again for the same request."""
 
     name: str
     budget: str | None = None
@@ -25,6 +26,7 @@ class KeyBody(RequestBody):
     user: str = ""
     team: str = ""
     fallbacks: tuple[str, ...] = ()
+    cache_s: float = 0.0
 
 
 class KeyMade(msgspec.Struct):
@@ -44,6 +46,7 @@ class KeyView(msgspec.Struct, kw_only=True):
     models: list[str]
     fallbacks: list[str]
     requests_per_minute: int | None
+    cache_s: float
     created_at: float
     budget_micro_usd: int | None
     spent_micro_usd: int
@@ -69,6 +72,7 @@ def key_view(key: GatewayKey) -> KeyView:
         models=list(settings.models),
         fallbacks=list(settings.fallbacks),
         requests_per_minute=settings.requests_per_minute,
+        cache_s=settings.cache_s,
         created_at=settings.created_at,
         budget_micro_usd=None if limit is None else int(limit),
         spent_micro_usd=int(budget.used("usd")),
@@ -96,6 +100,7 @@ async def create_key(call: HttpCall) -> KeyMade:
         user=body.user,
         team=body.team,
         fallbacks=body.fallbacks,
+        cache_s=body.cache_s,
     )
     return KeyMade(*id_and_key)
 

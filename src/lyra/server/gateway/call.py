@@ -23,6 +23,7 @@ from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import of_status, retry_after
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
+from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
 from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
@@ -118,6 +119,9 @@ class GatewayCall:
         """The most that the call may cost, and the body that keeps to it."""
         request, price = self.request, self.target.price
         self.bound_lowered = None
+        if request.format.is_free:
+            self.body = self._body()
+            return self.quoted
         tokens_in = input_bound(request)
         if budget.limits_money:
             if price is None:
@@ -256,6 +260,9 @@ class GatewayCall:
 
     def spent(self, *, is_whole: bool) -> Usage:
         """What the call used: as the provider told, else an estimate that is rather too high."""
+        if self.request.format.is_free:
+            self.micro_usd = 0
+            return self.quoted
         tokens = self.meter.tokens(self.quoted["input_tokens"], is_whole=is_whole)
         price: Price | None = self.target.price
         self.micro_usd = None if price is None else price.cost(tokens)
@@ -319,4 +326,4 @@ def _is_failure(error: ModelError) -> bool:
 
 def call_effect(key_name: str, model: str) -> Effect:
     """The effect of calling one model with one key."""
-    return Effect(forward, name=f"model:key/{key_name}:{model}", retry=_RETRY, quote=quote)
+    return Effect(forward, name=f"model:{KEY_AGENT}{key_name}:{model}", retry=_RETRY, quote=quote)

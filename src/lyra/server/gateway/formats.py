@@ -27,6 +27,7 @@ class WireFormat(NamedTuple):
     limits: tuple[str, ...]
     usage: Callable[[dict[str, Any]], TokenUsage]
     reader: Callable[[], Reader] | None = None
+    is_free: bool = False  # providers take nothing for it
 
 
 def _openai_usage(usage: dict[str, Any]) -> TokenUsage:
@@ -88,5 +89,8 @@ FORMATS: Final = {
         "responses", "openai", "responses", ("max_output_tokens",), _openai_usage, _responses_reader
     ),
     "messages": WireFormat("messages", "anthropic", "v1/messages", ("max_tokens",), _anthropic_usage, _messages_reader),
+    "count_tokens": WireFormat(
+        "count_tokens", "anthropic", "v1/messages/count_tokens", (), _anthropic_usage, is_free=True
+    ),
     "embeddings": WireFormat("embeddings", "openai", "embeddings", (), _openai_usage),
 }

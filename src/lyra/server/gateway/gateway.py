@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import ConfigError, LyraError, ModelError, Unauthenticated
+from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.journal.rows import PASSING
+from lyra.server.gateway.agents import agent_of, ask_agent
+from lyra.server.gateway.answer_cache import CACHE_HEADER, AnswerCache, CacheSlot
 from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
 from lyra.server.gateway.passage import Passage
 from lyra.server.gateway.record import call_record
 from lyra.server.gateway.refusals import failure_answer, failure_body
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.targets import ModelTarget, Targets
+from lyra.server.gateway.targets import ModelTarget, ModelTargets
+from lyra.server.gateway.token_count import estimated_count
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import too_many
 from lyra.server.http.sse import sse_event
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
 
     from lyra.core.effect import Effect
     from lyra.kernel.kernel import Kernel
-    from lyra.server.gateway.formats import WireFormat
     from lyra.server.http.parts import HttpParts
 
 __all__ = ["Gateway", "gateway_of", "identify_key"]
@@ -55,36 +58,49 @@ def key_text(headers: Mapping[str, str]) -> str:
 async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller | None:
     """The caller of a request with a key of the gateway's; None where it has none, so that tokens are looked at."""
     key = await gateway_of(parts).keys.find(key_text(headers))
-    return None if key is None else Caller(key.settings.user or f"key/{key.settings.name}", is_bound=True)
+    return None if key is None else Caller.of_user(key.settings.user or f"key/{key.settings.name}")
 
 
 class Gateway:
     """See the module."""
 
-    __slots__ = ("_effects", "_kernel", "_targets", "keys")
+    __slots__ = ("_cache", "_effects", "_kernel", "_targets", "keys")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.keys = KeyTable(kernel)
         self._effects: dict[tuple[str, str], Effect] = {}
-        self._targets = Targets(kernel)
+        self._targets = ModelTargets(kernel)
+        self._cache = AnswerCache(kernel.clock)
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
         """The key of a request; a token of the server stands for a key without limits."""
         key = await self.keys.find(key_text(call.headers))
         return await self.keys.of_user(call.caller.user_id) if key is None else key
 
-    async def answer(self, call: HttpCall, wire: WireFormat, request: GatewayRequest) -> RawAnswer | Streamed:
-        """The answer of a provider to a request."""
+    async def answer(self, call: HttpCall, request: GatewayRequest) -> Any:
+        """The answer of a provider, or of an agent, to a request."""
         key = await self.key_of(call)
-        targets = self._targets.of(key.settings, request.model, wire)
         wait_s = key.window.admit("")
         if wait_s:
             raise too_many(wait_s, "more a minute than this key may make")
+        agent = agent_of(call, request.model)
+        if agent:
+            return await ask_agent(call, key, agent)
+        return await self._provided(call, key, request)
+
+    async def _provided(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
+        """The answer of the model's provider, or of the first fallback that is not down."""
+        targets = self._targets.of(key.settings, request.model, request.format)
+        if request.format.is_free and not targets[0].is_native:
+            return estimated_count(self._kernel, request, targets[0].name)
+        slot = self._cache.slot(key.settings, call.endpoint.name, call.raw_body, call.headers)
+        if slot is not None and (kept := slot.answer()) is not None:
+            return kept
         failure: LyraError | None = None
         for target in targets:
             try:
-                return await self._ask(call, key, request, target)
+                return await self._ask(call, key, request, target, slot)
             except LyraError as error:
                 if failure is not None and isinstance(error, ConfigError):
                     continue  # a fallback that cannot take this request
@@ -92,7 +108,7 @@ class Gateway:
                 if error_class(error) not in RETRYABLE:
                     break
         assert failure is not None
-        return failure_answer(failure, wire.vendor, self._kernel)
+        return failure_answer(failure, request.format.vendor, self._kernel)
 
     def _effect(self, key: GatewayKey, model: str) -> Effect:
         """The effect of calling a model with a key."""
@@ -107,9 +123,10 @@ class Gateway:
     # ------------------------------------------------------------------ the call
 
     async def _ask(
-        self, call: HttpCall, key: GatewayKey, request: GatewayRequest, target: ModelTarget
+        self, call: HttpCall, key: GatewayKey, request: GatewayRequest, target: ModelTarget, slot: CacheSlot | None
     ) -> RawAnswer | Streamed:
-        passage = Passage()
+        """The answer of one model, which is kept where the key has a cache."""
+        passage = Passage(keeps=slot is not None)
         asked = GatewayCall(
             self._kernel.entropy.text(16),
             key,
@@ -121,19 +138,23 @@ class Gateway:
         )
         asked.prepare(key.process.budget)  # what is refused here leaves no row
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
+        task.add_done_callback(looked_at)
+        more = {} if slot is None else {CACHE_HEADER: "miss"}
         try:
             if request.stream:
                 await passage.wait_begun()
-            if not passage.has_begun or task.done():
+            if not passage.has_begun:
                 await _outcome(task)
         except BaseException:
-            task.cancel()
+            if request.stream:  # the rest of a whole answer is waited for: its usage is told at its end
+                task.cancel()
             raise
-        if asked.answer is not None or not request.stream:
-            await _outcome(task)
-            assert asked.answer is not None
-            return asked.answer
-        return Streamed(self._pieces(asked, task), passage.headers)
+        if passage.has_begun:
+            return Streamed(self._pieces(asked, task, slot), {**passage.headers, **more})
+        assert asked.answer is not None
+        if slot is not None:
+            slot.keep(asked.answer.body, asked.answer.media, stream=False)
+        return asked.answer._replace(headers={**asked.answer.headers, **more}) if more else asked.answer
 
     async def _perform(self, asked: GatewayCall) -> None:
         """Perform the call as an effect of the key's process, and tell what came of it."""
@@ -154,7 +175,9 @@ class Gateway:
                 took_s = kernel.clock.monotonic() - began_s
                 kernel.publish(key.process.pid, "model.called", call_record(kernel, asked, took_s, error))
 
-    async def _pieces(self, asked: GatewayCall, task: asyncio.Task[None]) -> AsyncGenerator[bytes, None]:
+    async def _pieces(
+        self, asked: GatewayCall, task: asyncio.Task[None], slot: CacheSlot | None
+    ) -> AsyncGenerator[bytes, None]:
         """The bytes of a stream. Closing it cuts the call off."""
         try:
             async for piece in asked.passage.pieces():
@@ -166,6 +189,8 @@ class Gateway:
                 body = failure_body(error, vendor, self._kernel)
                 yield sse_event(body, event="error" if vendor == "anthropic" else "")
                 return
+            if slot is not None and (kept := asked.passage.kept) is not None:
+                slot.keep(kept, stream=True)
             if asked.passage.last:
                 yield asked.passage.last
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,17 +16,18 @@ import msgspec
 from lyra.core.naming import GATEWAY_KEY, named
 from lyra.core.rights.glob import BARRIER, Glob
 from lyra.errors import ConfigError, Denied
+from lyra.server.owners import GATEWAY_KEYS
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
 
-__all__ = ["KEY_PREFIX", "PART", "KeySettings", "checked_settings", "hashed", "hold_key"]
+__all__ = ["KEY_PREFIX", "KeySettings", "checked_settings", "hashed", "hold_key"]
 
-PART: Final = "gateway.keys"
 KEY_PREFIX: Final = "sk-lyra-"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _PATTERN: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _PATTERNS_MAX: Final = 100
+_CACHE_S_MAX: Final = 30 * 86_400
 
 
 class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +57,13 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _matches(pattern: str, name: str) -> bool:
-    return Glob(pattern, BARRIER).matches(name)
+    return _glob(pattern).matches(name)
+
+
+@lru_cache(maxsize=10_000)
+def _glob(pattern: str) -> Glob:
+    """A pattern whose `*` stands for any text, also one with a slash."""
+    return Glob(pattern, BARRIER)
 
 
 def hashed(key: str) -> str:
@@ -79,12 +87,14 @@ def checked_settings(settings: KeySettings) -> KeySettings:
             raise ConfigError(f"a key has at most {_PATTERNS_MAX} names of models, without spaces", key="models")
     if settings.requests_per_minute is not None and not 1 <= settings.requests_per_minute <= 10**9:
         raise ConfigError("requests_per_minute is at least 1", key="requests_per_minute")
+    if not 0 <= settings.cache_s <= _CACHE_S_MAX:
+        raise ConfigError(f"cache_s is at most {_CACHE_S_MAX} seconds", key="cache_s")
     return settings
 
 
 @named(GATEWAY_KEY)
 async def hold_key(ctx: Context, settings: dict[str, Any]) -> None:
     """The program of a key: it stands for the key until that is revoked."""
-    ctx.own_process.kernel.parts[PART].enter(ctx.own_process, msgspec.convert(settings, KeySettings))
+    ctx.own_process.kernel.parts[GATEWAY_KEYS].enter(ctx.own_process, msgspec.convert(settings, KeySettings))
     while True:
         await ctx.receive()

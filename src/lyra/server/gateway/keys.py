@@ -14,8 +14,8 @@ import msgspec
 
 from lyra.core.budgets.money import money
 from lyra.errors import NameTaken, NoSuchProcess, Overloaded, Unauthenticated
-from lyra.server.gateway.key import KEY_PREFIX, PART, KeySettings, checked_settings, hashed, hold_key
-from lyra.server.owners import OwnedPid, owned_pid, spawn_for
+from lyra.server.gateway.key import KEY_PREFIX, KeySettings, checked_settings, hashed, hold_key
+from lyra.server.owners import GATEWAY_KEYS, OwnedPid, owned_pid, spawn_for
 from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class KeyTable:
         if self._is_restored:
             return
         kernel = self._kernel
-        if kernel.parts.get(PART) is not self:
-            kernel.parts[PART] = self
+        if kernel.parts.get(GATEWAY_KEYS) is not self:
+            kernel.parts[GATEWAY_KEYS] = self
             kernel.register(hold_key)
         async with asyncio.timeout(_ENTER_S):
             while any(pid not in self._pids() for pid in self._living()):  # noqa: ASYNC110 - a step or two away
@@ -126,6 +126,12 @@ class KeyTable:
         """The keys in force that people made, the oldest first."""
         keys = [key for key in self._by_id.values() if not key.is_for_token and key.process.exit is None]
         return sorted(keys, key=lambda key: key.settings.created_at)
+
+    def name_of(self, pid: str) -> str:
+        """The name of the key that a process stands for; "" for another process."""
+        owned = OwnedPid.read(pid)
+        key = self._by_id.get(owned.rest) if owned is not None and owned.kind == _KIND else None
+        return "" if key is None else key.settings.name
 
     async def get(self, key_id: str) -> GatewayKey:
         """The key of an id or a name."""

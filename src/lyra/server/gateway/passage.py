@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
+from lyra.server.gateway.answer_cache import ANSWER_BYTES_MAX
+
 __all__ = ["Passage"]
 
 _BYTES_MAX: Final = 256 * 1024  # that wait for the client
@@ -19,31 +21,36 @@ _BYTES_MAX: Final = 256 * 1024  # that wait for the client
 class Passage:
     """One writer, one reader."""
 
-    __slots__ = ("_begun", "_changed", "_ended", "_last", "_size", "_waiting", "headers")
+    __slots__ = ("_begun", "_changed", "_ended", "_kept", "_last", "_size", "_waiting", "has_begun", "headers")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool = False) -> None:
+        """`keeps`: the bytes are also kept for a cache, as long as they are not too many."""
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._last: list[bytes] = []
         self._ended = False
         self._begun = asyncio.Event()
+        self._kept: bytearray | None = bytearray() if keeps else None
+        self.has_begun = False
         self._changed: asyncio.Future[None] | None = None  # of the side that waits for the other
         self.headers: dict[str, str] = {}
 
     def begin(self, headers: dict[str, str]) -> None:
         """The provider has begun to answer: no other is asked from now on."""
         self.headers = headers
+        self.has_begun = True
         self._begun.set()
 
-    @property
-    def has_begun(self) -> bool:
-        return self._begun.is_set()
-
     async def wait_begun(self) -> None:
+        """Wait until the answer has begun, or is known not to come."""
         await self._begun.wait()
 
     async def put(self, piece: bytes, *, is_last: bool) -> None:
         """Pass a piece on; waits while the client is behind. The last ones follow after `end`."""
+        if self._kept is not None:
+            self._kept += piece
+            if len(self._kept) > ANSWER_BYTES_MAX:
+                self._kept = None
         if is_last:
             self._last.append(piece)
             return
@@ -77,6 +84,11 @@ class Passage:
     def last(self) -> bytes:
         """What was held back."""
         return b"".join(self._last)
+
+    @property
+    def kept(self) -> bytes | None:
+        """All the bytes; None where they were not to be kept, or were too many."""
+        return None if self._kept is None else bytes(self._kept)
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, None

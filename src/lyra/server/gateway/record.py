@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.agents.session.spans import new_span
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import LyraError
+from lyra.observe.history.calls import KEY_AGENT
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -26,7 +27,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
     return {
         "trace_id": outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}",
         "span_id": new_span(kernel),
-        "agent": f"key/{settings.name}",
+        "agent": f"{KEY_AGENT}{settings.name}",
         "model": asked.target.name,
         "input_tokens": tokens.input_tokens if has_cost else 0,
         "output_tokens": tokens.output_tokens if has_cost else 0,

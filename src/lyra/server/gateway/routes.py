@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import msgspec
-
 from lyra.server.gateway.admin import KEY_ENDPOINTS
 from lyra.server.gateway.formats import FORMATS
 from lyra.server.gateway.gateway import gateway_of, identify_key
+from lyra.server.gateway.model_list import MODEL_LIST
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.http.compat import anthropic, openai
-from lyra.server.http.compat.models import MODEL_ENDPOINTS
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 
 __all__ = ["GATEWAY"]
 
 _STATUSES: Final = (400, 402, 403, 404, 429, 502, 503)
-_COMPAT: Final = {
-    endpoint.path: endpoint for endpoint in (*openai.ENDPOINTS, *anthropic.ENDPOINTS) if endpoint.method == "POST"
-}
 
 
 class GatewayQuery(RequestQuery):
@@ -30,27 +24,14 @@ class GatewayQuery(RequestQuery):
     beta: str = ""
 
 
-def _handler(name: str, path: str) -> Callable[[HttpCall], Awaitable[Any]]:
+def _handler(name: str) -> Callable[[HttpCall], Awaitable[Any]]:
     wire = FORMATS[name]
 
     async def handle(call: HttpCall) -> Any:
         refuse_if_draining(call.parts.is_draining)
-        request = GatewayRequest(wire, call.raw_body)
-        if _is_agent(call, request.model) and path in _COMPAT:
-            return await _ask_agent(call, path)
-        return await gateway_of(call.parts).answer(call, wire, request)
+        return await gateway_of(call.parts).answer(call, GatewayRequest(wire, call.raw_body))
 
     return handle
-
-
-def _is_agent(call: HttpCall, model: str) -> bool:
-    return model.startswith("agent/") or ("/" not in model and model in call.parts.chats.directory.agents())
-
-
-async def _ask_agent(call: HttpCall, path: str) -> Any:
-    compat = _COMPAT[path]
-    call.body = msgspec.json.decode(call.raw_body, type=compat.body)
-    return await compat.handler(call)
 
 
 def _endpoint(name: str, path: str, summary: str) -> Endpoint:
@@ -59,23 +40,22 @@ def _endpoint(name: str, path: str, summary: str) -> Endpoint:
         method="POST",
         path=path,
         summary=summary,
-        handler=_handler(name, path),
+        handler=_handler(name),
         identify=identify_key,
         query=GatewayQuery,
         may_stream=True,
+        ends_with_client=True,
         is_work=True,
         statuses=_STATUSES,
     )
 
 
-_MODELS: Final = tuple(
-    Endpoint(**{**msgspec.structs.asdict(endpoint), "identify": identify_key}) for endpoint in MODEL_ENDPOINTS
-)
 GATEWAY: Final[tuple[Endpoint, ...]] = (
-    *_MODELS,
+    *MODEL_LIST,
     _endpoint("chat", "/v1/chat/completions", "Ask a provider's model, or an agent, as a client of OpenAI does"),
     _endpoint("responses", "/v1/responses", "Ask a provider's model by OpenAI's Responses API"),
     _endpoint("messages", "/v1/messages", "Ask a provider's model, or an agent, as a client of Anthropic does"),
+    _endpoint("count_tokens", "/v1/messages/count_tokens", "Count the tokens of a request of Anthropic's format"),
     _endpoint("embeddings", "/v1/embeddings", "Have a provider's model embed texts"),
     *KEY_ENDPOINTS,
 )

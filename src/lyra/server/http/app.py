@@ -196,7 +196,10 @@ class HttpApp:
         guard.check_form(identity, endpoint, headers, call.form)
         if endpoint.ends_with_client:
             return _answer_of(endpoint, await _while_connected(receive, endpoint.handler(call)))
-        return _answer_of(endpoint, await endpoint.handler(call))
+        answer = _answer_of(endpoint, await endpoint.handler(call))
+        if isinstance(answer, Streamed) and identity.login_id:
+            return answer._replace(pieces=guard.logins.while_open(identity.login_id, answer.pieces))
+        return answer
 
     def _log_in(self, cookie: CookiePlace, path: str, query: list[tuple[str, str]]) -> RawAnswer:
         """A page that was asked for with a token: the person is known by a cookie from now on, and the address that the

@@ -41,16 +41,19 @@ _SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 class ChatStream:
     """The answer to one message as numbered events."""
 
-    __slots__ = ("answer", "ended_s", "log", "owner", "session_id")
+    __slots__ = ("answer", "ended_s", "failure", "log", "owner", "session_id")
 
     def __init__(self, session_id: str, owner: str, name: str) -> None:
         self.session_id = session_id
         self.owner = owner
         self.log = SseLog(name, events_max=SERVER_STREAM_EVENTS_MAX, bytes_max=SERVER_STREAM_BYTES_MAX)
         self.ended_s = 0.0
+        self.failure = ""  # why there is no answer, in words
         self.answer: Stream[Any, Any] | None = None  # on its way, if it was asked for here
 
     def tell(self, word: str, data: dict[str, Any]) -> None:
+        if word == "error":
+            self.failure = str(data["message"])
         self.log.append(word, data, owner=self.owner)
 
     def read(self, after: int) -> AsyncGenerator[bytes, None]:
@@ -129,6 +132,12 @@ class Chats:
             if stream.session_id == session_id and stream.answer is not None
         ]
         return sum(answer.cancel() for answer in pending if answer is not None)
+
+    def last_failure(self, session_id: str, caller: Caller) -> str:
+        """Why the last message of a session has no answer; "" where it has one, or the reason is not kept any more."""
+        self.sessions.get(session_id, caller)
+        stream = self._last_stream(session_id)
+        return "" if stream is None else stream.failure
 
     def _last_stream(self, session_id: str) -> ChatStream | None:
         streams = [stream for stream in self._streams.values() if stream.session_id == session_id]

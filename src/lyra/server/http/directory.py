@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError, Overloaded
+from lyra.models.names import PROVIDERS
 from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ class AgentDirectory:
         plain = name if name in agents else name.removeprefix("agent/")
         if plain not in agents:
             near = did_you_mean(plain, agents)
-            raise HttpRefusal(404, f"no agent {plain[:100]!r}", hint=f"did you mean {near!r}?" if near else None)
+            hint = f"did you mean {near!r}?" if near else None
+            if name.partition("/")[0] in PROVIDERS:
+                hint = "models of providers are open where the server is started with `lyra serve --gateway`"
+            raise HttpRefusal(404, f"no agent {plain[:100]!r}", hint=hint)
         return agents[plain]
 
     def declaration(self, name: str) -> Any:

@@ -21,6 +21,7 @@ from lyra.server.owners import owner_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
     from lyra.server.http.guard import RequestIdentity
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
@@ -115,6 +116,7 @@ class HttpCall:
         "form_token",
         "headers",
         "logins",
+        "parent",
         "parts",
         "path",
         "query",
@@ -144,6 +146,7 @@ class HttpCall:
         self.query: Any = None
         self.body: Any = None
         self.raw_body = b""
+        self.parent: Process | None = None  # the process below which the handler starts those of this call
         self.act = endpoint.name  # what the audit log calls it; "" where the request changed nothing
         self.base_url = ""  # under which the client reaches this application
 

@@ -52,6 +52,7 @@ class RequestIdentity(NamedTuple):
     logins: LoginTable
     form_token: str = ""
     needs_form: bool = False
+    login_id: str = ""  # of the cookie, where that is how the caller is known
     has_own_key: bool = False  # known by a key of the endpoint's own, which stands for a program
 
 
@@ -104,13 +105,14 @@ class HttpGuard:
             key, form_token = _caller_key(caller, headers), self.logins.form_token_of(caller.name)
             return RequestIdentity(caller.acting_for(user_id), key, cookie, self.logins, form_token)
         token = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
-        login = None if token else self.logins.find(cookie.value(headers))
+        login_id = "" if token else cookie.value(headers)
+        login = self.logins.find(login_id)
         if login is None:
             caller = tokens.caller(token, user_id=user_id, session_id=headers.get("x-session-id", ""))
             return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins)
         caller = Caller.of_holder(login.holder).acting_for(user_id)
         key = f"user:{caller.user_id}" if caller.is_bound else f"{login.caller_key}:{caller.user_id}"
-        return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True)
+        return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True, login_id=login_id)
 
     def known(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
         """The identity of a caller that an endpoint knows by keys of its own."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.ids import Entropy, random_key
@@ -103,6 +104,15 @@ class LoginTable:
     def end(self, login_id: str) -> None:
         """Log out; a second call changes nothing."""
         self._logins.pop(_hashed(login_id), None)
+
+    async def while_open(self, login_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        """The pieces of a stream, until its login ends: a page that is still open hears nothing after a log-out. A
+        stream has a sign of life now and then, so that this is noticed."""
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if self.find(login_id) is None:
+                    return
+                yield piece
 
     def form_token_of(self, person: str) -> str:
         """The form token of a person whom an application's own authenticator knows."""

@@ -18,10 +18,11 @@ from lyra.core.codec import decode
 from lyra.core.event import Event
 from lyra.core.limits import SERVER_COST_ROWS_MAX, SERVER_SPANS_KEPT
 from lyra.kernel.base.tasks import BlockingCalls
+from lyra.observe.history.calls import key_of_agent
 from lyra.observe.history.time_series import TimeSeries
 from lyra.observe.spans import KINDS, Span, session_span, span_of
 from lyra.observe.stored_records import stored_records
-from lyra.server.owners import owner_if_known
+from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -42,7 +43,7 @@ _PAST_KINDS: Final = frozenset(
 
 
 class CostSum(msgspec.Struct):
-    """What calls of models came to; a call without a known price counts in `unpriced_calls`. `key` is the id of the
+    """What calls of models came to; a call without a known price counts in `unpriced_calls`. `key` is the name of the
     gateway key that paid, "" where none did."""
 
     agent: str
@@ -136,10 +137,19 @@ class Records:
 
     def _sum_of(self, span: Span, owner: str) -> CostSum:
         day = datetime.fromtimestamp(span.time, UTC).date().isoformat()
-        sum_key = (span.agent, span.name, day, owner, str(span.data.get("key") or ""))
+        sum_key = (span.agent, span.name, day, owner, self._paid_by(span))
         if sum_key not in self._sums and len(self._sums) >= SERVER_COST_ROWS_MAX:
             sum_key = (_OTHER, _OTHER, day, "", "")
         return self._sums.setdefault(sum_key, CostSum(*sum_key))
+
+    def _paid_by(self, span: Span) -> str:
+        """The gateway key that pays: of its own calls, and of agents below its process."""
+        key = str(span.data.get("key") or "") or key_of_agent(span.agent)
+        if key or self._kernel is None:
+            return key
+        process = self._kernel.processes.get(span.pid)
+        keys = self._kernel.parts.get(GATEWAY_KEYS)
+        return "" if process is None or process.parent is None or keys is None else keys.name_of(process.parent.pid)
 
     def spans(self) -> Iterator[tuple[str, Span]]:
         """The user and the span, the oldest first; those of an earlier time once `load_past` was called."""

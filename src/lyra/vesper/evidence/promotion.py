@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lyra.vesper.evidence.confidence import lower_bound
+from lyra.vesper.evidence.confidence import COMPARED_MIN, lower_bound
 from lyra.vesper.evidence.modes import GATES, ORDER, allowed
 from lyra.vesper.evidence.state import NodeEvidence
 
@@ -58,5 +58,8 @@ def lack_of(evidence: NodeEvidence, mode: str) -> str:
     counted, divergences, since = evidence.compared, evidence.divergences, ""
     if divergences and lower_bound(evidence.clean, 0) < lower_bound(counted, divergences):
         counted, divergences, since = evidence.clean, 0, " since the last divergence"
+    needed = GATES.get(mode, 0.0)
+    if counted < COMPARED_MIN:
+        return f"{counted} compared runs{since}, {COMPARED_MIN} and a confidence of {needed} are needed"
     confidence = lower_bound(counted, divergences)
-    return f"confidence {confidence:.5f} after {counted} compared runs{since}, {GATES.get(mode, 0.0)} are needed"
+    return f"confidence {confidence:.5f} after {counted} compared runs{since}, {needed} are needed"

@@ -22,10 +22,11 @@ from lyra.agents.teams import pipeline
 from lyra.cli.demo.web.cast import OVERLOADED, REVIEW_TOPICS
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import Charged, Effect
+from lyra.core.naming import named
 from lyra.kernel.programs.context import Context
 from lyra.kernel.supervision.child import Child
 
-__all__ = ["CHANGE_BUDGET", "TEAM", "TEAM_BUDGET", "Programs"]
+__all__ = ["CHANGE_BUDGET", "TEAM", "TEAM_BUDGET", "DemoPrograms"]
 
 TEAM: Final = "team"
 TEAM_BUDGET: Final = "$20.00"
@@ -34,7 +35,12 @@ _REVIEWER_BUDGET: Final = "$2.00"
 _REPORT_S: Final = 8.0  # a change waits so long for its reviewers
 
 
-class Programs:
+def _reviewer_rights(topic: str) -> list[str]:
+    """Start its agent, use the model, and tell the change what came of it; nothing else."""
+    return [f"process.spawn:{topic}", "process.send:lyra:demo.web.change", "model.use:**"]
+
+
+class DemoPrograms:
     """The programs, with the agents that they use. `pace` is 1.0 as a person likes to watch it, 0.0 without pauses."""
 
     def __init__(self, cast: dict[str, Any], pace: float) -> None:
@@ -48,7 +54,8 @@ class Programs:
 
     def tree(self) -> list[Child]:
         reviewers = [
-            Child(topic, self.reviewer, (topic,), name=topic, budget=_REVIEWER_BUDGET) for topic in REVIEW_TOPICS
+            Child(topic, self.reviewer, (topic,), name=topic, budget=_REVIEWER_BUDGET, grant=_reviewer_rights(topic))
+            for topic in REVIEW_TOPICS
         ]
         writers = [Child("summary", self.summary, name="summary", budget="$2.00")]
         return [
@@ -58,6 +65,7 @@ class Programs:
         ]
 
     # ------------------------------------------------------------ the programs
+    @named("lyra:demo.web.reviewer")
     async def reviewer(self, ctx: Context, topic: str) -> None:
         """Review one change after the other; a model that fails is a crash, and the supervisor's business."""
         reviewed = int(ctx.restored or 0)
@@ -70,6 +78,7 @@ class Programs:
             reviewed += 1
             await ctx.checkpoint(reviewed)
 
+    @named("lyra:demo.web.summary")
     async def summary(self, ctx: Context) -> None:
         written = int(ctx.restored or 0)
         write = pipeline(self._cast["summary"], on=ctx)
@@ -80,6 +89,7 @@ class Programs:
             written += 1
             await ctx.checkpoint(written)
 
+    @named("lyra:demo.web.refunds")
     async def refunds(self, ctx: Context) -> None:
         """Have each letter answered; a question to a person is the agent's own."""
         answered = int(ctx.restored or 0)
@@ -90,6 +100,7 @@ class Programs:
             answered += 1
             await ctx.checkpoint(answered)
 
+    @named("lyra:demo.web.change")
     async def change(self, ctx: Context, number: int, title: str, trouble: str) -> dict[str, Any]:
         """One change: read it, have it reviewed, merge it. A reviewer that crashed is asked again once."""
         lines = await ctx.do(self._fetch, number)
@@ -113,6 +124,7 @@ class Programs:
         merged = not missing and bool(await ctx.do(self._merge, number))
         return {"lines": lines, "verdicts": verdicts, "line": report and report["verdict"], "merged": merged}
 
+    @named("lyra:demo.web.release")
     async def release(self, ctx: Context, number: int) -> str:
         message = "The text that you write is the name of the version. Without an answer it is not released."
         answer = await ctx.ask(f"Change {number} is merged. Which version has it?", message=message)

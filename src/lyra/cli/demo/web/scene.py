@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.cli.demo.web.cast import make_cast
 from lyra.cli.demo.web.explanation import LINES, TITLE
 from lyra.cli.demo.web.node_texts import NODES, MistakenPath, inputs_of
-from lyra.cli.demo.web.programs import TEAM, TEAM_BUDGET, Programs
+from lyra.cli.demo.web.programs import TEAM, TEAM_BUDGET, DemoPrograms
 from lyra.errors import LyraError
 from lyra.server.dashboard.welcome import set_welcome
 
@@ -70,7 +70,7 @@ class Scene:
         self._nodes: dict[str, Node] = {}
         self._executed = dict.fromkeys(NODES, 0)
         self.cast = make_cast(self.status, seed=seed, pace=pace)
-        self.programs = Programs(self.cast, pace)
+        self.programs = DemoPrograms(self.cast, pace)
 
     @property
     def kernel(self) -> Kernel:

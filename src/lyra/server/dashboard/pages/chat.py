@@ -163,6 +163,7 @@ def _questions(call: HttpCall, pid: str) -> Html:
 def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProcess[Any] | None) -> Html:
     is_running = handle is not None and handle.current is not None
     content: Child
+    failed: Child = None
     if handle is None:
         about = "" if known.declaration is None else known.declaration.description
         content = empty(
@@ -174,6 +175,8 @@ def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProce
             for _, span in call.parts.records.spans()
             if span.kind == "model" and span.pid == handle.pid and span.status == "ok"
         ]
+        failure = "" if is_running else call.parts.chats.last_failure(session_id, call.caller)
+        failed = tag("p", "The last message has no answer: ", failure, class_="problem") if failure else None
         content = conversation(handle.messages, costs, agent=known.name, is_running=is_running)
     again = tag("noscript", tag("p", tag("a", "Show the answer", href=_address(call, known.name, session_id))))
     return region(
@@ -181,7 +184,7 @@ def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProce
         "talk",
         (),
         _head(call, known, handle),
-        tag("div", content, class_="log", role="log", aria_label="What was said", tabindex="0"),
+        tag("div", content, failed, class_="log", role="log", aria_label="What was said", tabindex="0"),
         again if is_running else None,
         data_agent=known.name,
         data_session=session_id,

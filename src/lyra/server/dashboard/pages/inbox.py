@@ -30,7 +30,7 @@ _ENDED_SHOWN: Final = 12
 _TEXT_CHARS_MAX: Final = 100_000
 
 
-class Choice(NamedTuple):
+class AnswerChoice(NamedTuple):
     """One answer: the label of its button, what it sets in the answer, and how it looks."""
 
     label: str
@@ -38,13 +38,13 @@ class Choice(NamedTuple):
     look: str = ""
 
 
-CHOICES: Final[dict[str, Choice]] = {
-    "approve": Choice("Approve", {"approved": True}, "primary"),
-    "deny": Choice("Deny", {"approved": False}),
-    "answer": Choice("Answer", {}, "primary"),
-    "retry": Choice("Retry", {"decision": "retry"}, "primary"),
-    "skip": Choice("Skip", {"decision": "skip"}),
-    "fail": Choice("Fail", {"decision": "fail"}, "danger"),
+CHOICES: Final[dict[str, AnswerChoice]] = {
+    "approve": AnswerChoice("Approve", {"approved": True}, "primary"),
+    "deny": AnswerChoice("Deny", {"approved": False}),
+    "answer": AnswerChoice("Answer", {}, "primary"),
+    "retry": AnswerChoice("Retry", {"decision": "retry"}, "primary"),
+    "skip": AnswerChoice("Skip", {"decision": "skip"}),
+    "fail": AnswerChoice("Fail", {"decision": "fail"}, "danger"),
 }
 
 

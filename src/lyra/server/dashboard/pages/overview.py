@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lyra.server.dashboard.event_lines import EventLines, lines_list
+from lyra.server.dashboard.event_lines import EventSentences, lines_list
 from lyra.server.dashboard.html import Child, Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.sentences import SENTENCES
 from lyra.server.dashboard.welcome import welcome
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.process_tree import TREE_EVENTS, ProcessRow, ProcessTree
+from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +27,8 @@ _LINES: Final = 60
 async def _overview(call: HttpCall) -> RawAnswer:
     wanted = call.headers.get("x-region", "")  # each region costs something: render the one that is asked for
     parts: list[Child] = []
-    lines = call.parts.shared(EventLines)
-    tree = call.parts.shared(ProcessTree)
+    lines = call.parts.shared(EventSentences)
+    tree = call.parts.shared(LiveTree)
     if wanted in ("", "tree"):
         parts.append(region(call, "tree", TREE_EVENTS, tag("h2", "Processes"), _excerpt(call, tree), every_ms=300))
     if wanted in ("", "events"):
@@ -41,45 +41,33 @@ async def _overview(call: HttpCall) -> RawAnswer:
 
 
 # ---------------------------------------------------------------- the tree
-def _excerpt(call: HttpCall, tree: ProcessTree) -> Html:
-    roots = tree.roots(call.caller)
+def _excerpt(call: HttpCall, tree: LiveTree) -> Html:
+    roots, total = tree.roots(call.caller, _ROWS_MAX)
     if not roots:
         return empty("Live processes are shown here.", "lyra demo --web")
-    rows = list(_walk(call, tree, roots))
-    more = link(call, "processes")
+    rows = list(_walk(call, tree, roots, total))
     return tag(
         "div",
         tag("ul", rows, class_="tree"),
-        tag("p", tag("a", "All processes", href=more)),
+        tag("p", tag("a", "All processes", href=link(call, "processes"))),
     )
 
 
-def _walk(call: HttpCall, tree: ProcessTree, roots: list[ProcessRow]) -> Iterator[Html]:
-    """Lines of the tree, parents before their children, until there are enough."""
-    todo = [(0, row) for row in reversed(_shown(roots, _ROWS_MAX))]
+def _walk(call: HttpCall, tree: LiveTree, roots: list[ProcessRow], total: int) -> Iterator[Html]:
+    """Lines of the tree, parents before their children, until there are enough. The number of a large family stands
+    beside its parent."""
+    todo = [(0, row) for row in reversed(roots)]
     count = 0
     while todo and count < _ROWS_MAX:
         depth, row = todo.pop()
         count += 1
         yield _line(call, row, depth)
         if row.children and depth < _DEPTH_MAX:
-            children = tree.children(row.pid, call.caller)
-            todo += [(depth + 1, child) for child in reversed(_shown(children, _CHILDREN_MAX))]
-    left = len(todo) + max(0, len(roots) - _ROWS_MAX)
+            children = tree.children(row.pid, call.caller, _CHILDREN_MAX)
+            todo += [(depth + 1, child) for child in reversed(children)]
+    left = len(todo) + total - len(roots)
     if left:
         yield tag("li", f"and {left} more", class_="note", data_depth=0, data_key="more")
-
-
-def _shown(rows: list[ProcessRow], most: int) -> list[ProcessRow]:
-    """A small family whole; of a large one only those that a person looks for, the number stands beside the parent."""
-    if len(rows) <= most:
-        return rows
-    urgent = [row for row in rows if row.state in _URGENCY or row.children]
-    return sorted(urgent, key=lambda row: (_URGENCY.get(row.state, 9), row.created_at))[:most]
-
-
-# Where not all have room, those come first that a person looks for.
-_URGENCY: Final = {"blocked": 0, "failed": 1, "working": 2}
 
 
 def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from lyra.agents.forks.change import ForkChange
+from lyra.agents.forks.change import StepChange
 from lyra.core.checking.check import one_of
 from lyra.errors import ConfigError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
-from lyra.observe.timeline.steps import TimelineStep
+from lyra.observe.timeline.steps import RunStep
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.html import Child, Html, tag
@@ -55,16 +55,16 @@ class RunLook(NamedTuple):
     """What the page shows, read in one go."""
 
     summary: dict[str, Any]
-    steps: list[TimelineStep]
+    steps: list[RunStep]
     here: int
     moment: dict[str, Any]
     names: Mapping[str, str]
 
 
-def _look(run: RunTimeline, at: str, process: str) -> RunLook:
-    here = len(run.steps) if at == "" else min(step_number(at), len(run.steps))
-    then = run.at(here, process or None)
-    last = then if here == len(run.steps) else run.at(len(run.steps))
+def _look(run: RunTimeline, place: str, process: str) -> RunLook:
+    here = len(run.steps) if place == "" else min(step_number(place), len(run.steps))
+    then = run.moment(here, process or None)
+    last = then if here == len(run.steps) else run.moment(len(run.steps))
     names = {row["pid"]: row["name"] or row["program"].rpartition(":")[2] for row in last["tree"]}
     return RunLook(run.summary(), list(run.steps), here, then, names)
 
@@ -193,7 +193,8 @@ def _fork_form(call: HttpCall, word: str, look: RunLook) -> Html | None:
     if look.summary["pid"] == VEGA_MAIN:
         return None
     why_not = "" if look.here else "There is no step here: move the handle to one"
-    options = [tag("option", label, value=name) for name, label in CHANGES.items()]
+    offered = CHANGES if call.caller.is_operator else {name: CHANGES[name] for name in ("prompt", "none")}
+    options = [tag("option", label, value=name) for name, label in offered.items()]
     form = act_form(
         call,
         link(call, "acts/runs", word, "fork"),
@@ -230,10 +231,10 @@ async def _fork(call: HttpCall) -> RawAnswer:
     return see_other(call, "runs", word, query={"at": number, "other": started.pid})
 
 
-def _change(what: str, text: str) -> ForkChange:
+def _change(what: str, text: str) -> StepChange:
     if what == "none":
-        return ForkChange()
-    return ForkChange(**{what: _json(text) if what == "result" else text})
+        return StepChange()
+    return StepChange(**{what: _json(text) if what == "result" else text})
 
 
 def _json(text: str) -> Any:

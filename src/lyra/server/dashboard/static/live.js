@@ -145,6 +145,8 @@ export function watchRegions(within = document) {
   for (const region of within.querySelectorAll("[data-region]")) {
     const kinds = (region.dataset.events ?? "").split(",").filter(Boolean);
     if (kinds.length) onEvents(kinds, () => refresh(region));
+    const every = Number(region.dataset.refresh ?? 0); // for what also changes without an event
+    if (every) setInterval(() => document.visibilityState === "visible" && refresh(region), every);
   }
 }
 

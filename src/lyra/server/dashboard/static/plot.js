@@ -41,6 +41,9 @@ class PlotPicture {
     this.data = readTable(this.figure);
     if (width < 40 || height < 40) return;
     const { data } = this;
+    const shown = JSON.stringify([width, height, data]);
+    if (shown === this.shown) return; // nothing changed: the picture stays as it is
+    this.shown = shown;
     this.frame = frameOf(data, width, height);
     const name = this.figure.id || "plot";
     const svg = svgElement("svg", {

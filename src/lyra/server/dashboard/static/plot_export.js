@@ -50,7 +50,7 @@ export function addDownloads(figure, svgOf, dataOf) {
   const acts = {
     SVG: () => save(`${name}.svg`, new Blob([standalone(svgOf())], { type: "image/svg+xml" })),
     PNG: () => savePng(svgOf(), name),
-    CSV: () => save(`${name}.csv`, new Blob([csvOf(dataOf().table)], { type: "text/csv" })),
+    CSV: () => save(`${name}.csv`, new Blob([csvOf(figure.querySelector("table"))], { type: "text/csv" })),
   };
   place.replaceChildren(...Object.entries(acts).map(([word, act]) => {
     const button = document.createElement("button");

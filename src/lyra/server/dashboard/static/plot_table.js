@@ -29,8 +29,7 @@ export function readTable(figure) {
     title: figure.querySelector("figcaption .plot-title")?.textContent.trim() || "",
     about: figure.querySelector("figcaption .plot-about")?.textContent.trim() || "",
     steps,
-    series: series.filter((row) => !row.roles.includes("none")),
-    table,
+    series,
   };
 }
 

@@ -172,11 +172,13 @@ class ProcessGrid {
     if (window === this.drawn) return;
     this.drawn = window;
     const before = new Map([...this.body.rows].filter((row) => row.dataset.key).map((row) => [row.dataset.key, row]));
+    const wanted = this.visible.slice(first, last);
+    const kept = new Set(wanted.map(([row]) => row.pid));
+    const spare = [...before.values()].filter((line) => line.drawnRow && !kept.has(line.dataset.key));
     const lines = [this.spacer("top", first)];
-    for (let index = first; index < last; index += 1) {
-      const [row, depth] = this.visible[index];
-      lines.push(this.line(row, depth, index, before.get(row.pid)));
-    }
+    wanted.forEach(([row, depth], index) => {
+      lines.push(this.line(row, depth, first + index, before.get(row.pid) ?? this.reused(spare.pop(), row)));
+    });
     lines.push(this.spacer("bottom", this.visible.length - last));
     this.body.replaceChildren(...lines);
     this.table.removeAttribute("aria-activedescendant");
@@ -231,10 +233,24 @@ class ProcessGrid {
     return line;
   }
 
-  emptyLine(row) {
-    const line = document.createElement("tr");
+  // A line that left the window, for another row: cheaper than a new one.
+  reused(line, row) {
+    if (!line) return undefined;
+    line.drawnRow = null;
+    this.name(line, row);
+    return line;
+  }
+
+  name(line, row) {
     line.dataset.key = row.pid;
     line.id = `row-${row.pid}`;
+    const link = line.querySelector("a");
+    link.href = this.page + encodeURIComponent(row.pid);
+    link.title = `${row.pid} ${row.program}`;
+  }
+
+  emptyLine(row) {
+    const line = document.createElement("tr");
     const name = document.createElement("td");
     const folds = document.createElement("button");
     folds.type = "button";
@@ -244,8 +260,6 @@ class ProcessGrid {
     const indent = document.createElement("span");
     indent.className = "no-fold fold";
     const link = document.createElement("a");
-    link.href = this.page + encodeURIComponent(row.pid);
-    link.title = `${row.pid} ${row.program}`;
     link.tabIndex = -1;
     const note = document.createElement("span");
     note.className = "note";
@@ -266,6 +280,7 @@ class ProcessGrid {
     line.append(name, state, restarts, cost);
     for (const cell of line.cells) cell.setAttribute("role", "gridcell");
     line.setAttribute("role", "row");
+    this.name(line, row);
     return line;
   }
 

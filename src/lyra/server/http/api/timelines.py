@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from lyra.agents.forks.change import ForkChange
+from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import start_prepared
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, Denied
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.directory import refuse_if_draining
@@ -91,7 +91,7 @@ async def moment(call: HttpCall) -> dict[str, Any]:
     pid = run_pid(call, call.path["pid"])
     number = step_number(call.path["number"])
     process = call.query.process or None
-    return await call.parts.shared(Timelines).read(pid, lambda run: run.at(number, process))
+    return await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
 
 
 def step_number(text: str) -> int:
@@ -108,13 +108,18 @@ async def diff(call: HttpCall) -> dict[str, Any]:
 
 async def fork(call: HttpCall) -> ForkStarted:
     body: ForkBody = call.body
-    change = ForkChange(reply=body.reply, prompt=body.prompt, model=body.model, system=body.system, result=body.result)
+    change = StepChange(reply=body.reply, prompt=body.prompt, model=body.model, system=body.system, result=body.result)
     return await fork_of(call, run_pid(call, call.path["pid"]), body.at, change)
 
 
-async def fork_of(call: HttpCall, pid: str, number: int, change: ForkChange) -> ForkStarted:
-    """Start a fork of a run of the caller's; it belongs to the user of that run."""
+async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> ForkStarted:
+    """Start a fork of a run of the caller's; it belongs to the user of that run. A user may change what a chat lets
+    them say; to put words into the mouth of a model or a tool, or to choose a model or a system prompt, needs an
+    operator."""
     refuse_if_draining(call.parts.is_draining)
+    for name in change.to_data():
+        if name != "prompt" and not call.caller.is_operator:
+            raise Denied(f"another {name} in a fork needs an operator", hint="fork with a prompt, or without a change")
     kernel = call.kernel
     prepared = await call.parts.shared(Timelines).prepare_fork(pid, number, change)
     started = await start_prepared(kernel, prepared)
@@ -164,7 +169,10 @@ ENDPOINTS: Final = (
         status=202,
         is_work=True,
         statuses=(404, 409),
-        about="What came before the step is answered from the journal, not performed again; what comes then is real.",
+        about=(
+            "What came before the step is answered from the journal, not performed again; what comes then is real. "
+            "A user may change the `prompt`; the other changes need an operator."
+        ),
     ),
     Endpoint(
         name="runs.diff",

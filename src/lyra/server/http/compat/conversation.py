@@ -95,7 +95,8 @@ async def _process(call: HttpCall, model: str, conversation: VendorConversation)
     kernel = call.kernel
     agent = call.parts.chats.directory.declaration(model)
     user_id = call.caller.user_id
-    process = await spawn_for(kernel, user_id, agent, pid=owned_pid("call", user_id, kernel.entropy.text(16)))
+    pid = owned_pid("call", user_id, kernel.entropy.text(16))
+    process = await spawn_for(kernel, user_id, agent, pid=pid, parent=call.parent)
     try:
         if conversation.history:
             await process.revise(0, conversation.history)

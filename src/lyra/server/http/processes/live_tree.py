@@ -1,6 +1,6 @@
 """The processes of a kernel as rows of a tree: what each is, what it does now, how often it was started again.
 
-`ProcessTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
+`LiveTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
 tell (the effect that is under way, the restarts) and which of them changed since when, so that a reader fetches all
 rows once and from then on only those that changed. A guard and the run that it stands for are one row, under the
 guard's pid. A caller sees the rows of its own processes.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["TREE_EVENTS", "ProcessRow", "ProcessTree"]
+__all__ = ["TREE_EVENTS", "LiveTree", "ProcessRow"]
 
 _CHANGES_KEPT: Final = 50_000
 _ENDED: Final = frozenset({"terminated", "zombie"})
@@ -69,7 +69,7 @@ class ProcessRow(NamedTuple):
     created_at: float
 
 
-class ProcessTree:
+class LiveTree:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:
@@ -147,6 +147,8 @@ class ProcessTree:
         entries = sum(
             1 for row in kernel.lifecycle.state.entries.values() if caller.owns(row.user_id) and row.state not in _ENDED
         )
+        if caller.is_operator:  # the run of a guard has no row of its own
+            return entries + kernel.live - sum(plan.guards for plan in kernel.supervisors.plans.values())
         return entries + sum(1 for row in kernel.processes.values() if row.alive and self._is_shown(row, caller))
 
     def row(self, pid: str, caller: Caller) -> ProcessRow | None:
@@ -177,27 +179,41 @@ class ProcessTree:
         rows.reverse()
         return rows, gone
 
-    def roots(self, caller: Caller) -> list[ProcessRow]:
-        """The live processes at the top."""
-        return [self._row(process) for process in self._tops(caller)]
+    def roots(self, caller: Caller, most: int) -> tuple[list[ProcessRow], int]:
+        """The live processes at the top, at most so many, and how many there are. Of more, those that do something come
+        first."""
+        tops = self._tops(caller)
+        shown = tops if len(tops) <= most else sorted(tops, key=lambda process: not self._is_busy(process))[:most]
+        return [self._row(process) for process in shown], len(tops)
 
     def _tops(self, caller: Caller) -> list[Process]:
         """Live processes without a parent that is shown."""
-        return [
-            process
-            for process in self._kernel.processes.values()
-            if process.alive
-            and (process.parent is None or not process.parent.alive or not self._is_known(process.parent, caller))
-            and self._is_shown(process, caller)
-        ]
+        tops = []
+        for process in self._kernel.processes.values():
+            if process.exit is None:
+                parent = process.parent
+                is_top = parent is None or parent.exit is not None or not self._is_known(parent, caller)
+                if is_top and self._is_shown(process, caller):
+                    tops.append(process)
+        return tops
 
     def _is_known(self, process: Process, caller: Caller) -> bool:
         return caller.is_operator or caller.owns(owner_if_known(self._kernel, process.pid))
 
-    def children(self, pid: str, caller: Caller) -> list[ProcessRow]:
-        """The live processes that one started."""
+    def children(self, pid: str, caller: Caller, most: int | None = None) -> list[ProcessRow]:
+        """The live processes that one started. Of more than `most`, only those that do something, wait for a person or
+        started others."""
         process = self._kernel.processes.get(pid)
-        return [] if process is None else [self._row(child) for child in self._below(process, caller)]
+        below = [] if process is None else self._below(process, caller)
+        if most is not None and len(below) > most:
+            below = [child for child in below if self._is_busy(child)][:most]
+        return [self._row(child) for child in below]
+
+    def _is_busy(self, process: Process) -> bool:
+        run = process.stands_for or process
+        if run.pid in self._effects or run.children:
+            return True
+        return self._kernel.interrupts.get_pending_interrupt(run.pid) is not None
 
     def _below(self, process: Process, caller: Caller) -> list[Process]:
         inner = process.stands_for or process
@@ -220,13 +236,13 @@ class ProcessTree:
         return ProcessRow(
             pid=process.pid,
             parent="" if parent is None else parent.known_as,
-            name=process.name or inner.name or "",
+            name=process.name or inner.name or inner.program.partition("agent:")[2],
             program=inner.program,
             state=state,
             doing=doing,
             strategy=_strategy(plan) if plan is not None and not is_guard else "",
             restarts=self._restarts_of(process),
-            cost_micro_usd=int(process.budget.used("usd")),
+            cost_micro_usd=_own_cost(process),
             children=len(inner.children or ()),
             created_at=process.created_at or 0.0,
         )
@@ -299,3 +315,10 @@ def _doing(effect: str) -> str:
     if words is None:
         return f"performs {effect}"
     return f"{words} {rest}" if first == "tool" and rest else words
+
+
+def _own_cost(process: Process) -> int:
+    """What a process and those below it spent, in micro-dollars; 0 where it has no budget of its own: what it spends
+    counts in the scope of the process above, where others spend, too."""
+    above = process.core.budget if process.parent is None else process.parent.budget
+    return 0 if process.budget is above else int(process.budget.used("usd"))

@@ -1,0 +1,102 @@
+"""`lyra keys`: on a store, and on the server that owns it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tests.cli.conftest import COMMAND, Lyra
+
+
+def test_a_key_is_made_shown_and_revoked_in_a_store(lyra: Lyra) -> None:
+    """Without a server the command opens the store itself; the key's text is shown once and never again."""
+    options = ("--budget", "$5", "--models", "openai/*", "--models", "anthropic/claude-*", "--team", "red")
+    created = lyra.json(
+        "keys", "create", "keys.db", "--name", "ci", *options, "--requests-per-minute", "60", "--fallback", "openai/x"
+    )
+    assert set(created) == {"id", "key"}
+    assert created["key"].startswith("sk-lyra-")
+    listed = lyra("keys", "list", "keys.db", "--json")
+    assert created["key"] not in listed.stdout
+    (row,) = json.loads(listed.stdout)
+    assert (row["id"], row["name"], row["team"], row["budget_micro_usd"]) == (created["id"], "ci", "red", 5_000_000)
+    assert (row["models"], row["fallbacks"]) == (["openai/*", "anthropic/claude-*"], ["openai/x"])
+    assert lyra.json("keys", "show", "ci", "keys.db") == row
+    assert "$5.00" in lyra("keys", "show", created["id"], "keys.db").stdout
+    assert "ci" in lyra("keys", "list", "keys.db").stdout
+    assert lyra("keys", "revoke", "ci", "keys.db").returncode == 0
+    assert lyra.json("keys", "list", "keys.db") == []
+    assert lyra("keys", "revoke", "ci", "keys.db").returncode == 1
+
+
+def test_a_name_belongs_to_one_key(lyra: Lyra) -> None:
+    """Costs are listed by name, so two keys in force never share one; a revoked name is free again."""
+    assert lyra("keys", "create", "keys.db", "--name", "ci").returncode == 0
+    again = lyra("keys", "create", "keys.db", "--name", "ci")
+    assert again.returncode == 1
+    assert "already" in again.stderr
+    assert lyra("keys", "revoke", "ci", "keys.db").returncode == 0
+    assert lyra("keys", "create", "keys.db", "--name", "ci").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--name", "a b"), "name"),
+        (("--name", "x" * 65), "name"),
+        (("--name", "ok", "--budget", "five"), "money"),
+        (("--name", "ok", "--user", "a/b"), "user"),
+        (("--name", "ok", "--models", "a b"), "models"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(lyra: Lyra, options: tuple[str, ...], word: str) -> None:
+    """Exit code 2 and a sentence, and no key."""
+    done = lyra("keys", "create", "keys.db", *options)
+    assert done.returncode == 2, done
+    assert word in done.stderr
+    assert lyra.json("keys", "list", "keys.db") == []
+
+
+def test_a_memory_store_has_no_keys_without_its_server(lyra: Lyra) -> None:
+    """The error says what to name instead."""
+    done = lyra("keys", "list", "memory")
+    assert done.returncode == 2
+    assert "server" in done.stderr
+
+
+@contextmanager
+def serving(lyra: Lyra) -> Iterator[str]:
+    command = [*COMMAND, "serve", "--gateway", "--grpc", "none", "--http", "127.0.0.1:0", "--db", "keys.db"]
+    with subprocess.Popen(command, cwd=lyra.folder, env=lyra.env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["http"]
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def status(url: str, key: str) -> int:
+    body = {"model": "sim/echo", "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60).status_code
+
+
+@pytest.mark.slow
+def test_a_running_server_is_asked(lyra: Lyra) -> None:
+    """A key that is made while the server runs works at once, and a revoked one no longer; the server is found by its
+    address, by its store, and without an argument."""
+    before = lyra.json("keys", "create", "keys.db", "--name", "before")["key"]
+    with serving(lyra) as url:
+        assert status(url, before) == 200
+        during = lyra.json("keys", "create", "--name", "during")["key"]
+        assert status(url, during) == 200
+        assert [row["calls"] for row in lyra.json("keys", "list", url)] == [1, 1]
+        assert lyra("keys", "revoke", "before", "keys.db").returncode == 0
+        assert (status(url, before), status(url, during)) == (401, 200)
+    assert [(row["name"], row["calls"]) for row in lyra.json("keys", "list", "keys.db")] == [("during", 2)]
