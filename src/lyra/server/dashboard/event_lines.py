@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["EventLine", "EventLines", "lines_list"]
+__all__ = ["EventLine", "EventSentences", "lines_list"]
 
 _LINES_KEPT: Final = 2_000
 _SHAPES: Final = {look.colour: look.shape for look in reversed(STATES.values())}
@@ -35,7 +35,7 @@ class EventLine(NamedTuple):
     owner: str
 
 
-class EventLines:
+class EventSentences:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:

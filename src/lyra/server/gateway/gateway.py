@@ -22,7 +22,7 @@ from lyra.server.gateway.passage import Passage
 from lyra.server.gateway.record import call_record
 from lyra.server.gateway.refusals import failure_answer, failure_body
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.targets import ModelTarget, Targets
+from lyra.server.gateway.targets import ModelTarget, ModelTargets
 from lyra.server.gateway.token_count import estimated_count
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import too_many
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Gateway", "gateway_of", "identify_key"]
 
 _EFFECTS_MAX: Final = 10_000
+_BOUND_HEADER: Final = "x-lyra-max-tokens"  # the bound of the answer, where it is not the request's own
 
 
 def gateway_of(parts: HttpParts) -> Gateway:
@@ -70,7 +71,7 @@ class Gateway:
         self._kernel = kernel
         self.keys = KeyTable(kernel)
         self._effects: dict[tuple[str, str], Effect] = {}
-        self._targets = Targets(kernel)
+        self._targets = ModelTargets(kernel)
         self._cache = AnswerCache(kernel.clock)
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
@@ -140,6 +141,8 @@ class Gateway:
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
         task.add_done_callback(looked_at)
         more = {} if slot is None else {CACHE_HEADER: "miss"}
+        if asked.bound_lowered is not None:
+            more[_BOUND_HEADER] = str(asked.bound_lowered)
         try:
             if request.stream:
                 await passage.wait_begun()

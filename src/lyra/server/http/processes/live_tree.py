@@ -1,6 +1,6 @@
 """The processes of a kernel as rows of a tree: what each is, what it does now, how often it was started again.
 
-`ProcessTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
+`LiveTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
 tell (the effect that is under way, the restarts) and which of them changed since when, so that a reader fetches all
 rows once and from then on only those that changed. A guard and the run that it stands for are one row, under the
 guard's pid. A caller sees the rows of its own processes.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["TREE_EVENTS", "ProcessRow", "ProcessTree"]
+__all__ = ["TREE_EVENTS", "LiveTree", "ProcessRow"]
 
 _CHANGES_KEPT: Final = 50_000
 _ENDED: Final = frozenset({"terminated", "zombie"})
@@ -69,7 +69,7 @@ class ProcessRow(NamedTuple):
     created_at: float
 
 
-class ProcessTree:
+class LiveTree:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:
