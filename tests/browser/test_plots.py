@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import NewPage
+from tests.browser.conftest import PAST, NewPage
 from tests.browser.stage import Stage
 from tests.browser.watched_page import PHONE, WatchedPage
 
@@ -154,7 +154,7 @@ async def test_a_row_of_the_waterfall_shows_its_call_in_place(worked_stage: Stag
 # ---------------------------------------------------------------- nodes and pipelines
 
 
-@pytest.mark.parametrize("stage", ["past"], indirect=True)
+@PAST
 async def test_a_node_is_rolled_back_and_the_other_page_follows(stage: Stage, new_page: NewPage) -> None:
     node = "/nodes/shipping_quote_v1"
     async with new_page() as page, new_page() as other:
@@ -170,7 +170,7 @@ async def test_a_node_is_rolled_back_and_the_other_page_follows(stage: Stage, ne
         assert await page.page.locator("#node .state").first.inner_text() != mode
 
 
-@pytest.mark.parametrize("stage", ["past"], indirect=True)
+@PAST
 async def test_promote_is_grey_with_the_reason_where_a_divergence_blocks_it(stage: Stage, new_page: NewPage) -> None:
     async with new_page() as page:
         await page.go("/nodes/loyalty_points_v1")

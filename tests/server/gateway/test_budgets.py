@@ -78,8 +78,10 @@ def test_an_answer_is_bounded_by_what_is_left() -> None:
         async with serving_gateway(dearest) as served:
             key = await served.key(budget="$0.001")
             async with served.client(key) as client:
-                assert await ask(served, client) == 200
+                answer = await client.post(PATH, json=body())
+                assert answer.status_code == 200
             bound = served.provider.received[0].data["max_completion_tokens"]
+            assert answer.headers["x-lyra-max-tokens"] == str(bound)
             assert 1_000 < bound < 1_667  # $0.001 pays 1666 tokens of output
             assert (await served.view())["remaining_micro_usd"] < 40  # the rest was set aside for the request's bytes
 

@@ -229,14 +229,17 @@ class Http:
             yield self._chunks(response, waits)
 
     @asynccontextmanager
-    async def forward(self, url: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[UnreadAnswer]:
-        """An answer of any status, unread. Errors of the transport become ModelErrors, also those met while reading."""
-        async with self._exchange(url, body, headers) as (response, waits):
+    async def forward(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> AsyncIterator[UnreadAnswer]:
+        """An answer of any status, unread. Errors of the transport become ModelErrors, also those met while reading.
+        An answer that is not streamed begins when it is done: only `total_s` limits it."""
+        async with self._exchange(url, body, headers, stream=stream) as (response, waits):
             yield UnreadAnswer(response.status_code, response.headers, self._chunks(response, waits))
 
     @asynccontextmanager
     async def _exchange(
-        self, url: str, body: bytes, headers: Mapping[str, str]
+        self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True
     ) -> AsyncIterator[tuple[httpx2.Response, _Waits]]:
         import httpx2
 
@@ -244,7 +247,8 @@ class Http:
         begun = False
         sent = dict(headers)
         outgoing(sent)
-        waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
+        timeouts = self.timeouts if stream else msgspec.structs.replace(self.timeouts, first_s=None)
+        waits = _Waits(self.provider, timeouts, asyncio.get_running_loop())
         pool.calls += 1
         try:
             request = pool.client.build_request("POST", url, content=body, headers=sent)

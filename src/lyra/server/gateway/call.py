@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.budgets.budget import Budget, Usage
+from lyra.core.budgets.money import Money
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
@@ -161,10 +162,10 @@ class GatewayCall:
             return wanted
         tokens: int = price.affordable_output(left, tokens_in) // count
         if tokens < min(wanted, _ANSWER_TOKENS_LEAST) or not request.format.limits:
+            held = Money(int(budget.reserved("usd")))
+            hint = f"calls in flight hold {held} of it: ask again later" if held else "ask the operator for more"
             raise BudgetExceeded(
-                "the key's budget is used up, or does not pay for this call",
-                hint="ask the operator for more, or send less",
-                remaining=left,
+                "the key's budget is used up, or does not pay for this call", hint=hint, remaining=left
             )
         return min(tokens, wanted)
 
@@ -193,7 +194,7 @@ class GatewayCall:
         assert isinstance(provider, RemoteProvider)
         url = upstream_url(provider, wire, self.target.model, self.query)
         headers = upstream_headers(provider, self.target.model, self.headers)
-        async with provider.http.forward(url, self.body, headers) as answer:
+        async with provider.http.forward(url, self.body, headers, stream=self.request.stream) as answer:
             if not 200 <= answer.status < 300:
                 raise await self._refused(provider, answer)
             if self.request.stream and "event-stream" in answer.headers.get("content-type", ""):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Gateway", "gateway_of", "identify_key"]
 
 _EFFECTS_MAX: Final = 10_000
+_BOUND_HEADER: Final = "x-lyra-max-tokens"  # the bound of the answer, where it is not the request's own
 
 
 def gateway_of(parts: HttpParts) -> Gateway:
@@ -140,6 +141,8 @@ class Gateway:
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
         task.add_done_callback(looked_at)
         more = {} if slot is None else {CACHE_HEADER: "miss"}
+        if asked.bound_lowered is not None:
+            more[_BOUND_HEADER] = str(asked.bound_lowered)
         try:
             if request.stream:
                 await passage.wait_begun()
