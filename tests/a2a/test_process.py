@@ -12,7 +12,7 @@ import pytest
 from lyra import Agent, Kernel, a2a
 from lyra.a2a import calls
 from lyra.core.policies.retry import Backoff, Retry
-from lyra.errors import AgentFailed
+from lyra.errors import AgentFailed, CapabilityDenied
 from lyra.kernel import Child
 from tests.a2a.support import SdkServer, in_loop
 from tests.server.protocols.a2a.support import ADA, serving
@@ -58,6 +58,20 @@ def test_one_task_is_a_program_with_a_result(server: SdkServer) -> None:
             assert (await handle.wait()).result == "done: echo alone"
             failed = await kernel.spawn(server.remote(), "fail badly").wait()
             assert "badly" in str(failed.error)
+
+    in_loop(main())
+
+
+def test_a_process_without_the_right_to_reach_the_host_ends(server: SdkServer) -> None:
+    """The Grant of the process decides, before anything is sent."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            count = len(server.messages)
+            grant = {"allow": ["*"], "deny": ["net.http:**"]}
+            ended = await kernel.spawn(server.remote(), "echo denied", grant=grant).wait()
+            assert isinstance(ended.error, CapabilityDenied)
+            assert len(server.messages) == count
 
     in_loop(main())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lyra.models.answers.writer import AnswerHead, AnswerWriter, answer_event, answer_thoughts, arguments_text
+from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_event, answer_thoughts, arguments_text
 from lyra.models.stream import (
     CUT_BY_BUDGET,
     Completion,
@@ -33,7 +33,7 @@ _STOPS: Final[dict[str, str]] = {
 }
 
 
-class ChatWriter(AnswerWriter):
+class ChatWriter(VendorAnswerWriter):
     """`with_usage`: a stream ends with a chunk that tells the usage."""
 
     def __init__(self, head: AnswerHead, *, with_usage: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lyra.models.answers.writer import AnswerHead, AnswerWriter, answer_event, answer_thoughts
+from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_event, answer_thoughts
 from lyra.models.stream import (
     CUT_BY_BUDGET,
     Completion,
@@ -33,7 +33,7 @@ _STOPS: Final[dict[str, str]] = {
 }
 
 
-class MessagesWriter(AnswerWriter):
+class MessagesWriter(VendorAnswerWriter):
     """In a stream, blocks open and close as the kind of what is said changes."""
 
     def __init__(self, head: AnswerHead) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lyra.models.answers.writer import AnswerHead, AnswerWriter, answer_event, answer_thoughts, arguments_text
+from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_event, answer_thoughts, arguments_text
 from lyra.models.stream import (
     CUT_BY_BUDGET,
     Completion,
@@ -29,7 +29,7 @@ _INCOMPLETE: Final[dict[str, str]] = {
 }
 
 
-class ResponsesWriter(AnswerWriter):
+class ResponsesWriter(VendorAnswerWriter):
     """In a stream, items open and close as the kind of what is said changes; the last event repeats them all."""
 
     def __init__(self, head: AnswerHead) -> None:

@@ -1,4 +1,4 @@
-"""AnswerWriter: writes one answer in a vendor's format, from the events of its stream or from the whole of it."""
+"""VendorAnswerWriter: writes one answer in a vendor's format, from the events of its stream or from the whole of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from lyra.core.tool import ToolCall
 from lyra.models.stream import Completion, StreamEvent
 
-__all__ = ["AnswerHead", "AnswerWriter", "answer_event", "answer_thoughts", "arguments_text"]
+__all__ = ["AnswerHead", "VendorAnswerWriter", "answer_event", "answer_thoughts", "arguments_text"]
 
 
 class AnswerHead(NamedTuple):
@@ -25,7 +25,7 @@ class AnswerHead(NamedTuple):
     more: dict[str, Any] = {}  # noqa: RUF012 (never changed)
 
 
-class AnswerWriter(ABC):
+class VendorAnswerWriter(ABC):
     """Writes one answer."""
 
     @abstractmethod

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -41,6 +42,7 @@ T = TypeVar("T")
 ANSWER_BYTES_MAX: Final = 64 << 20  # a whole answer; a stream of deltas of the longest answers is a few megabytes
 _ERROR_BYTES_MAX: Final = 64 << 10
 _SENTENCE_MAX: Final = 500
+_CALLS_A_POOL: Final = 8
 _SECRET_LEAST: Final = 8  # characters; a shorter value (a header "beta") is no key and may be part of other words
 
 
@@ -106,9 +108,15 @@ def _trusted(*, tls: bool) -> ssl.SSLContext:
     return httpx2.create_ssl_context() if tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-class _Pool(NamedTuple):
-    client: httpx2.AsyncClient
-    keeper: AsyncGenerator[None]
+class _Pool:
+    """A client and the calls that it makes now."""
+
+    __slots__ = ("calls", "client", "keeper")
+
+    def __init__(self, client: httpx2.AsyncClient, keeper: AsyncGenerator[None]) -> None:
+        self.client = client
+        self.keeper = keeper  # closes the client at the end of the loop
+        self.calls = 0
 
 
 class _Route(NamedTuple):
@@ -121,6 +129,9 @@ class _Route(NamedTuple):
     def to(cls, url: str) -> _Route:
         tls = not url.startswith("http:")
         return cls(tls, tls and not is_loopback(urlsplit(url).hostname or ""))
+
+
+_PoolKey = tuple[asyncio.AbstractEventLoop, _Route, int]
 
 
 class UnreadAnswer(NamedTuple):
@@ -158,20 +169,26 @@ class Http:
         self._error_header = error_header  # the header with the provider's error code, if it is not in the body
         self._clock = clock or loop_clock()
         self._transport = transport
-        self._pools: dict[tuple[asyncio.AbstractEventLoop, _Route], _Pool] = {}
+        self._pools: dict[_PoolKey, _Pool] = {}
 
-    async def _open(self, route: _Route) -> httpx2.AsyncClient:
-        """A client belongs to the loop it was used in first; another loop gets another one."""
-        key = asyncio.get_running_loop(), route
-        pool = self._pools.get(key)
-        if pool is None:
-            for old in tuple(self._pools):  # a copy: loops of other threads have pools here too
-                if old[0].is_closed():
-                    self._pools.pop(old, None)
-            client = self._client(route)
-            pool = self._pools[key] = _Pool(client, self._closing(client, key))
-            await anext(pool.keeper)
-        return pool.client
+    async def _open(self, route: _Route) -> _Pool:
+        """The first client of this loop that makes few calls now. A client looks at all its connections before each
+        call, so that one for all of them would get slower with each."""
+        loop = asyncio.get_running_loop()
+        for number in count():
+            key = loop, route, number
+            pool = self._pools.get(key)
+            if pool is None:
+                break
+            if pool.calls < _CALLS_A_POOL:
+                return pool
+        for old in tuple(self._pools):  # a copy: loops of other threads have pools here too
+            if old[0].is_closed():
+                self._pools.pop(old, None)
+        client = self._client(route)
+        pool = self._pools[key] = _Pool(client, self._closing(client, key))
+        await anext(pool.keeper)
+        return pool
 
     def _client(self, route: _Route) -> httpx2.AsyncClient:
         import httpx2
@@ -184,9 +201,7 @@ class Http:
             trust_env=route.proxies,
         )
 
-    async def _closing(
-        self, client: httpx2.AsyncClient, key: tuple[asyncio.AbstractEventLoop, _Route]
-    ) -> AsyncGenerator[None]:
+    async def _closing(self, client: httpx2.AsyncClient, key: _PoolKey) -> AsyncGenerator[None]:
         """A generator that closes the client: a loop that ends closes the generators that were started in it."""
         try:
             yield
@@ -225,14 +240,15 @@ class Http:
     ) -> AsyncIterator[tuple[httpx2.Response, _Waits]]:
         import httpx2
 
-        client = await self._open(_Route.to(url))
+        pool = await self._open(_Route.to(url))
         begun = False
         sent = dict(headers)
         outgoing(sent)
         waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
+        pool.calls += 1
         try:
-            request = client.build_request("POST", url, content=body, headers=sent)
-            response = await waits.first(client.send(request, stream=True))
+            request = pool.client.build_request("POST", url, content=body, headers=sent)
+            response = await waits.first(pool.client.send(request, stream=True))
             begun = True
             try:
                 yield response, waits
@@ -242,6 +258,8 @@ class Http:
             raise
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
             raise self._broken(error, url, begun=begun) from None
+        finally:
+            pool.calls -= 1
 
     async def _chunks(self, response: httpx2.Response, waits: _Waits) -> AsyncIterator[bytes]:
         pieces = response.aiter_bytes()

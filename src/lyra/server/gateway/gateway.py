@@ -22,7 +22,7 @@ from lyra.server.gateway.passage import Passage
 from lyra.server.gateway.record import call_record
 from lyra.server.gateway.refusals import failure_answer, failure_body
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.targets import ModelTarget, Targets
+from lyra.server.gateway.targets import ModelTarget, ModelTargets
 from lyra.server.gateway.token_count import estimated_count
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import too_many
@@ -70,7 +70,7 @@ class Gateway:
         self._kernel = kernel
         self.keys = KeyTable(kernel)
         self._effects: dict[tuple[str, str], Effect] = {}
-        self._targets = Targets(kernel)
+        self._targets = ModelTargets(kernel)
         self._cache = AnswerCache(kernel.clock)
 
     async def key_of(self, call: HttpCall) -> GatewayKey:

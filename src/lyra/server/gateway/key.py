@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -56,7 +57,13 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _matches(pattern: str, name: str) -> bool:
-    return Glob(pattern, BARRIER).matches(name)
+    return _glob(pattern).matches(name)
+
+
+@lru_cache(maxsize=10_000)
+def _glob(pattern: str) -> Glob:
+    """A pattern whose `*` stands for any text, also one with a slash."""
+    return Glob(pattern, BARRIER)
 
 
 def hashed(key: str) -> str:

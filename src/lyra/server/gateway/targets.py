@@ -1,4 +1,4 @@
-"""Targets: from the name of a model in a request to the provider that is asked, its price and its circuit breaker.
+"""ModelTargets: from the name of a model in a request to the provider that is asked, its price and its circuit breaker.
 
 A name is `provider/model`, or a bare id that shows its provider. Whether a key may call it is decided before anything
 about the provider is looked up, so that a refusal tells nothing of the server's settings.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.server.gateway.formats import WireFormat
     from lyra.server.gateway.key import KeySettings
 
-__all__ = ["ModelTarget", "Targets"]
+__all__ = ["ModelTarget", "ModelTargets"]
 
 _log: Final = logging.getLogger("lyra.server")
 _BREAKERS_MAX: Final = 10_000
@@ -42,7 +42,7 @@ class ModelTarget(msgspec.Struct, frozen=True):
     is_native: bool  # the provider speaks the format of the request
 
 
-class Targets:
+class ModelTargets:
     """The models that one gateway reaches."""
 
     __slots__ = ("_breakers", "_kernel", "_loaded")

@@ -8,8 +8,8 @@ from lyra.errors import ConfigError
 from lyra.models.request import Request
 from lyra.server.gateway.translation.reading import (
     EFFORT_TOKENS,
-    Conversation,
     Members,
+    TranslatedConversation,
     cannot_carry,
     image_part,
     read_call,
@@ -24,7 +24,7 @@ _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 def read_chat(data: dict[str, Any]) -> Request:
     """The Request; ConfigError for what cannot be carried."""
     body = Members(data)
-    conversation = Conversation()
+    conversation = TranslatedConversation()
     for message in body.objects("messages"):
         _message(conversation, message)
     schema, name = _response_format(body.inside("response_format"))
@@ -59,7 +59,7 @@ def read_chat(data: dict[str, Any]) -> Request:
     return request
 
 
-def _message(conversation: Conversation, message: Members) -> None:
+def _message(conversation: TranslatedConversation, message: Members) -> None:
     role = message.text("role")
     if role in ("system", "developer"):
         conversation.system.append(_text(message))

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from lyra.models.answers.chat import ChatWriter
 from lyra.models.answers.messages import MessagesWriter
 from lyra.models.answers.responses import ResponsesWriter
-from lyra.models.answers.writer import AnswerHead, AnswerWriter
+from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter
 from lyra.models.request import Request
 from lyra.server.gateway.translation.chat import read_chat
 from lyra.server.gateway.translation.messages import read_messages
@@ -21,10 +21,10 @@ class Translation(NamedTuple):
     """`writer` gets the head of the answer and the body of the request."""
 
     read: Callable[[dict[str, Any]], Request]
-    writer: Callable[[AnswerHead, dict[str, Any]], AnswerWriter]
+    writer: Callable[[AnswerHead, dict[str, Any]], VendorAnswerWriter]
 
 
-def _chat_writer(head: AnswerHead, data: dict[str, Any]) -> AnswerWriter:
+def _chat_writer(head: AnswerHead, data: dict[str, Any]) -> VendorAnswerWriter:
     options = data.get("stream_options")
     return ChatWriter(head, with_usage=isinstance(options, dict) and options.get("include_usage") is True)
 

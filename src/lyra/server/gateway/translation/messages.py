@@ -9,8 +9,8 @@ from lyra.models.providers.anthropic_body import REDACTED
 from lyra.models.request import Request
 from lyra.server.gateway.translation.chat import effort_tokens, output_schema
 from lyra.server.gateway.translation.reading import (
-    Conversation,
     Members,
+    TranslatedConversation,
     cannot_carry,
     read_call,
     read_tool,
@@ -24,7 +24,7 @@ _TOOL_KINDS: Final = ("", "custom")
 def read_messages(data: dict[str, Any]) -> Request:
     """The Request; ConfigError for what cannot be carried."""
     body = Members(data)
-    conversation = Conversation()
+    conversation = TranslatedConversation()
     system = _system(body)
     for message in body.objects("messages"):
         _message(conversation, message)
@@ -65,7 +65,7 @@ def _system(body: Members) -> str:
     return "\n\n".join(block.text("text") for block in body.objects("system"))
 
 
-def _message(conversation: Conversation, message: Members) -> None:
+def _message(conversation: TranslatedConversation, message: Members) -> None:
     role, content = message.text("role"), message.take("content")
     if role == "system":
         conversation.system.append(content if isinstance(content, str) else _texts(message))
@@ -84,7 +84,7 @@ def _texts(message: Members) -> str:
     return "".join(block.text("text") for block in message.objects("content"))
 
 
-def _user(conversation: Conversation, message: Members) -> None:
+def _user(conversation: TranslatedConversation, message: Members) -> None:
     parts: list[dict[str, Any]] = []
     for block in message.objects("content"):
         if block.text("type") == "tool_result":
@@ -103,7 +103,7 @@ def _output(block: Members) -> str | list[dict[str, Any]]:
     return [_part(part) for part in block.objects("content")]
 
 
-def _assistant(conversation: Conversation, message: Members) -> None:
+def _assistant(conversation: TranslatedConversation, message: Members) -> None:
     parts: list[dict[str, Any]] = []
     calls = []
     for block in message.objects("content"):

@@ -16,7 +16,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
 
-__all__ = ["EFFORT_TOKENS", "Conversation", "Members", "cannot_carry", "image_part", "read_call", "read_tool"]
+__all__ = ["EFFORT_TOKENS", "Members", "TranslatedConversation", "cannot_carry", "image_part", "read_call", "read_tool"]
 
 # Thinking tokens for an effort that a client asks for in a word.
 EFFORT_TOKENS: Final = {"none": 0, "minimal": 0, "low": 2_048, "medium": 8_192, "high": 24_576, "xhigh": 32_768}
@@ -95,7 +95,7 @@ class Members:
             raise cannot_carry(f"{self._place}{next(iter(self._left))}")
 
 
-class Conversation:
+class TranslatedConversation:
     """Messages as they are read: results find the name of their tool, and those that follow each other are one
     message."""
 

@@ -7,8 +7,8 @@ from typing import Any
 from lyra.models.request import Request
 from lyra.server.gateway.translation.chat import effort_tokens, output_schema, tool_choice
 from lyra.server.gateway.translation.reading import (
-    Conversation,
     Members,
+    TranslatedConversation,
     cannot_carry,
     image_part,
     read_call,
@@ -21,7 +21,7 @@ __all__ = ["read_responses"]
 def read_responses(data: dict[str, Any]) -> Request:
     """The Request; ConfigError for what cannot be carried."""
     body = Members(data)
-    conversation = Conversation()
+    conversation = TranslatedConversation()
     given = body.take("input")
     if isinstance(given, str):
         conversation.user(given)
@@ -60,7 +60,7 @@ def read_responses(data: dict[str, Any]) -> Request:
     return request
 
 
-def _item(conversation: Conversation, item: Members) -> None:
+def _item(conversation: TranslatedConversation, item: Members) -> None:
     kind = item.text("type") or "message"
     if kind == "message":
         _message(conversation, item)
@@ -74,7 +74,7 @@ def _item(conversation: Conversation, item: Members) -> None:
         raise cannot_carry(f"an item of type {kind!r}")
 
 
-def _message(conversation: Conversation, item: Members) -> None:
+def _message(conversation: TranslatedConversation, item: Members) -> None:
     role, content = item.text("role"), item.take("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else _parts(item)
     if role in ("system", "developer"):

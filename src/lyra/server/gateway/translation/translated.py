@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lyra.models.answers.writer import AnswerHead, AnswerWriter
+from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter
 from lyra.server.gateway.translation.formats import TRANSLATIONS
 from lyra.server.gateway.translation.reading import cannot_carry
 
@@ -31,6 +31,6 @@ class TranslatedRequest:
         changes = {} if limit is None else {"max_tokens": limit}
         self.request = msgspec.structs.replace(request, model=model, **changes)
 
-    def writer(self, word: str, now: float) -> AnswerWriter:
+    def writer(self, word: str, now: float) -> VendorAnswerWriter:
         """A writer of one answer."""
         return self._translation.writer(AnswerHead(str(self._data["model"]), word, int(now)), self._data)

@@ -1,6 +1,6 @@
 """The processes of a kernel as rows of a tree: what each is, what it does now, how often it was started again.
 
-`ProcessTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
+`LiveTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
 tell (the effect that is under way, the restarts) and which of them changed since when, so that a reader fetches all
 rows once and from then on only those that changed. A guard and the run that it stands for are one row, under the
 guard's pid. A caller sees the rows of its own processes.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["TREE_EVENTS", "ProcessRow", "ProcessTree"]
+__all__ = ["TREE_EVENTS", "LiveTree", "ProcessRow"]
 
 _CHANGES_KEPT: Final = 50_000
 _ENDED: Final = frozenset({"terminated", "zombie"})
@@ -69,7 +69,7 @@ class ProcessRow(NamedTuple):
     created_at: float
 
 
-class ProcessTree:
+class LiveTree:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:
@@ -236,13 +236,13 @@ class ProcessTree:
         return ProcessRow(
             pid=process.pid,
             parent="" if parent is None else parent.known_as,
-            name=process.name or inner.name or "",
+            name=process.name or inner.name or inner.program.partition("agent:")[2],
             program=inner.program,
             state=state,
             doing=doing,
             strategy=_strategy(plan) if plan is not None and not is_guard else "",
             restarts=self._restarts_of(process),
-            cost_micro_usd=int(process.budget.used("usd")),
+            cost_micro_usd=_own_cost(process),
             children=len(inner.children or ()),
             created_at=process.created_at or 0.0,
         )
@@ -315,3 +315,10 @@ def _doing(effect: str) -> str:
     if words is None:
         return f"performs {effect}"
     return f"{words} {rest}" if first == "tool" and rest else words
+
+
+def _own_cost(process: Process) -> int:
+    """What a process and those below it spent, in micro-dollars; 0 where it has no budget of its own: what it spends
+    counts in the scope of the process above, where others spend, too."""
+    above = process.core.budget if process.parent is None else process.parent.budget
+    return 0 if process.budget is above else int(process.budget.used("usd"))
