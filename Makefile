@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -101,6 +101,9 @@ vegacrash: $(VENV)/.installed-check ## Kill runs of Vega programs with SIGKILL a
 
 servercrash: $(VENV)/.installed-check postgres ## Kill lyra serve with SIGKILL under load, on SQLite and PostgreSQL (N=…, SEED=…)
 	$(BIN)/python -m verify server-crash $(COUNT)
+
+gatewaycrash: $(VENV)/.installed-check postgres ## Attack budgets of the gateway, and kill it in the middle of calls (N=…, SEED=…)
+	$(BIN)/python -m verify gateway-crash $(COUNT)
 
 vegaedits: $(VENV)/.installed-check ## Kill runs of Vega programs, edit them at random and go on (N=…, SEED=…)
 	$(BIN)/python -m verify vega-edits $(COUNT)

@@ -193,7 +193,7 @@ def test_every_page_is_in_the_index():
     assert {page for page in PAGES if page.parent.parent == ROOT / "docs"} <= linked
 
 
-_PATH = re.compile(r"`((?:[a-z_]+/)+(?:[a-z_]+(?:\.py|\.md)?)?)`")
+_PATH = re.compile(r"`((?:[a-z_][a-z0-9_]*/)+(?:[a-z_]+(?:\.py|\.md)?)?)`")
 
 
 def test_the_files_that_the_architecture_names_exist():
@@ -208,4 +208,4 @@ def test_the_architecture_draws_every_folder():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     tree = text.partition("    src/lyra/\n")[2].partition("\n    tests/")[0]
     folders = {path.parent.name for path in (ROOT / "src/lyra").rglob("__init__.py")} - {"lyra"}
-    assert set(re.findall(r"([a-z_]+)/", tree)) == folders
+    assert set(re.findall(r"([a-z][a-z0-9_]*)/", tree)) == folders

@@ -120,3 +120,13 @@ def test_review_team_in_vega():
         ("Style", "ok", 0),
         ("Summariser", "ok", 0),
     ]
+
+
+@pytest.mark.slow
+def test_remote_agent(capsys):
+    """A remote agent is asked by an agent, dies, and is asked again once it is back."""
+    asyncio.run(load("remote_agent.py")["main"]())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "The writer says: Rain taps on the roof."
+    assert "  child.restarting: error" in lines
+    assert "back again: Rain taps on the roof." in lines

@@ -282,6 +282,35 @@ def _server_crash(options: argparse.Namespace) -> int:
     return _verdict(f"server-crash: {kills} kills from seed {options.seed}", len(failures))
 
 
+def _gateway_crash(options: argparse.Namespace) -> int:
+    from verify.crash import gateway
+    from verify.crash.gateway import overrun
+    from verify.servers import postgres_missing
+
+    missing = postgres_missing()
+    if missing:
+        print(missing)
+        return 1
+    rounds = max(1, options.n // 10)
+    attacked = overrun.run(rounds, options.seed, progress=_progress)
+    failures = [f"overrun: {failure}" for failure in attacked.failures]
+    print(
+        f"gateway-crash: {attacked.rounds} budgets attacked by {attacked.streams} streams, {attacked.answered} "
+        f"answered, {attacked.over_budget} refused, {attacked.revoked} keys revoked meanwhile, {len(failures)} failures"
+    )
+    kills = 0
+    for store in gateway.STORES:
+        result = gateway.run(max(1, options.n // len(gateway.STORES)), options.seed, store=store, progress=_progress)
+        failures += [f"{store}: {failure}" for failure in result.failures]
+        kills += result.kills
+        print(
+            f"gateway-crash: {store}: {result.kills} kills, {result.calls} calls, {result.answered} answered, "
+            f"{result.in_doubt} in doubt, {result.over_budget} refused over budget, {result.revoked} keys revoked"
+        )
+    _show(failures, f"python -m verify gateway-crash --seed {options.seed} --n {options.n}")
+    return _verdict(f"gateway-crash: {kills} kills from seed {options.seed}", len(failures))
+
+
 def _fuzz(options: argparse.Namespace) -> int:
     from verify.fuzz import fuzz, grpc_fuzz, kernel_calls
 
@@ -472,6 +501,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     "vega-crash": _LongTest(_vega_crash, 1_000, "kills", "kill `vega run` with SIGKILL and go on with `vega resume`"),
     "server-crash": _LongTest(
         _server_crash, 200, "kills", "kill `lyra serve` with SIGKILL under load, on SQLite and PostgreSQL"
+    ),
+    "gateway-crash": _LongTest(
+        _gateway_crash, 100, "kills", "attack budgets of the gateway, and kill it with SIGKILL in the middle of calls"
     ),
     "vega-edits": _LongTest(_vega_edits, 100, "programs", "the same, with random edits of the program in between"),
 }

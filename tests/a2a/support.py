@@ -66,10 +66,11 @@ class SdkServer:
 
 def asking(remote: RemoteAgent, *texts: str, **settings: Any) -> Agent[Any]:
     """An agent that puts these texts to the remote one, one after the other, and says what came back."""
+    name = f"a2a__{remote.name}"
     replies: list[Any] = [
-        {"user": "go", "tool_calls": [{"name": remote.name, "arguments": {"message": text}} for text in texts]},
-        {"tool": remote.name, "text": "{result}"},
+        {"user": "go", "tool_calls": [{"name": name, "arguments": {"message": text}} for text in texts]},
+        {"tool": name, "text": "{result}"},
     ]
-    permissions = settings.pop("permissions", {"allow": [remote.name]})
+    permissions = settings.pop("permissions", {"allow": [name]})
     model = SimProvider(script={"replies": replies})
     return Agent("lead", model=model, tools=[remote], permissions=permissions, **settings)

@@ -12,7 +12,7 @@ import pytest
 from lyra import Agent, Kernel, a2a
 from lyra.a2a import calls
 from lyra.core.policies.retry import Backoff, Retry
-from lyra.errors import AgentFailed
+from lyra.errors import AgentFailed, CapabilityDenied
 from lyra.kernel import Child
 from tests.a2a.support import SdkServer, in_loop
 from tests.server.protocols.a2a.support import ADA, serving
@@ -62,6 +62,20 @@ def test_one_task_is_a_program_with_a_result(server: SdkServer) -> None:
     in_loop(main())
 
 
+def test_a_process_without_the_right_to_reach_the_host_ends(server: SdkServer) -> None:
+    """The Grant of the process decides, before anything is sent."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            count = len(server.messages)
+            grant = {"allow": ["*"], "deny": ["net.http:**"]}
+            ended = await kernel.spawn(server.remote(), "echo denied", grant=grant).wait()
+            assert isinstance(ended.error, CapabilityDenied)
+            assert len(server.messages) == count
+
+    in_loop(main())
+
+
 def test_a_question_of_the_remote_agent_is_put_to_a_person(server: SdkServer) -> None:
     """The remote agent asks: it is an interrupt of the process, and its answer goes on with the remote task."""
 
@@ -80,7 +94,7 @@ def test_a_question_of_the_remote_agent_is_put_to_a_person(server: SdkServer) ->
 
 
 def test_a_caller_that_leaves_gives_up_its_message_only(server: SdkServer) -> None:
-    """A cancelled question ends the work on it; the process answers the next one."""
+    """A cancelled question ends the work on it, one that was not begun is not sent; the process answers the next."""
 
     async def main() -> None:
         async with Kernel() as kernel:
@@ -88,8 +102,11 @@ def test_a_caller_that_leaves_gives_up_its_message_only(server: SdkServer) -> No
             pending = process.send_async("slow 60")
             while "slow 60" not in server.messages:
                 await asyncio.sleep(0.01)
+            queued = process.send_async("echo never")
+            assert queued.cancel()
             assert pending.cancel()
             assert await process.send("echo next") == "done: echo next"
+            assert "echo never" not in server.messages
 
     in_loop(main())
 

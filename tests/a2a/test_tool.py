@@ -73,10 +73,12 @@ def test_a_question_is_answered_by_a_call_with_the_task(server: SdkServer) -> No
             task = told.partition("task='")[2].partition("'")[0]
             script = {
                 "user": "reply",
-                "tool_calls": [{"name": "worker", "arguments": {"message": "red", "task": task}}],
+                "tool_calls": [{"name": "a2a__worker", "arguments": {"message": "red", "task": task}}],
             }
-            model = SimProvider(script={"replies": [script, {"tool": "worker", "text": "{result}"}]})
-            second = await kernel.spawn(Agent("second", model=model, tools=[remote], permissions={"allow": ["worker"]}))
+            model = SimProvider(script={"replies": [script, {"tool": "a2a__worker", "text": "{result}"}]})
+            second = await kernel.spawn(
+                Agent("second", model=model, tools=[remote], permissions={"allow": ["a2a__worker"]})
+            )
             assert await second.send("reply") == "done: red"
 
     in_loop(main())

@@ -87,6 +87,7 @@ async def test_a_fork_is_made_and_watched_beside_the_run(stage: Stage, browser_p
     assert "It is sunny in Oslo." in row
     assert "It rains." in row
     assert made == ["Oslo"]
+    await browser_page.shown("#live[data-live=open]")
     fork = stage.kernel.agent("trip-fork-1")
     before = await page.locator("#compared tbody tr").count()
     await fork.send("and now?")

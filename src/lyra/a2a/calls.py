@@ -140,12 +140,12 @@ class RemoteCalls:
                 async for event in client.send_message(request):
                     response = event
         except EffectFailed as error:
-            if not is_lost(error) or order.task_id:
-                raise
-            task = await self._begun(order, looks=1)  # the answer was lost, and the task may be there
-            if task is None:
-                raise
-            return self._charged(answer_of_task(task), task)
+            if is_lost(error) and not order.task_id:
+                with suppress(EffectFailed):  # the answer was lost, and the task may be there
+                    task = await self._begun(order, looks=1)
+                    if task is not None:
+                        return self._charged(answer_of_task(task), task)
+            raise
         if response is None:
             raise EffectFailed(f"the remote agent {self._name} answered nothing", status=_REFUSED)
         if response.HasField("message"):

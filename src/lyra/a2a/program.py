@@ -75,11 +75,18 @@ class _RemoteProcess:
     async def _pass_on(self, runtime: AgentRuntime, request_id: str, content: Any) -> None:
         """Have one message answered, and give its caller the answer or the error."""
         process = self._ctx.own_process
+        withdrawals = process.kernel.withdrawals
         pending = runtime.pending.get(request_id)
+
+        def is_given_up() -> bool:
+            """Whether the caller left before its message came here, in the life of this kernel or of an earlier one."""
+            return withdrawals.holds(process, request_id) if pending is None else pending.abandoned
+
+        if request_id and self._ctx.journaled_read("given_up", is_given_up):
+            runtime.take(request_id)
+            withdrawals.passed(process, request_id)
+            return
         if pending is not None:
-            if pending.abandoned:
-                runtime.take(request_id)
-                return
             pending.running = process.pid
         try:
             answer = await self.answer(content_of(content))
@@ -94,6 +101,7 @@ class _RemoteProcess:
             self._deliver(runtime.take(request_id), error)
         else:
             self._deliver(runtime.take(request_id), _reply(answer))
+        withdrawals.passed(process, request_id)
 
     @staticmethod
     def _deliver(pending: Pending[Any] | None, outcome: Any) -> None:

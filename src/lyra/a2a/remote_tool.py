@@ -1,14 +1,14 @@
 """A remote agent as a tool of an agent.
 
-The tool is guarded (a call needs a rule or an answer of a person), its output and its description are text from outside
-and taint the session, and a call needs the right to reach the host. It takes `ctx`, so that each step of a call is an
-effect of the process: a call that was finished is not made again after a restart. A remote agent that asks for
-something is answered by another call with the id of its task.
+The tool is called `a2a__NAME`, and permission rules name it so. It is guarded (a call needs a rule or an answer of a
+person), its output and its description are text from outside and taint the session, and a call needs the right to reach
+the host. It takes `ctx`, so that each step of a call is an effect of the process: a call that was finished is not made
+again after a restart. A remote agent that asks for something is answered by another call with the id of its task.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,15 +22,17 @@ from lyra.tools.function import tool
 if TYPE_CHECKING:
     from lyra.a2a.answer import RemoteAnswer
 
-__all__ = ["remote_tool", "tool_name"]
+__all__ = ["PREFIX", "plain_name", "remote_tool"]
 
-DESCRIPTION_CHARS_MAX = 4_000
+PREFIX: Final = "a2a__"
+DESCRIPTION_CHARS_MAX: Final = 4_000
+_NAME_CHARS_MAX: Final = 56  # behind the prefix, within the limit of the strictest provider
 
 
-def tool_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """The name of an agent in the characters that every model provider accepts."""
-    clean = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)[:60]
-    return clean if clean and (clean[0].isalpha() or clean[0] == "_") else f"agent_{clean}"
+    clean = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
+    return clean[:_NAME_CHARS_MAX] or "agent"
 
 
 def remote_tool(name: str, description: str, place: str, calls: RemoteCalls) -> Tool:
@@ -47,7 +49,7 @@ def remote_tool(name: str, description: str, place: str, calls: RemoteCalls) -> 
             raise ToolError(error.message, tool=called, reason="exec_failed") from None
         return _output(answer, name)
 
-    called = tool_name(name)
+    called = f"{PREFIX}{plain_name(name)}"  # no agent can have the name of another tool
     about = without_invisible(description).strip()[:DESCRIPTION_CHARS_MAX]
     made_of_function = tool(
         ask,

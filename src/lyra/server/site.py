@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lyra.server.dashboard.event_lines import EventLines
+from lyra.server.dashboard.event_lines import EventSentences
 from lyra.server.dashboard.figures import HeaderFigures
 from lyra.server.dashboard.problem import problem_page
 from lyra.server.dashboard.routes import PAGES
@@ -34,5 +34,5 @@ def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
 
 def begin_listening(parts: HttpParts) -> None:
     """Have the pages know what happens from now on, not only from their first visitor on."""
-    parts.shared(EventLines)
+    parts.shared(EventSentences)
     parts.shared(HeaderFigures)

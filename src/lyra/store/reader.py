@@ -7,19 +7,33 @@ is not made.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any, Final
 
 from lyra.errors import ConfigError, StoreError
 from lyra.store.protocol import Store
+from lyra.store.sql import Row
 from lyra.store.sqlite import SqliteStore
 
 __all__ = ["SqliteReader", "open_to_read"]
 
+_UNCHANGING: Final = "ro&immutable=1"  # of a SQLite URI
+
 
 class SqliteReader(SqliteStore):
-    """The store in the file `path`, over a connection that cannot write."""
+    """The store in the file `path`, over a connection that cannot write.
+
+    A store that a kernel has open has a log beside it, and is read together with it. One without a log is read as a
+    file that does not change: SQLite would make a log for it otherwise, and leave it there. Where a log appears,
+    because a kernel opens the store meanwhile, the reader opens it again.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, writes=False)
+
+    @property
+    def _has_log(self) -> bool:
+        return os.path.exists(f"{self.path}-wal")
 
     def _exists(self) -> bool:
         if not super()._exists():
@@ -27,8 +41,15 @@ class SqliteReader(SqliteStore):
                 f"there is no store at {self.path}", hint="a kernel makes it when it first opens; is the path right?"
             )
         if self._open_mode == "rw":
-            self._open_mode = "ro"
+            self._open_mode = "ro" if self._has_log else _UNCHANGING
         return True
+
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        if self._open_mode == _UNCHANGING and self._has_log:
+            self.close()
+            self._open_mode = "ro"
+            self._open()
+        return super()._ask(statement, values)
 
 
 def open_to_read(target: str) -> Store:

@@ -93,11 +93,11 @@ def written_setup(folder: Path, *replies: Any) -> Path:
 
 
 @asynccontextmanager
-async def editing(folder: Path, *words: str) -> AsyncIterator[tuple[Editor, Any, Any]]:
+async def editing(folder: Path, *words: str, load: str = "agents.py") -> AsyncIterator[tuple[Editor, Any, Any]]:
     """A started `lyra acp`, its editor and what it said at the beginning."""
     editor = Editor()
     env = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")}
-    command = ["-c", LYRA, "acp", "--load", str(folder / "agents.py"), *words]
+    command = ["-c", LYRA, "acp", *(("--load", str(folder / load)) if load else ()), *words]
     async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=folder) as (
         agent,
         _,
@@ -189,6 +189,17 @@ async def test_a_session_is_loaded_again_and_its_open_question_is_asked_anew(tmp
 
 
 @pytest.mark.slow
+async def test_an_agent_of_a_file_is_named_by_the_file(tmp_path: Path) -> None:
+    """--agent FILE.py:NAME needs no setup(kernel)."""
+    (tmp_path / "own.py").write_text('import lyra\nechoing = lyra.Agent("echo", model="sim/echo")\n')
+    async with editing(tmp_path, "--agent", "own.py:echoing", load="") as (editor, agent, begun):
+        assert begun.agent_info.name == "echo"
+        session = await agent.new_session(cwd=str(tmp_path), mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=text("good morning"))
+        assert editor.text() == "good morning"
+
+
+@pytest.mark.slow
 def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
     """Every line of stdout is a JSON-RPC message, also where the file, a tool and its programs print."""
     written_setup(tmp_path, "hi")
@@ -226,10 +237,16 @@ def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """An unknown name has a did-you-mean; without a name, and with several agents, they are listed."""
+    """An unknown name has a did-you-mean; without a name, and with several agents, they are listed; without a file the
+    command says how one is named, and an object that is no agent is refused."""
     written_setup(tmp_path, "hi")
-    for words, expected in (("--agent=paintr", "did you mean 'painter'"), ("", "painter")):
-        command = [sys.executable, "-c", LYRA, "acp", "--load", "agents.py", *filter(None, [words])]
+    for words, expected in (
+        (["--load", "agents.py", "--agent", "paintr"], "did you mean 'painter'"),
+        (["--load", "agents.py"], "painter"),
+        (["--agent", "painter"], "--load FILE.py"),
+        (["--agent", "agents.py:setup"], "is no Agent"),
+    ):
+        command = [sys.executable, "-c", LYRA, "acp", *words]
         done = subprocess.run(
             command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
         )

@@ -128,6 +128,7 @@ def test_a_fork_from_the_command_line(lyra: Any, store: str) -> None:
     assert facts["answer"] == "weather in Oslo?"
     facts = lyra.json("replay", store, "talk", "--fork-at", "7", "--prompt", "ciao", "--system", "x", "--load", FILE)
     assert facts["answer"] == "You said: ciao"
+    assert lyra.json("replay", store, facts["fork"])["fork"]["system"] == "x"
     facts = lyra.json("replay", store, "trip", "--fork-at", "8", "--prompt", '{"amount": 3}', "--load", FILE)
     assert facts["answer"]["paid"] == 3
     assert programs.acts() == ["weather-Oslo", "reserve-sea", "mail-sea", "pay-120", "pay-3"]
@@ -169,7 +170,8 @@ def test_two_runs_are_compared(lyra: Any, store: str) -> None:
     assert "step 5 is the first that differs:" in done.stdout
     assert "It rains." in done.stdout
     assert "steps 1 to 1 are the same" in done.stdout
-    assert "steps 1 to 1 are the same" not in lyra("diff", store, "talk", "talk-fork-1", "--all").stdout
+    for flag in ("-a", "--all"):
+        assert "steps 1 to 1 are the same" not in lyra("diff", store, "talk", "talk-fork-1", flag).stdout
     compared = lyra("diff", store, "talk", "talk-fork-1", "--json")
     assert compared.returncode == 1
     data = json.loads(compared.stdout)

@@ -123,10 +123,22 @@ async def _fails(ctx: Any) -> None:
 
 @served(echo())
 async def test_a_user_sees_their_own_processes_and_figures(parts: Served) -> None:
+    """Neither the tree, the events nor the spend of another user."""
+    await parts.operator.get("/")  # from here on the pages hear of events
     await parts.bob.post("/api/agents/echo/chat", json={"message": "bob's secret"})
     await parts.ada.post("/api/agents/echo/chat", json={"message": "hello"})
     pids = {row["user_id"]: row["pid"] for row in (await parts.operator.get("/api/processes")).json()["processes"]}
+    names = ("trace_id", "span_id", "agent", "model")
+    call = dict.fromkeys(names, "x") | {"parent_span": None, "status": "ok", "latency_ms": 5_000, "cost_usd": 7.0}
+    parts.kernel.publish(pids["bob"], "model.called", call)
+    assert "$7.00" in words((await parts.operator.get("/figures")).text)
+    flat = re.compile(r'points="(?:[\d.]+,14\.0 ?)+"')
     async with logged_in(parts, ADA) as browser:
+        figures = await browser.page("/figures")
+        assert "$0.00 today" in words(figures)
+        assert "5.0 s" not in words(figures)
+        assert flat.search(figures)
+        assert not flat.search((await parts.operator.get("/figures")).text)
         for path in ("/", "/processes", "/settings", "/figures"):
             page = await browser.page(path)
             assert pids["bob"] not in page

@@ -63,10 +63,11 @@ class BilledProvider:
         self.bill: dict[str, BilledRequest] = {}
         self.tokens_out = 12  # of an answer without a lower bound
         self.pause_s = _PAUSE_S
+        self.hidden_s = 0.1  # between tokens that are made and not shown and what comes next
         self.pieces = 0  # that were written in all
         self._released = asyncio.Event()
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> BilledProvider:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**22, backlog=1_000)
@@ -76,8 +77,9 @@ class BilledProvider:
         assert self._server is not None
         self.release()
         self._server.close()
-        for writer in list(self._writers):
-            writer.close()
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     @property
     def url(self) -> str:
@@ -94,16 +96,18 @@ class BilledProvider:
         return sum(row.micro_usd for row in self.bill.values())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 body = await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
                 await self._answer(json.loads(body), writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the other side has left, or the campaign has ended
         finally:
-            self._writers.discard(writer)
+            self._serving.discard(task)
             writer.close()
 
     async def _answer(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
@@ -129,7 +133,7 @@ class BilledProvider:
 
     async def _answer_whole(self, row: BilledRequest, count: int, writer: asyncio.StreamWriter) -> None:
         row.tokens_out += count
-        await asyncio.sleep(self.pause_s * 3)
+        await asyncio.sleep(self.hidden_s)
         choice = {"index": 0, "message": {"role": "assistant", "content": "word " * count}, "finish_reason": "stop"}
         body = json.dumps({**_HEAD, "object": "chat.completion", "choices": [choice], "usage": _usage(count)}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body))
@@ -142,7 +146,7 @@ class BilledProvider:
         await _write(writer, _chunk({"role": "assistant", "content": ""}))
         if row.mode == "silent":
             row.tokens_out += count  # made, billed, and never shown
-            await asyncio.sleep(self.pause_s * 5)
+            await asyncio.sleep(self.hidden_s)
         else:
             for number in range(count):
                 row.tokens_out += 1

@@ -7,6 +7,7 @@ says what the client has seen of it. A call that fails while the server lives is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,7 @@ __all__ = ["PROVIDER_KEY", "GatewayServer", "Outcome"]
 
 PROVIDER_KEY: Final = "sk-provider-key-of-the-campaign-4417"
 _TIMEOUT_S: Final = 120.0
+_PROVIDER_FAILED: Final = (502, 503)  # broken off, or not asked because it was broken off too often
 _SETUP: Final = "def setup(kernel):\n    pass\n"
 
 
@@ -36,6 +38,7 @@ class GatewayServer:
     def __init__(self, folder: Path, db: str, provider: BilledProvider) -> None:
         (folder / "nothing.py").write_text(_SETUP)
         env = {"OPENAI_API_KEY": PROVIDER_KEY, "OPENAI_BASE_URL": provider.url}
+        self._provider = provider
         self.process = ServedProcess(folder, db, load=folder / "nothing.py", flags=["--gateway"], env=env)
         limits = httpx.Limits(max_connections=None)
         headers = {"authorization": f"Bearer {OPERATOR}"}
@@ -82,6 +85,9 @@ class GatewayServer:
         url, headers = f"http://{self.process.http}/v1/chat/completions", {"authorization": f"Bearer {key}"}
         status, pieces = 0, []
         try:
+            if leave_after is not None and mode == "whole":
+                await self._leave_unanswered(url, body, headers)
+                return Outcome(False, status)
             async with self._client.stream("POST", url, json=body, headers=headers) as answer:
                 status = answer.status_code
                 async for piece in answer.aiter_bytes():
@@ -94,6 +100,16 @@ class GatewayServer:
             return Outcome(False, status, problem)
         text = b"".join(pieces)
         if status != 200:
-            return Outcome(False, status, f"{status} {text[:300]!r}" if status >= 500 else "")
+            is_defect = status >= 500 and status not in _PROVIDER_FAILED
+            return Outcome(False, status, f"{status} {text[:300]!r}" if is_defect else "")
         is_whole = b"[DONE]" in text or (mode == "whole" and text.endswith(b"}"))
         return Outcome(is_whole, status)
+
+    async def _leave_unanswered(self, url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+        """Ask, and leave once the provider has the request, or the server has refused it."""
+        asking = asyncio.create_task(self._client.post(url, json=body, headers=headers))
+        while not asking.done() and body["user"] not in self._provider.bill:  # noqa: ASYNC110 - it knows of no client
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking

@@ -92,8 +92,10 @@ class RestlessLedger(KeyLedger):
     def watch(self, view: dict[str, Any]) -> None:
         """Look at the key while its calls are in flight."""
         spent, reserved = view["spent_micro_usd"], view["reserved_micro_usd"]
-        if spent + reserved > self.budget_micro_usd or spent < self.seen:
-            self.problems.append(f"{self.name}: {spent} spent, {reserved} reserved, {self.seen} spent before")
+        if spent + reserved > self.budget_micro_usd and not self.problems:
+            self.problems.append(f"{self.name}: {spent} spent, {reserved} reserved of {self.budget_micro_usd}")
+        if spent < self.seen:
+            self.problems.append(f"{self.name}: {spent} spent, {self.seen} spent before")
         self.seen = spent
 
     def failures(self, view: dict[str, Any], provider: BilledProvider) -> list[str]:

@@ -1,4 +1,8 @@
-"""`lyra acp --agent NAME --load FILE.py`: an agent of one's own in an editor, by the Agent Client Protocol."""
+"""`lyra acp`: an agent of one's own in an editor, by the Agent Client Protocol.
+
+lyra acp --load FILE.py --agent NAME     one of those that setup(kernel) of the file makes known
+lyra acp --agent FILE.py:NAME            one of a file that declares it
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.editor_stdio import check_editor, serve_editor
-from lyra.cli.setup_file import setup_of
+from lyra.cli.setup_file import object_of, setup_of
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,22 +25,46 @@ __all__ = ["acp"]
 
 
 @click.command(cls=CliCommand, uses_trust=True)
-@click.option("--agent", "name", metavar="NAME", help="The agent to serve; may be left out where there is one.")
+@click.option(
+    "--agent",
+    "name",
+    metavar="NAME|FILE.py:NAME",
+    help="The agent to serve: of the loaded file, where it may be left out if there is one, or of another file.",
+)
 @click.option(
     "--load",
     type=click.Path(exists=True, dir_okay=False),
-    required=True,
     metavar="FILE.py",
     help="Run setup(kernel) of this file: it makes the agents known.",
 )
 @click.option("--db", metavar="FILE|URL", help="The store; with a file, sessions can be loaded again.")
 @click.pass_obj
-def acp(invocation: Invocation, /, *, name: str | None, load: str, db: str | None) -> None:
+def acp(invocation: Invocation, /, *, name: str | None, load: str | None, db: str | None) -> None:
     """Serve an agent of yours to an editor, by the Agent Client Protocol."""
     check_editor("lyra acp")
     if db is not None:
         invocation.flags.append(f"kernel.store={db}")
-    asyncio.run(_serve(invocation, setup_of(load, "kernel"), name))
+    if load is not None:
+        setup = setup_of(load, "kernel")
+    elif name is not None and ":" in name:
+        setup, name = _registers(name)
+    else:
+        raise ConfigError(
+            "say where the agent is declared: --load FILE.py, or --agent FILE.py:NAME",
+            hint="the code agent of this folder is `sage acp`",
+            key="--load",
+        )
+    asyncio.run(_serve(invocation, setup, name))
+
+
+def _registers(reference: str) -> tuple[Callable[[Any], Any], str]:
+    """A function that makes the Agent of FILE:NAME known, and the name of that agent."""
+    from lyra.agents.agent import Agent
+
+    agent = object_of(reference)
+    if not isinstance(agent, Agent):
+        raise ConfigError(f"--agent {reference} is no Agent", key="--agent")
+    return lambda kernel: kernel.register(agent), agent.name
 
 
 async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str | None) -> None:

@@ -17,7 +17,8 @@ import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
-from lyra.errors import ConfigError, ToolError
+from lyra.cli.setup_file import object_of
+from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers, ServerSettings, ServerState
@@ -206,7 +207,7 @@ def serve(
     from lyra.mcp.server.offer import Offer, OfferOptions
 
     chosen = tuple(name.strip() for text in names for name in text.split(",") if name.strip())
-    options = OfferOptions(os.getcwd(), chosen, tuple(_loaded(text) for text in own), allow, deny)
+    options = OfferOptions(os.getcwd(), chosen, tuple(object_of(text) for text in own), allow, deny)
     offer = Offer(options, invocation.config)
     if port is None:
         asyncio.run(_serve_stdio(offer))
@@ -244,27 +245,3 @@ def _token(variable: str | None) -> str:
     if len(token) < 16:
         raise ConfigError(f"{variable} holds no token of 16 characters or more", key="--token-env")
     return token
-
-
-def _loaded(reference: str) -> Any:
-    """What FILE:NAME stands for: the file is run, as a program of yours is."""
-    import importlib.util
-
-    file, colon, name = reference.rpartition(":")
-    if not colon or not name.isidentifier():
-        raise ConfigError(f"--agent {reference} names no FILE:NAME", hint="such as agents.py:assistant", key="--agent")
-    spec = importlib.util.spec_from_file_location("lyra_offered", file)
-    if spec is None or spec.loader is None or not os.path.isfile(file):
-        raise ConfigError(f"--agent {file} is no Python file", key="--agent")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    saved, sys.stdout = sys.stdout, sys.stderr  # stdout is the protocol's, whatever the file prints
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ToolError(f"--agent {file} cannot be run: {type(error).__name__}: {error}") from error
-    finally:
-        sys.stdout = saved
-    if not hasattr(module, name):
-        raise ConfigError(f"{file} has no {name}", key="--agent")
-    return getattr(module, name)

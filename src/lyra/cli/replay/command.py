@@ -30,7 +30,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
 _CHANGES: Final = ("reply", "prompt", "model", "system", "tool_result")
 
 
-@click.command(cls=CliCommand, uses_trust=True)
+@click.command(cls=CliCommand)
 @click.argument("store")
 @click.argument("pid")
 @click.option("--steps", "lists_steps", is_flag=True, help="Print the steps and end.")

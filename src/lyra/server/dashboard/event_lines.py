@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["EventLine", "EventLines", "lines_list"]
+__all__ = ["EventLine", "EventSentences", "lines_list"]
 
 _LINES_KEPT: Final = 2_000
 _SHAPES: Final = {look.colour: look.shape for look in reversed(STATES.values())}
@@ -35,7 +35,7 @@ class EventLine(NamedTuple):
     owner: str
 
 
-class EventLines:
+class EventSentences:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:
@@ -52,7 +52,8 @@ class EventLines:
         pid = event.pid
         process = self._kernel.processes.get(pid)
         shown = None if process is None else self._kernel.processes.get(process.known_as) or process
-        name = (shown.name if shown is not None else "") or _text(event.data, "name", "agent") or pid
+        known = "" if shown is None else shown.name or shown.program.partition("agent:")[2]
+        name = known or _text(event.data, "name", "agent") or pid
         text = told.text
         if event.kind == "child.restarting":
             name, text = _text(event.data, "id") or name, self._restart_words(pid) or text

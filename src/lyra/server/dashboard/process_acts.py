@@ -10,7 +10,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import act_form, link, see_other
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.restarting import restart_process, why_no_restart
+from lyra.server.http.processes.restarting import restart_process, why_no_restart
 
 __all__ = ["ENDPOINTS", "act_buttons"]
 

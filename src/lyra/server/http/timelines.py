@@ -6,10 +6,12 @@ in their short form, so that a page can go through one step after another. Nothi
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lyra.errors import NoSuchProcess
 from lyra.kernel.base.tasks import BlockingCalls
@@ -30,6 +32,7 @@ __all__ = ["VEGA_MAIN", "Timelines"]
 
 T = TypeVar("T")
 _RUNS_KEPT: Final = 8
+_VEGA_KEPT_S: Final = 5.0
 VEGA_MAIN: Final = "main"  # the pid of a Vega run's main process
 _STEPS_MAX: Final = 50_000
 
@@ -37,7 +40,17 @@ _STEPS_MAX: Final = 50_000
 class Timelines:
     """The runs of one kernel's store."""
 
-    __slots__ = ("_kernel", "_lock", "_runs", "_spaces", "_store", "_threads")
+    __slots__ = (
+        "_kernel",
+        "_lock",
+        "_runs",
+        "_spaces",
+        "_store",
+        "_threads",
+        "_vega_limit",
+        "_vega_read_s",
+        "_vega_summaries",
+    )
 
     def __init__(self, parts: HttpParts) -> None:
         self._kernel = parts.kernel
@@ -46,6 +59,9 @@ class Timelines:
         self._store: Store | None = None
         self._runs: OrderedDict[str, RunTimeline] = OrderedDict()
         self._spaces: dict[str, Space] = {}  # of Vega runs that are looked at
+        self._vega_summaries: dict[str, dict[str, Any]] = {}
+        self._vega_read_s = -math.inf
+        self._vega_limit = 0
         self._kernel.parts["server.timelines"] = self
 
     async def read(self, pid: str, look: Callable[[RunTimeline], T]) -> T:
@@ -127,14 +143,20 @@ class Timelines:
             space = None if store is None else self._vega_run(store, name)
             return None if space is None else look(DurableRun(space))
 
-    async def vega_runs(self) -> list[str]:
-        """The names of the durable Vega runs in the file of the store, the newest first."""
-        return await self._threads.call(self._vega_names)
+    async def vega_runs(self, limit: int) -> dict[str, dict[str, Any]]:
+        """The durable Vega runs in the file of the store in a few figures, by name, the newest first. The figures are
+        read again after a while."""
+        now_s = self._kernel.clock.monotonic()
+        if now_s - self._vega_read_s > _VEGA_KEPT_S or limit > self._vega_limit:
+            self._vega_summaries = await self._threads.call(self._summaries, limit)
+            self._vega_read_s, self._vega_limit = now_s, limit
+        return dict(islice(self._vega_summaries.items(), limit))
 
-    def _vega_names(self) -> list[str]:
+    def _summaries(self, limit: int) -> dict[str, dict[str, Any]]:
         with self._lock:
             store = self._opened()
-            return spaces(store)[::-1] if isinstance(store, SqliteStore) else []
+            names = spaces(store)[::-1] if isinstance(store, SqliteStore) else []
+            return {name: self._run(name).summary() for name in names[:limit]}
 
     async def close(self) -> None:
         await self._threads.call(self._close)

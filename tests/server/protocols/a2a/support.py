@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
 
-from lyra import Agent, Kernel
+from lyra import Agent, Kernel, tool
 from lyra.core.address import Address
 from lyra.models.sim import SimProvider
 from lyra.server.http.face import HttpFace
@@ -20,7 +21,7 @@ from lyra.server.settings import ServeSettings
 from lyra.server.site import site
 from tests.server.http.support import ADA, BOB, OPERATOR, TOKENS, in_loop
 
-__all__ = ["ADA", "BOB", "OPERATOR", "A2aServed", "in_loop", "message", "scripted", "serving"]
+__all__ = ["ADA", "BOB", "OPERATOR", "A2aServed", "Gated", "in_loop", "message", "scripted", "serving", "task_of"]
 
 
 class A2aServed(NamedTuple):
@@ -69,6 +70,25 @@ async def serving(*agents: Any, store: Any = "memory", inside: tuple[str, ...] =
 
 def scripted(name: str, *replies: Any, **settings: Any) -> Agent[Any]:
     return Agent(name, model=SimProvider(script={"replies": list(replies)}), **settings)
+
+
+class Gated:
+    """An agent whose answer comes when the test lets it: `open` is called in the loop of the kernel."""
+
+    def __init__(self, name: str = "gated") -> None:
+        self._open = asyncio.Event()
+
+        @tool
+        async def gate() -> str:
+            """Waits."""
+            await self._open.wait()
+            return "open"
+
+        replies = {"user": ".", "tool_calls": [{"name": "gate"}]}, {"tool": "gate", "text": "at last"}
+        self.agent = scripted(name, *replies, tools=[gate])
+
+    def open(self) -> None:
+        self._open.set()
 
 
 def message(text: str, *, task_id: str = "", context_id: str = "", message_id: str = "") -> pb.SendMessageRequest:

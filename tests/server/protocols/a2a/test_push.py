@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lyra.core.policies.retry import Backoff, Retry
 from lyra.server.http.webhooks.sealing import seal, unseal
 from lyra.server.protocols.a2a import push
 from tests.server.http.test_webhooks import receiving
-from tests.server.protocols.a2a.support import in_loop, message, scripted, serving, task_of
+from tests.server.protocols.a2a.support import Gated, in_loop, message, serving, task_of
 from tests.server.protocols.a2a.test_questions import clerk
 
 TOKEN = "token-of-the-receiver"
@@ -74,13 +75,13 @@ def test_a_task_is_posted_at_its_question_and_at_its_end(tmp_path: Path) -> None
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 def test_configurations_are_set_replaced_read_and_deleted(version: str) -> None:
     """One id is one configuration; a deleted one is posted nothing."""
-    agent = scripted("slow", {"text": "at last", "first_s": 0.3})
 
     async def main() -> None:
+        gated = Gated()
         async with (
             receiving() as receiver,
-            serving(agent, inside=(receiver.place,)) as served,
-            served.client("slow", polling=True, version=version) as client,
+            serving(gated.agent, inside=(receiver.place,)) as served,
+            served.client("gated", polling=True, version=version) as client,
         ):
             task = await task_of(client, message("go"))
             for name in ("first", "first", "second"):
@@ -96,6 +97,7 @@ def test_configurations_are_set_replaced_read_and_deleted(version: str) -> None:
             with pytest.raises(TaskNotFoundError):
                 get.id = "second"
                 await client.get_task_push_notification_config(get)
+            gated.open()
             posted = await receiver.wait(1)
             body: Any = posted[0]["task"] if version == "1.0" else posted[0]
             assert body["id"] == task.id
@@ -159,11 +161,16 @@ def test_what_was_not_posted_before_a_restart_is_posted_after_it(
                 receiver.failures = [500] * 1_000
                 await client.create_task_push_notification_config(config(receiver.place, task.id))
             receiver.failures = []
-            for _ in range(2):
-                async with serving(clerk(), store=store, inside=inside):
-                    posted = await receiver.wait(1)
-                    assert posted[0]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-            assert len(receiver.posts) == 1
+            kept = asyncio.Event()  # the journal has that it was posted
+            async with serving(clerk(), store=store, inside=inside) as served:
+                served.kernel.on_event(lambda event: kept.set(), kinds=("program.checkpoint",))
+                posted = await receiver.wait(1)
+                assert posted[0]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+                await kept.wait()
+            async with serving(clerk(), store=store, inside=inside) as served, served.client("clerk") as client:
+                await task_of(client, message("Friday", task_id=task.id))
+                posted = await receiver.wait(2)
+                assert posted[1]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
     in_loop(main())
 

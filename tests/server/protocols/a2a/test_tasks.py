@@ -19,7 +19,8 @@ from lyra.core import limits
 from lyra.server.identity import Caller
 from lyra.server.owners import OwnedPid
 from lyra.server.protocols.a2a import tasks as tasks_module
-from tests.server.protocols.a2a.support import BOB, OPERATOR, in_loop, message, scripted, serving, task_of
+from lyra.server.protocols.a2a.record import A2aRecord
+from tests.server.protocols.a2a.support import BOB, OPERATOR, Gated, in_loop, message, scripted, serving, task_of
 
 VERSIONS = ("1.0", "0.3")
 
@@ -76,7 +77,8 @@ def test_text_before_a_tool_call_is_replaced_by_the_answer() -> None:
         "text": "Let me look.",
         "tool_calls": [{"name": "weather", "arguments": {"city": "Oslo"}}],
     }
-    agent = scripted("guide", asks, {"tool": "weather", "text": "There is {result}."}, tools=[weather])
+    answer = {"tool": "weather", "text": "There is {result}.", "chunk_s": 0.02}
+    agent = scripted("guide", asks, answer, tools=[weather])
 
     async def main() -> None:
         async with serving(agent) as served, served.client("guide", streaming=True) as client:
@@ -85,14 +87,15 @@ def test_text_before_a_tool_call_is_replaced_by_the_answer() -> None:
                 if event.HasField("artifact_update"):
                     piece = event.artifact_update.artifact.parts[0].text
                     text = text + piece if event.artifact_update.append else piece
+                    assert "Let me look.There" not in text
             assert text == "There is sun in Oslo."
 
     in_loop(main())
 
 
 def test_an_agent_with_an_output_type_answers_with_data() -> None:
-    """The artifact is JSON data, also in a stream."""
-    agent = scripted("counter", '{"count": 3}', output=dict[str, int])
+    """The artifact is JSON data, also in a stream, and also where the model wrote more than that."""
+    agent = scripted("counter", 'Here:\n```json\n{"count": 3}\n```', output=dict[str, int])
 
     async def main() -> None:
         async with serving(agent) as served, served.client("counter", streaming=True) as client:
@@ -127,14 +130,16 @@ def test_a_running_task_is_cancelled_and_its_process_stopped(version: str) -> No
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_task_is_followed_by_another_reader(version: str) -> None:
     """A second connection subscribes to a running task and gets its end; there is nothing to follow after it."""
-    agent = scripted("slow", {"text": "at last", "first_s": 0.3})
 
     async def main() -> None:
-        async with serving(agent) as served, served.client("slow", polling=True, version=version) as client:
+        gated = Gated()
+        async with serving(gated.agent) as served, served.client("gated", polling=True, version=version) as client:
             task = await task_of(client, message("go"))
-            async with served.client("slow", streaming=True, version=version) as other:
-                events = [event async for event in other.subscribe(pb.SubscribeToTaskRequest(id=task.id))]
-                assert events[0].task.id == task.id
+            async with served.client("gated", streaming=True, version=version) as other:
+                stream = other.subscribe(pb.SubscribeToTaskRequest(id=task.id))
+                assert (await anext(stream)).task.id == task.id
+                gated.open()
+                events = [event async for event in stream]
                 assert events[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
                 with pytest.raises(UnsupportedOperationError):
                     [event async for event in other.subscribe(pb.SubscribeToTaskRequest(id=task.id))]
@@ -292,5 +297,20 @@ def test_a_slow_reader_gets_what_it_missed_in_one_piece() -> None:
             live = await served.kernel.parts["a2a"].get(task.id, "quick", Caller())
             events = [event async for event in live.read(past_questions=False, from_start=True)]
             assert [event.WhichOneof("payload") for event in events] == ["task", "artifact_update", "status_update"]
+
+    in_loop(main())
+
+
+def test_a_task_that_is_not_back_yet_after_a_restart_is_waited_for() -> None:
+    """A client that asks right after a restart gets its task as soon as its process has begun again."""
+
+    async def main() -> None:
+        async with serving() as served:
+            tasks = served.kernel.parts["a2a"]
+            tasks._expected["known"] = asyncio.get_running_loop().create_future()
+            looked_up = asyncio.ensure_future(tasks.get("known", "echo", Caller()))
+            await asyncio.sleep(0)
+            tasks.enter("task-.known", A2aRecord("known", "echo", "c", 0.0, []))
+            assert (await looked_up).record.id == "known"
 
     in_loop(main())

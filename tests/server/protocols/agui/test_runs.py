@@ -9,6 +9,7 @@ from typing import Any
 from lyra import Agent, tool
 from lyra.errors import ToolError
 from lyra.models.sim import SimProvider
+from lyra.server.protocols.agui.threads import AguiThreads
 from tests.server.http.support import ADA, client, echo, in_loop, scripted, serving
 from tests.server.protocols.agui.support import (
     Served,
@@ -446,6 +447,21 @@ def test_a_client_that_leaves_stops_the_turn() -> None:
             process = await until_idle(served)
             assert process.messages == ()
             assert text_of(await run(served.ada, run_input("t", "r2", "y"), "helper")) == "next"
+
+    in_loop(main())
+
+
+def test_a_message_right_after_a_stop_is_answered() -> None:
+    """What was stopped shows in no later run, also where the next message comes at once; nothing of it is kept."""
+
+    async def main() -> None:
+        async with serving(sequence("helper", SLOW, "next")) as served:
+            await leave_early(served, run_input("t", "r", "x"))
+            events = await run(served.ada, run_input("t", "r2", "y"), "helper")
+            assert [row["content"] for row in last_messages(events) if row["role"] == "user"] == ["y"]
+            assert events[-1].outcome.type == "success"
+            threads = served.face.app.parts.shared(AguiThreads)
+            assert not threads._turns
 
     in_loop(main())
 

@@ -35,6 +35,11 @@ _REVIEWER_BUDGET: Final = "$2.00"
 _REPORT_S: Final = 8.0  # a change waits so long for its reviewers
 
 
+def _reviewer_rights(topic: str) -> list[str]:
+    """Start its agent, use the model, and tell the change what came of it; nothing else."""
+    return [f"process.spawn:{topic}", "process.send:lyra:demo.web.change", "model.use:**"]
+
+
 class DemoPrograms:
     """The programs, with the agents that they use. `pace` is 1.0 as a person likes to watch it, 0.0 without pauses."""
 
@@ -49,7 +54,8 @@ class DemoPrograms:
 
     def tree(self) -> list[Child]:
         reviewers = [
-            Child(topic, self.reviewer, (topic,), name=topic, budget=_REVIEWER_BUDGET) for topic in REVIEW_TOPICS
+            Child(topic, self.reviewer, (topic,), name=topic, budget=_REVIEWER_BUDGET, grant=_reviewer_rights(topic))
+            for topic in REVIEW_TOPICS
         ]
         writers = [Child("summary", self.summary, name="summary", budget="$2.00")]
         return [

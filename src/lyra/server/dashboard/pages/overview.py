@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lyra.server.dashboard.event_lines import EventLines, lines_list
+from lyra.server.dashboard.event_lines import EventSentences, lines_list
 from lyra.server.dashboard.html import Child, Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.sentences import SENTENCES
 from lyra.server.dashboard.welcome import welcome
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.process_tree import TREE_EVENTS, ProcessRow, ProcessTree
+from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +27,8 @@ _LINES: Final = 60
 async def _overview(call: HttpCall) -> RawAnswer:
     wanted = call.headers.get("x-region", "")  # each region costs something: render the one that is asked for
     parts: list[Child] = []
-    lines = call.parts.shared(EventLines)
-    tree = call.parts.shared(ProcessTree)
+    lines = call.parts.shared(EventSentences)
+    tree = call.parts.shared(LiveTree)
     if wanted in ("", "tree"):
         parts.append(region(call, "tree", TREE_EVENTS, tag("h2", "Processes"), _excerpt(call, tree), every_ms=300))
     if wanted in ("", "events"):
@@ -41,7 +41,7 @@ async def _overview(call: HttpCall) -> RawAnswer:
 
 
 # ---------------------------------------------------------------- the tree
-def _excerpt(call: HttpCall, tree: ProcessTree) -> Html:
+def _excerpt(call: HttpCall, tree: LiveTree) -> Html:
     roots, total = tree.roots(call.caller, _ROWS_MAX)
     if not roots:
         return empty("Live processes are shown here.", "lyra demo --web")
@@ -53,7 +53,7 @@ def _excerpt(call: HttpCall, tree: ProcessTree) -> Html:
     )
 
 
-def _walk(call: HttpCall, tree: ProcessTree, roots: list[ProcessRow], total: int) -> Iterator[Html]:
+def _walk(call: HttpCall, tree: LiveTree, roots: list[ProcessRow], total: int) -> Iterator[Html]:
     """Lines of the tree, parents before their children, until there are enough. The number of a large family stands
     beside its parent."""
     todo = [(0, row) for row in reversed(roots)]

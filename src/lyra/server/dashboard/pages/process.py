@@ -10,7 +10,7 @@ from lyra.core.codec import to_plain
 from lyra.errors import ConfigError, LyraError
 from lyra.server.dashboard.budget_view import budget_bars
 from lyra.server.dashboard.conversation import conversation
-from lyra.server.dashboard.event_lines import EventLines, lines_list
+from lyra.server.dashboard.event_lines import EventSentences, lines_list
 from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.grant_view import grant_words
 from lyra.server.dashboard.html import Child, Html, join, tag
@@ -21,7 +21,7 @@ from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, waterfall
 from lyra.server.dashboard.words import copied_id, moment, money, state
 from lyra.server.http.api.traces import own_spans
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.process_tree import TREE_EVENTS, ProcessRow, ProcessTree
+from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _TALK_EVENTS: Final = ("agent.answered", "agent.began", "message.received", "mod
 
 async def _process(call: HttpCall) -> RawAnswer:
     pid = call.require_process(call.path["pid"])
-    row = call.parts.shared(ProcessTree).row(pid, call.caller)
+    row = call.parts.shared(LiveTree).row(pid, call.caller)
     process = call.kernel.processes.get(pid)
     if process is not None and process.known_as != pid:  # the run of a guard: its page is the guard's
         return RawAnswer(b"", "text/plain", 303, {"location": link(call, "processes", process.known_as)})
@@ -110,7 +110,7 @@ def _supervision(call: HttpCall, row: ProcessRow, process: Process | None) -> li
 
 
 def _children(call: HttpCall, row: ProcessRow) -> Html:
-    children = call.parts.shared(ProcessTree).children(row.pid, call.caller)
+    children = call.parts.shared(LiveTree).children(row.pid, call.caller)
     shown = [[_link_to(call, child.pid), " "] for child in children[:12]]
     more = f"and {len(children) - 12} more" if len(children) > 12 else ""
     return tag("span", shown, more)
@@ -151,7 +151,7 @@ def _rights(process: Process) -> Html:
 
 
 def _events(call: HttpCall, pid: str) -> Html:
-    lines = call.parts.shared(EventLines).last(call.caller, _LINES, pid=pid)
+    lines = call.parts.shared(EventSentences).last(call.caller, _LINES, pid=pid)
     content = lines_list(lines, {}) if lines else tag("p", "Nothing happened since the server began.", class_="note")
     return region(call, "events", tuple(SENTENCES), tag("h2", "Events"), content)
 
@@ -164,8 +164,8 @@ def _conversation(call: HttpCall, process: Process) -> Html | None:
         return None
     messages = agent.messages
     name = (process.stands_for or process).program.partition(":")[2]
-    said = conversation(messages, (), agent=name, is_running=False)
-    content = tag("div", said, class_="talk") if messages else tag("p", "Nothing was said yet.", class_="note")
+    talk = conversation(messages, (), agent=name, is_running=False)
+    content = tag("div", talk, class_="talk") if messages else tag("p", "Nothing was said yet.", class_="note")
     return region(call, "conversation", _TALK_EVENTS, tag("h2", "Conversation"), content)
 
 

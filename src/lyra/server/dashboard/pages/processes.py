@@ -14,7 +14,7 @@ from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
-from lyra.server.http.process_tree import TREE_EVENTS, ProcessRow, ProcessTree
+from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
 __all__ = ["ENDPOINTS"]
 
@@ -47,7 +47,7 @@ async def _processes(call: HttpCall) -> RawAnswer:
         rows = _tree_order(_wanted(call, query))
         total, shown = len(rows), rows[first : first + _PAGE_ROWS]
     else:
-        tree = call.parts.shared(ProcessTree)
+        tree = call.parts.shared(LiveTree)
         total, shown = tree.count(call.caller), list(islice(tree.walk(call.caller), first, first + _PAGE_ROWS))
     if not total and not query.q and not query.state:
         content = empty("Every process is shown here, below the one that started it.", "lyra demo --web")
@@ -66,7 +66,7 @@ async def _processes(call: HttpCall) -> RawAnswer:
 
 
 def _wanted(call: HttpCall, query: ProcessesQuery) -> list[ProcessRow]:
-    tree = call.parts.shared(ProcessTree)
+    tree = call.parts.shared(LiveTree)
     needle = query.q.strip().lower()
     ended = query.state in ("ended", "failed")
     rows = tree.rows(call.caller, ended=ended)

@@ -28,6 +28,7 @@ KINDS: Final = {
 _EVENTS: Final = ("process.created", "process.terminated", "model.called", "interrupt.created", "interrupt.resolved")
 _SHOWN: Final = 200
 _VEGA_SHOWN: Final = 50
+_VEGA_AMONG_ALL: Final = 5  # the newest; the kind Vega shows more
 
 
 class RunsQuery(RequestQuery):
@@ -59,16 +60,20 @@ def kind_of(call: HttpCall, process: Process) -> str:
 def state_of(process: Process) -> Html:
     """How a process stands, in the shapes of the pages."""
     ended = process.exit
+    run = process.stands_for or process
     if ended is None:
-        return state(process.state)
+        is_idle = run.program.startswith("agent:") and run.receiver is not None
+        return state("idle" if is_idle else process.state)
     if ended.error is not None:
         return state("failed", ended.reason)
     return state("done" if ended.reason == "normal" else "killed", ended.reason)
 
 
 def _is_run(process: Process) -> bool:
-    """Whether a process is a run of its own: nothing but a supervisor started it."""
+    """Whether a process is a run of its own: nothing but a supervisor started it, and no guard stands for it."""
     parent = process.parent
+    if process.known_as != process.pid:
+        return False
     return parent is None or (parent.program == SUPERVISE and process.program != SUPERVISE)
 
 
@@ -97,26 +102,22 @@ def _lines(call: HttpCall) -> list[RunLine]:
     return sorted(lines, key=lambda line: -line.began_at)
 
 
-async def _vega_lines(call: HttpCall) -> list[RunLine]:
+async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     if not call.caller.owns(""):
         return []
-    names = await call.parts.shared(Timelines).vega_runs()
     lines = []
-    for name in names[:_VEGA_SHOWN]:
-        summary = await call.parts.shared(Timelines).read(name, lambda run: run.summary())
-        mark = (
-            state("running")
-            if summary["state"] == "running"
-            else state("done" if summary["state"] == "normal" else "failed", summary["state"])
-        )
-        usage = summary["usage"].get("usd", 0)
-        lines.append(RunLine(name, name, "vega", mark, usage, summary["began_at"] or 0.0, "Vega program"))
+    for name, summary in (await call.parts.shared(Timelines).vega_runs(limit)).items():
+        word = summary["state"]
+        mark = state("running") if word == "running" else state("done" if word == "normal" else "failed", word)
+        began_at, micro_usd = summary["began_at"] or 0.0, summary["usage"].get("usd", 0)
+        lines.append(RunLine(name, name, "vega", mark, micro_usd, began_at, "Vega program"))
     return lines
 
 
 async def _runs(call: HttpCall) -> RawAnswer:
     query: RunsQuery = call.query
-    lines = [*_lines(call), *await _vega_lines(call)]
+    vega = await _vega_lines(call, _VEGA_SHOWN if query.kind == "vega" else _VEGA_AMONG_ALL)
+    lines = [*_lines(call), *vega]
     wanted = query.text.lower()
     chosen = [
         line

@@ -10,7 +10,7 @@ from lyra.core.limits import SERVER_PAGE_ITEMS, SERVER_PAGE_ITEMS_MAX
 from lyra.errors import ConfigError
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
-from lyra.server.http.restarting import restart_process
+from lyra.server.http.processes.restarting import restart_process
 from lyra.server.owners import owner_if_known
 
 __all__ = ["ENDPOINTS", "PageQuery", "ProcessView", "process_view"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
-from lyra.server.http.process_tree import ProcessRow, ProcessTree
+from lyra.server.http.processes.live_tree import LiveTree, ProcessRow
 
 __all__ = ["ENDPOINTS"]
 
@@ -34,7 +34,7 @@ class TreeView(msgspec.Struct, kw_only=True):
 
 
 async def get_tree(call: HttpCall) -> TreeView:
-    tree, query = call.parts.shared(ProcessTree), call.query
+    tree, query = call.parts.shared(LiveTree), call.query
     mark = tree.mark
     changes = tree.since(query.since, call.caller) if query.since and not query.ended else None
     if changes is not None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from lyra.a2a.content import content_of_parts
 from lyra.a2a.sdk import from_json, messages
 from lyra.agents.session.feeds import FeedSink
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.loop import once
+from lyra.core.codec import to_plain
 from lyra.core.message import Message
 from lyra.core.naming import A2A_TASK, A2A_TURN, named
 from lyra.kernel.process.links import Down
@@ -85,6 +88,8 @@ async def a2a_turn(
         cost_usd = session.metrics.cost_usd
         usage = {"input_tokens": session.metrics.input_tokens, "output_tokens": session.metrics.output_tokens}
         usage |= {} if cost_usd is None else {"cost_usd": cost_usd}
+    if agent.output is not None:  # the value as its type reads it, whatever the model wrote around it
+        text = msgspec.json.encode(agent.output.read(text), enc_hook=to_plain).decode()
     return {"text": text, "is_data": agent.output is not None, "usage": usage}
 
 

@@ -53,6 +53,7 @@ class AguiRun:
         place: int,
         has_output: bool,
         begin_next: Callable[[], Awaitable[AguiTurn]] | None = None,
+        forget: Callable[[AguiTurn], None] = lambda _turn: None,
     ) -> None:
         self._kernel = kernel
         self._process = process
@@ -61,6 +62,7 @@ class AguiRun:
         self._state = state
         self._has_output = has_output
         self._begin_next = begin_next  # a message that waits for the end of the turn
+        self._forget = forget  # called with a turn that is over
         self._questions = OpenQuestions([], {})
         self._ids = MessageIds(process.pid)
         self._types = agui_types()
@@ -90,6 +92,8 @@ class AguiRun:
             self._turn.has_reader = False
             if not is_over and self._request.on_disconnect == "stop":
                 self._turn.stop()
+            if self._turn.is_read and not self._turn.is_stopped:
+                self._forget(self._turn)
 
     def _begin(self) -> list[Any]:
         types, request = self._types, self._request

@@ -7,9 +7,10 @@ agents under one id have nothing to do with each other. A thread has one run at 
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lyra.errors import InvalidTransition
+from lyra.errors import InvalidTransition, LyraError
 from lyra.server.owners import owned_pid, spawn_for
 from lyra.server.protocols.agui.messages import assistant_count, without_context
 from lyra.server.protocols.agui.questions import answer_calls, answer_interrupts, open_questions
@@ -61,7 +62,7 @@ class AguiThreads:
             raise InvalidTransition("the thread has ended", hint="take another threadId")
         process = await process
         state = SharedState(self._kernel, pid)
-        turn = self._current(process)
+        turn = await self._current(process)
         is_new = request.has_new_content and not (turn is not None and _is_told_before(process, request))
         if turn is not None or request.resume:
             await self._answer(process, request, is_new=is_new)
@@ -91,15 +92,28 @@ class AguiThreads:
             place=place,
             has_output=agent.output is not None,
             begin_next=begin if content else None,
+            forget=lambda turn: self._forget(pid, turn),
         )
 
-    def _current(self, process: AgentProcess[Any]) -> AguiTurn | None:
-        """The turn that the thread is in."""
+    async def _current(self, process: AgentProcess[Any]) -> AguiTurn | None:
+        """The turn that the thread is in. One that was stopped is waited for until the process is idle."""
         turn = self._turns.get(process.pid)
-        if turn is not None and turn.is_read:
-            del self._turns[process.pid]
-            turn = None
-        return turn if turn is not None else take_up_turn(self._kernel, process)
+        if turn is not None and not turn.is_stopped and not turn.is_read:
+            return turn
+        if turn is not None:
+            await turn.wait_end()
+            self._forget(process.pid, turn)
+        if turn is not None and turn.is_stopped:
+            stopping = process.current
+            if stopping is not None:
+                with suppress(LyraError):
+                    await stopping
+        return take_up_turn(self._kernel, process)
+
+    def _forget(self, pid: str, turn: AguiTurn) -> None:
+        """A turn that has ended, and that no run will read."""
+        if self._turns.get(pid) is turn:
+            del self._turns[pid]
 
     async def _answer(self, process: AgentProcess[Any], request: AguiRequest, *, is_new: bool) -> None:
         """Answer what the thread waits for. A run that brings nothing answers nothing."""

@@ -34,7 +34,18 @@ _LEFT_OUT: Final = (Text, Thinking, ToolProgress)
 class AguiTurn:
     """See the module. `calls` are the tool calls that have begun and not ended, `call_of` the calls of questions."""
 
-    __slots__ = ("_events", "_waker", "call_of", "calls", "ended", "failure", "has_reader", "pending", "value")
+    __slots__ = (
+        "_events",
+        "_waker",
+        "call_of",
+        "calls",
+        "ended",
+        "failure",
+        "has_reader",
+        "is_stopped",
+        "pending",
+        "value",
+    )
 
     def __init__(self) -> None:
         self._events: deque[AgentEvent] = deque()
@@ -46,11 +57,13 @@ class AguiTurn:
         self.value: Any = None  # the answer, once there is one
         self.pending: Pending[Any] | None = None
         self.has_reader = False
+        self.is_stopped = False  # its client has given it up; its events are read by no run
 
     # ------------------------------------------------------------------ the agent's side
 
     def put(self, event: AgentEvent) -> None:
-        if len(self._events) < _UNREAD_MAX or not isinstance(event, _LEFT_OUT):
+        is_wanted = len(self._events) < _UNREAD_MAX or not isinstance(event, _LEFT_OUT)
+        if is_wanted and not self.is_stopped:
             self._events.append(event)
             self._waker.set()
 
@@ -84,7 +97,14 @@ class AguiTurn:
     def stop(self) -> None:
         """Give the turn up; one from before a restart goes on, because its own caller is gone."""
         if self.pending is not None:
+            self.is_stopped = True
+            self._events.clear()
             self.pending.cancel()
+
+    async def wait_end(self) -> None:
+        while not self.ended:
+            self._waker.clear()
+            await self._waker.wait()
 
 
 async def begin_turn(process: AgentProcess[Any], message: Any, tools: list[dict[str, Any]]) -> AguiTurn:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["restart_process", "why_no_restart"]
 
 
-class SupervisedChild(NamedTuple):
+class RestartTarget(NamedTuple):
     """The supervisor of a process, the id under which it has it, and why it does not start it again ("" if it does)."""
 
     supervisor: str
@@ -40,14 +40,14 @@ async def restart_process(kernel: Kernel, pid: str) -> str:
     return pid if child.supervisor == pid else started.pid
 
 
-def _child(kernel: Kernel, pid: str) -> SupervisedChild | None:
+def _child(kernel: Kernel, pid: str) -> RestartTarget | None:
     process = kernel.processes.get(pid)
     if process is None or not process.alive:
         return None
     plans, tables = kernel.supervisors.plans, kernel.supervisors.tables
     own = plans.get(pid)
     if own is not None and own.guards:
-        return SupervisedChild(pid, tables[pid].rows[0].spec.id, "") if tables[pid].rows else None
+        return RestartTarget(pid, tables[pid].rows[0].spec.id, "") if tables[pid].rows else None
     parent = process.parent
     plan = None if parent is None else plans.get(parent.pid)
     if parent is None or plan is None:
@@ -56,4 +56,4 @@ def _child(kernel: Kernel, pid: str) -> SupervisedChild | None:
     if row is None:
         return None
     is_kept = plan.template is None and row.spec.restart != "temporary"
-    return SupervisedChild(parent.pid, row.spec.id, "" if is_kept else "Its supervisor never starts it again")
+    return RestartTarget(parent.pid, row.spec.id, "" if is_kept else "Its supervisor never starts it again")

@@ -1,6 +1,6 @@
 """The processes of a kernel as rows of a tree: what each is, what it does now, how often it was started again.
 
-`ProcessTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
+`LiveTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
 tell (the effect that is under way, the restarts) and which of them changed since when, so that a reader fetches all
 rows once and from then on only those that changed. A guard and the run that it stands for are one row, under the
 guard's pid. A caller sees the rows of its own processes.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["TREE_EVENTS", "ProcessRow", "ProcessTree"]
+__all__ = ["TREE_EVENTS", "LiveTree", "ProcessRow"]
 
 _CHANGES_KEPT: Final = 50_000
 _ENDED: Final = frozenset({"terminated", "zombie"})
@@ -32,6 +32,7 @@ _PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked", ""})
 # What the first word of an effect's name says about a process.
 _DOING: Final[dict[str, str]] = {"model": "asking model", "tool": "running tool", "sleep": "sleeping", "ask": "asking"}
 
+_SHAPING: Final = frozenset({"process.created", "process.terminated"})
 TREE_EVENTS: Final = (
     "process.created",
     "process.terminated",
@@ -69,7 +70,7 @@ class ProcessRow(NamedTuple):
     created_at: float
 
 
-class ProcessTree:
+class LiveTree:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:
@@ -80,6 +81,9 @@ class ProcessTree:
         self._effects: dict[str, dict[str, str]] = {}  # pid → key → name of effects under way
         self._restarts: dict[str, int] = {}  # by pid, worked out once for each version
         self._restarts_version = -1
+        self._shape = 0  # counts processes that came or went
+        self._tops_shape = -1
+        self._all_tops: list[Process] = []  # at that shape
         self._epoch = self._kernel.entropy.text(8)  # of this server: versions of another mean nothing here
         self._kernel.on_event(self._hear, kinds=TREE_EVENTS)
 
@@ -98,12 +102,14 @@ class ProcessTree:
                     del self._effects[pid]
         elif kind == "process.terminated":
             self._effects.pop(pid, None)
+        if kind in _SHAPING:
+            self._shape += 1
         self._mark(pid)
         process = self._kernel.processes.get(pid)
         if process is not None:
             if process.known_as != pid:
                 self._mark(process.known_as)
-            if process.parent is not None and kind in ("process.created", "process.terminated"):
+            if process.parent is not None and kind in _SHAPING:
                 self._mark(process.parent.known_as)
 
     def _mark(self, pid: str) -> None:
@@ -187,7 +193,15 @@ class ProcessTree:
         return [self._row(process) for process in shown], len(tops)
 
     def _tops(self, caller: Caller) -> list[Process]:
-        """Live processes without a parent that is shown."""
+        """Live processes without a parent that is shown. Those of all are worked out once for each change of shape."""
+        if not caller.is_operator:
+            return self._find_tops(caller)
+        if self._tops_shape != self._shape:
+            self._tops_shape = self._shape
+            self._all_tops = self._find_tops(caller)
+        return self._all_tops
+
+    def _find_tops(self, caller: Caller) -> list[Process]:
         tops = []
         for process in self._kernel.processes.values():
             if process.exit is None:
@@ -236,13 +250,13 @@ class ProcessTree:
         return ProcessRow(
             pid=process.pid,
             parent="" if parent is None else parent.known_as,
-            name=process.name or inner.name or "",
+            name=process.name or inner.name or inner.program.partition("agent:")[2],
             program=inner.program,
             state=state,
             doing=doing,
             strategy=_strategy(plan) if plan is not None and not is_guard else "",
             restarts=self._restarts_of(process),
-            cost_micro_usd=int(process.budget.used("usd")),
+            cost_micro_usd=_own_cost(process),
             children=len(inner.children or ()),
             created_at=process.created_at or 0.0,
         )
@@ -315,3 +329,10 @@ def _doing(effect: str) -> str:
     if words is None:
         return f"performs {effect}"
     return f"{words} {rest}" if first == "tool" and rest else words
+
+
+def _own_cost(process: Process) -> int:
+    """What a process and those below it spent, in micro-dollars; 0 where it has no budget of its own: what it spends
+    counts in the scope of the process above, where others spend, too."""
+    above = process.core.budget if process.parent is None else process.parent.budget
+    return 0 if process.budget is above else int(process.budget.used("usd"))

@@ -1,0 +1,67 @@
+"""A store that is opened to be read: nothing is written, made or left behind, and a kernel may open it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lyra import Kernel
+from lyra.errors import ConfigError, Conflict, StoreError
+from lyra.store.reader import SqliteReader, open_to_read
+from tests.kept_stores.test_kept_stores import HERE as KEPT_STORES
+
+
+async def idle(ctx: Any) -> None:
+    await ctx.receive()
+
+
+def fill(path: Path, pid: str) -> None:
+    async def main() -> None:
+        async with Kernel(str(path), programs=[idle]) as kernel:
+            await kernel.spawn(idle, pid=pid)
+
+    asyncio.run(main())
+
+
+def test_nothing_is_written_and_nothing_is_left(tmp_path: Path) -> None:
+    """Also of an earlier version, whose tables are not brought up to date."""
+    kept = shutil.copy(KEPT_STORES / "v0.1.0" / "agents.db", tmp_path)
+    fill(tmp_path / "new.db", "one")
+    for path in (Path(kept), tmp_path / "new.db"):
+        before = hashlib.sha256(path.read_bytes()).hexdigest()
+        store = open_to_read(str(path))
+        assert len(list(store.read())) > 0
+        with pytest.raises((StoreError, Conflict)):
+            store.acquire("reader", now=0.0, ttl_s=1.0)
+        store.close()
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+        assert [file.name for file in tmp_path.glob(f"{path.name}*")] == [path.name]
+
+
+def test_a_store_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no store"):
+        open_to_read(str(tmp_path / "none.db"))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError):
+        open_to_read("memory")
+
+
+def test_rows_of_a_kernel_that_opens_the_store_meanwhile_are_read(tmp_path: Path) -> None:
+    """The reader opened the store while no kernel had it."""
+    path = tmp_path / "run.db"
+    fill(path, "one")
+    store = SqliteReader(path)
+    count = len(list(store.read()))
+
+    async def main() -> None:
+        async with Kernel(str(path), programs=[idle]) as kernel:
+            await kernel.spawn(idle, pid="two")
+            assert len(list(store.read())) == count + 1
+
+    asyncio.run(main())
+    store.close()
