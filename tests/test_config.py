@@ -112,6 +112,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
     "server.connections_max": ("7", "7", lambda c: c.server.connections_max, 7),
     "server.drain_s": ("2.5", "2.5", lambda c: c.server.drain_s, 2.5),
+    "server.gateway": ("true", "true", lambda c: c.server.gateway, True),
     "server.grpc": ('"[::1]:7"', "[::1]:7", lambda c: c.server.grpc, "[::1]:7"),
     "server.hosts": ('["a.example"]', "a.example", lambda c: c.server.hosts, ("a.example",)),
     "server.http": ('"127.0.0.1:0"', "127.0.0.1:0", lambda c: c.server.http, "127.0.0.1:0"),
@@ -169,6 +170,7 @@ def test_the_defaults_are_the_table(place):
         "server": {
             "connections_max": 4_000,
             "drain_s": 10.0,
+            "gateway": False,
             "grpc": "127.0.0.1:50051",
             "hosts": [],
             "http": "127.0.0.1:8420",

@@ -105,6 +105,8 @@ def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
         ".ci/bubblewrap",
         ".ci/ripgrep",
         ".ci/node",
+        ".ci/tools",
+        ".ci/chromium",
         *map(".venv/bin/{}".format, TOOLS),
     ):
         stub = tmp_path / name

@@ -94,7 +94,7 @@ def test_a_question_of_the_remote_agent_is_put_to_a_person(server: SdkServer) ->
 
 
 def test_a_caller_that_leaves_gives_up_its_message_only(server: SdkServer) -> None:
-    """A cancelled question ends the work on it; the process answers the next one."""
+    """A cancelled question ends the work on it, one that was not begun is not sent; the process answers the next."""
 
     async def main() -> None:
         async with Kernel() as kernel:
@@ -102,8 +102,11 @@ def test_a_caller_that_leaves_gives_up_its_message_only(server: SdkServer) -> No
             pending = process.send_async("slow 60")
             while "slow 60" not in server.messages:
                 await asyncio.sleep(0.01)
+            queued = process.send_async("echo never")
+            assert queued.cancel()
             assert pending.cancel()
             assert await process.send("echo next") == "done: echo next"
+            assert "echo never" not in server.messages
 
     in_loop(main())
 

@@ -53,6 +53,9 @@ _VALUES: Final[dict[str, Callable[[Stage], str]]] = {
 }
 
 
+_QUERIES: Final = {"/costs": "?days=7"}  # the table of a month has two thousand cells
+
+
 def _is_part(path: str) -> bool:
     """Whether it is no page of its own: the figures of the header, a table to download."""
     return path == "/figures" or path.endswith((".csv", ".svg", ".json"))
@@ -60,7 +63,7 @@ def _is_part(path: str) -> bool:
 
 def addresses(stage: Stage) -> dict[str, str]:
     """The address of each page, by its path in the table."""
-    found = {}
+    pages = {}
     for endpoint in PAGES:
         if endpoint.group != "pages" or endpoint.method != "GET" or _is_part(endpoint.path):
             continue
@@ -70,5 +73,5 @@ def addresses(stage: Stage) -> dict[str, str]:
             if len(endpoint.parameters) > 1 or start not in _VALUES or not path.endswith("}"):
                 continue
             path = f"{start}/{quote(_VALUES[start](stage), safe='')}"
-        found[endpoint.path] = path
-    return found
+        pages[endpoint.path] = path + _QUERIES.get(endpoint.path, "")
+    return pages

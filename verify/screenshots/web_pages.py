@@ -77,6 +77,13 @@ async def _open_trace(page: Page) -> None:
     await page.wait_for_load_state("load")
 
 
+async def _open_run(page: Page) -> None:
+    """A run in the middle: what it has got so far, and what follows."""
+    await page.locator("main table a", has_text="change 1063").first.click()
+    await page.wait_for_load_state("load")
+    await page.goto(f"{page.url.partition('?')[0]}?at=7")
+
+
 PICTURES: Final[dict[str, Picture]] = {
     "web-overview": Picture("/"),
     "web-overview-dark": Picture("/", "dark"),
@@ -86,6 +93,7 @@ PICTURES: Final[dict[str, Picture]] = {
     "web-node": Picture("/nodes/loyalty_points_v1"),
     "web-costs": Picture("/costs?days=7"),
     "web-trace": Picture("/traces", "dark", before=_open_trace),
+    "web-run": Picture("/runs", before=_open_run),
 }
 
 

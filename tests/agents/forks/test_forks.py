@@ -13,6 +13,8 @@ from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run, wait_for_fork
 from lyra.errors import ConfigError, Divergence, NameTaken, NoSuchProcess, Overloaded
 from lyra.kernel.seams import Seams
+from lyra.models.script import Reply, ScriptedCall
+from lyra.models.sim import SimProvider
 from lyra.observe.history.calls import CallHistory
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
@@ -115,8 +117,6 @@ def test_another_system_prompt_holds_from_the_step_on(store: str) -> None:
         return f"told {request.system}"
 
     async def main() -> None:
-        from lyra.models.sim import SimProvider
-
         told = Agent("told", model=SimProvider(script=answer), system="Be kind.")
         async with Kernel(store, programs=[told]) as kernel:
             agent = await kernel.spawn(told, pid="talk")
@@ -200,6 +200,41 @@ def test_an_agent_that_is_only_a_model_needs_no_declaration(store: str) -> None:
     asyncio.run(main())
 
 
+def test_a_call_that_ran_beside_the_changed_one_is_not_made_again(store: str) -> None:
+    """Two tools at once: one is given another result, the other keeps its own, which came later."""
+
+    async def slow(city: str) -> str:
+        """The slow one."""
+        programs.note(f"slow-{city}")
+        await asyncio.sleep(0.05)
+        return f"slow {city}"
+
+    async def quick(city: str) -> str:
+        """The quick one."""
+        programs.note(f"quick-{city}")
+        return f"quick {city}"
+
+    def answer(request: Any) -> Any:
+        results = [result.output for message in request.messages for result in message.tool_results]
+        if results:
+            return " and ".join(map(str, results))
+        names = ("slow", "quick")
+        return Reply(tool_calls=tuple(ScriptedCall(name=name, arguments={"city": "Oslo"}) for name in names))
+
+    async def main() -> None:
+        two = Agent("two", model=SimProvider(script=answer), tools=[slow, quick])
+        async with Kernel(store, programs=[two]) as kernel:
+            agent = await kernel.spawn(two, pid="talk")
+            assert await agent.send("go") == "slow Oslo and quick Oslo"
+            step = next(step for step in timeline(store, "talk").steps if step.name == "tool:quick")
+            fork = await fork_run(kernel, reader(store), "talk", step.number, StepChange(result="other"))
+            await wait_for_fork(kernel, fork)
+            assert kernel.agent(fork).messages[-1].text == "slow Oslo and other"
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert sorted(acts()) == ["quick-Oslo", "slow-Oslo"]
+
+
 # ---------------------------------------------------------------------- programs
 
 
@@ -270,6 +305,34 @@ def test_a_supervised_team_is_forked_with_its_restarts(store: str) -> None:
     run = timeline(store, fork)
     assert [step.kind for step in run.steps].count("crash") == 1
     assert timeline(store, "team").ended_as == ""
+
+
+def test_messages_to_processes_outside_the_run_are_not_sent_again(store: str) -> None:
+    """Neither by the fork nor when the store is opened the next time; those of the fork's own time are."""
+
+    async def ear(ctx: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def teller(ctx: Any) -> str:
+        ctx.send("ear", "before")
+        answer = await ctx.do(programs.mail, "news")
+        ctx.send("ear", answer)
+        return str(answer)
+
+    async def main() -> None:
+        async with Kernel(store, programs=[ear, teller]) as kernel:
+            await kernel.spawn(ear, pid="ear")
+            await kernel.spawn(teller, pid="teller").wait()
+            await kernel.durable()
+            step = next(step for step in timeline(store, "teller").steps if step.kind == "effect")
+            fork = await fork_run(kernel, reader(store), "teller", step.number, StepChange(result="rumour"))
+            await kernel.process(fork).wait()
+            assert [message for _, message in kernel.processes["ear"].inbox or ()] == ["before", "news", "rumour"]
+        async with Kernel(store) as kernel:
+            assert [message for _, message in kernel.processes["ear"].inbox or ()] == ["before", "news", "rumour"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert acts() == ["mail-news"]
 
 
 def test_the_other_processes_of_the_store_stand_still_while_a_fork_runs(store: str) -> None:
@@ -348,7 +411,7 @@ def test_a_person_is_asked_again_where_the_answer_was_not_acted_on(store: str) -
             assert (await kernel.process(told).wait()).result == "by hand"
             assert acts() == ["mail-published"]
 
-    asyncio.run(main())
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_supervised_conversation_is_forked_with_its_guard(store: str) -> None:

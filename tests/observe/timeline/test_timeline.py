@@ -72,6 +72,17 @@ def test_at_each_step_the_conversation_is_as_it_was(store: str) -> None:
     assert scope["used"]["usd"] == run.steps[2].micro_usd < run.moment(5)["budget"][0]["used"]["usd"]
 
 
+def test_a_moment_is_the_same_whichever_was_looked_at_before(store: str) -> None:
+    """Forwards, backwards and in any order."""
+    asyncio.run(book(store))
+    asyncio.run(talk(store))
+    for pid in ("trip", "talk"):
+        fresh = [timeline(store, pid).moment(number) for number in range(10)]
+        run = timeline(store, pid)
+        order = [*range(10), *reversed(range(10)), 3, 7, 7, 2, 9, 0, 5]
+        assert [run.moment(number) for number in order] == [fresh[number] for number in order]
+
+
 def test_a_model_call_under_way_has_its_cost_set_aside(store: str) -> None:
     """The row of its beginning says how much; the row of its end releases it."""
     asyncio.run(talk(store))

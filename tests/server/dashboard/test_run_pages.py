@@ -43,6 +43,7 @@ async def test_the_list_has_the_runs_by_kind_and_text(parts: Served, browser: Br
     page = await browser.page("/runs")
     assert f'runs/{RUN}"' in page
     assert "agent" in page
+    assert "idle" in page
     assert RUN in await browser.page("/runs?kind=agent&text=ECHO")
     assert f'runs/{RUN}"' not in await browser.page("/runs?kind=program")
     assert "No run fits" in await browser.page("/runs?text=nowhere")

@@ -63,6 +63,7 @@ class RunMoment:
         self.boards: dict[str, dict[str, Any]] = {}  # values of the groups, by group and key
         self.members: dict[str, set[str]] = {}  # groups, and which processes of the run are in them
         self._starts: dict[tuple[str, str], int] = {}  # of supervised children, by what they are
+        self._mail: dict[int, Mapping[str, Any]] = {}  # messages to agents that were not taken, by their row
         self.seq = 0
         self.time = 0.0
 
@@ -120,6 +121,8 @@ class RunMoment:
         receiver = self.processes.get(str(data.get("to")))
         if receiver is not None and not data.get("dropped"):
             text = message_text(value_of(self._reader, data, "message"))
+            if receiver.pid in self.conversations and not data.get("form"):
+                self._mail[event.seq] = data
             receiver.mailbox[event.seq] = brief(text, 300) if not data.get("form") else f"{data['form']}: {brief(text)}"
 
     def _received(self, event: Event, data: Mapping[str, Any], process: RunProcess) -> None:
@@ -129,9 +132,9 @@ class RunMoment:
         conversation = self.conversations.get(event.pid)
         if conversation is None:
             return
-        for mail in self._reader.rows(after=data["message"] - 1, upto=data["message"]):
-            if not mail.data.get("form"):
-                conversation.asked(value_of(self._reader, mail.data, "message"))
+        mail = self._mail.pop(data["message"], None)
+        if mail is not None:
+            conversation.asked(value_of(self._reader, mail, "message"))
 
     def _begun(self, _: Event, data: Mapping[str, Any], process: RunProcess) -> None:
         key = str(data.get("key"))

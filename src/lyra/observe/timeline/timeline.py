@@ -38,6 +38,7 @@ class RunTimeline:
         self._steps_max = steps_max
         self._fold = StepFold(reader)
         self._seq = 0
+        self._kept: RunMoment | None = None  # the state that was looked at last
         self._members: dict[str, set[str]] = {}  # groups that processes of the run are in
         self.pid = pid
         self.is_cut = False  # the run has more steps than are held
@@ -179,25 +180,40 @@ class RunTimeline:
 
     def state(self, number: int) -> RunMoment:
         """Everything as it stood when step `number` was over and the next had not begun; 0 is before the first."""
-        state = RunMoment(self._reader)
-        for pid, kept in self._rows.kept.items():
-            state.take_kept(pid, kept)
+        return self._read_on(RunMoment(self._reader), number)
+
+    def _read_on(self, state: RunMoment, number: int) -> RunMoment:
+        """Bring a state that stands at an earlier step, or at the beginning, to the end of a step."""
+        if not state.seq:
+            for pid, kept in self._rows.kept.items():
+                state.take_kept(pid, kept)
         if number <= 0:
             return state
-        step = self.step(number)
-        following = self.steps[number].seq if number < len(self.steps) else None
-        last = self._seq if following is None else following - 1
+        step, last = self.step(number), self._last_row(number)
         begin = 0 if self._members else max(0, self._rows.first_seq - 1)  # values of groups may be older than the run
-        for event in self._rows.read(after=begin, upto=last):
+        for event in self._rows.read(after=max(begin, state.seq), upto=last):
             state.add(event)
         if step.end_seq > last:
             for event in self._reader.rows(after=step.end_seq - 1, upto=step.end_seq):
                 state.add(event)
         return state
 
+    def _last_row(self, number: int) -> int:
+        """The last row before the next step."""
+        return self.steps[number].seq - 1 if number < len(self.steps) else self._seq
+
+    def _state_to_look_at(self, number: int) -> RunMoment:
+        """The same as `state`; the one that was looked at last is read on, where that is earlier."""
+        kept, self._kept = self._kept, None
+        is_earlier = kept is not None and 0 < kept.seq <= self._last_row(number) and number > 0
+        state = self._read_on(kept if kept is not None and is_earlier else RunMoment(self._reader), number)
+        if number > 0 and state.seq <= self._last_row(number):
+            self._kept = state
+        return state
+
     def moment(self, number: int, pid: str | None = None) -> dict[str, Any]:
         """The moment after a step: conversation, variables, budget, mailbox and tree, of one process of the run."""
-        state = self.state(number)
+        state = self._state_to_look_at(number)
         step = self.step(number) if number > 0 else None
         chosen = pid or (step.pid if step is not None else self.pid)
         if pid is not None and pid not in state.processes:
@@ -213,7 +229,7 @@ class RunTimeline:
             "pid": chosen,
             "conversation": {
                 "pid": spoken,
-                "messages": messages[-_MESSAGES_SHOWN:],
+                "messages": [_copied(message) for message in messages[-_MESSAGES_SHOWN:]],
                 "count": len(messages),
             },
             "variables": state.variables(chosen),
@@ -244,6 +260,12 @@ class RunTimeline:
         near = did_you_mean(pid, known)
         hint = f"did you mean {near!r}?" if near else "`lyra ps -a` lists the processes of a store"
         return NoSuchProcess(f"there is no process {pid!r} in {self.location}", hint=hint, pid=pid)
+
+
+def _copied(message: dict[str, Any]) -> dict[str, Any]:
+    """A message for a reader: the state goes on to add results to its own."""
+    results = message.get("tool_results")
+    return dict(message) if results is None else {**message, "tool_results": list(results)}
 
 
 def _is_creation(_pid: str, kind: str) -> bool:

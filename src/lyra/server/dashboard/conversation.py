@@ -31,8 +31,8 @@ def conversation(messages: Sequence[Message], costs: Sequence[CallCost], *, agen
         last = max((place for place, row in enumerate(spoken) if row.role == "user"), default=len(spoken) - 1)
         spoken = spoken[: last + 1]
     results = {result.id: result for row in messages for result in row.tool_results}
-    said = [row for row in messages if row.role == "assistant"]
-    priced = dict(zip((id(row) for row in reversed(said)), reversed(costs), strict=False))
+    answers = [row for row in messages if row.role == "assistant"]
+    priced = dict(zip((id(row) for row in reversed(answers)), reversed(costs), strict=False))
     parts: list[Child] = []
     for turn in _turns(spoken):
         parts += _turn(turn, results, [priced[id(row)] for row in turn if id(row) in priced], agent)
@@ -54,17 +54,17 @@ def _turn(turn: list[Message], results: dict[str, ToolResult], costs: list[CallC
     answer: list[Child] = []
     for message in turn:
         if message.role == "user":
-            parts.append(_said("you", "You", [tag("p", message.text, class_="text")]))
+            parts.append(_spoken_by("you", "You", [tag("p", message.text, class_="text")]))
         elif message.role == "assistant":
             if message.text:
                 answer.append(tag("p", message.text, class_="text"))
             answer += [tool_part(call, results.get(call.id)) for call in message.tool_calls]
     if answer:
-        parts.append(_said("agent", agent, [*answer, _cost_line(costs)]))
+        parts.append(_spoken_by("agent", agent, [*answer, _cost_line(costs)]))
     return parts
 
 
-def _said(who: str, name: str, children: list[Child]) -> Html:
+def _spoken_by(who: str, name: str, children: list[Child]) -> Html:
     return tag("article", tag("h3", name), *children, class_=f"said {who}")
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot
 from lyra.server.dashboard.words import state
-from lyra.server.http.node_facts import NodeFacts
+from lyra.server.http.nodes.facts import NodeFacts
 
 __all__ = ["MODE_WORDS", "confidence_plot", "mode_words", "traffic_bar"]
 

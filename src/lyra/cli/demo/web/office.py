@@ -82,14 +82,14 @@ class Office:
 
     def change(self, number: int, *, with_trouble: bool = True) -> Handle[Any]:
         """Have a change reviewed; now and then with trouble: a model that fails, or too little money."""
-        title = _TITLES[(number + self._scene.seed) % len(_TITLES)]
+        change_title = _TITLES[(number + self._scene.seed) % len(_TITLES)]
         trouble = "security" if number % 5 == 4 else "correctness" if number % 17 == 9 else ""
         budget = (
             "$0.001" if with_trouble and number % 11 == 3 else CHANGE_BUDGET
         )  # one that cannot pay for its first step
         program = self._scene.programs.change
         trouble = trouble if with_trouble else ""
-        return self._kernel.spawn(program, number, title, trouble, name=f"change {number}", budget=budget)
+        return self._kernel.spawn(program, number, change_title, trouble, name=f"change {number}", budget=budget)
 
     async def _ask(self, number: int) -> None:
         """A letter that leads to a question of an agent, or a release that asks for its version."""

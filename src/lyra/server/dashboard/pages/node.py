@@ -19,8 +19,8 @@ from lyra.server.dashboard.words import empty, moment
 from lyra.server.http.api.nodes import roll_back
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
-from lyra.server.http.node_facts import NodeFacts, read_node
-from lyra.server.http.node_news import NodeNews
+from lyra.server.http.nodes.facts import NodeFacts, read_node
+from lyra.server.http.nodes.news import NodeNews
 from lyra.server.http.problems import HttpRefusal
 
 __all__ = ["ENDPOINTS"]

@@ -12,8 +12,8 @@ from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import empty
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import mounted_nodes
-from lyra.server.http.node_facts import NodeFacts, read_nodes
-from lyra.server.http.node_news import NodeNews
+from lyra.server.http.nodes.facts import NodeFacts, read_nodes
+from lyra.server.http.nodes.news import NodeNews
 
 __all__ = ["ENDPOINTS", "NODE_EVENTS"]
 

@@ -60,16 +60,20 @@ def kind_of(call: HttpCall, process: Process) -> str:
 def state_of(process: Process) -> Html:
     """How a process stands, in the shapes of the pages."""
     ended = process.exit
+    run = process.stands_for or process
     if ended is None:
-        return state(process.state)
+        is_idle = run.program.startswith("agent:") and run.receiver is not None
+        return state("idle" if is_idle else process.state)
     if ended.error is not None:
         return state("failed", ended.reason)
     return state("done" if ended.reason == "normal" else "killed", ended.reason)
 
 
 def _is_run(process: Process) -> bool:
-    """Whether a process is a run of its own: nothing but a supervisor started it."""
+    """Whether a process is a run of its own: nothing but a supervisor started it, and no guard stands for it."""
     parent = process.parent
+    if process.known_as != process.pid:
+        return False
     return parent is None or (parent.program == SUPERVISE and process.program != SUPERVISE)
 
 

@@ -13,7 +13,7 @@ from lyra.server.protocols.agui.threads import AguiThreads
 __all__ = ["ENDPOINTS"]
 
 
-async def run(call: HttpCall) -> Streamed:
+async def run_agent(call: HttpCall) -> Streamed:
     refuse_if_draining(call.parts.is_draining)
     request = AguiRequest(read_input(call.raw_body))
     agent = call.parts.chats.directory.declaration(call.path["agent"])
@@ -50,7 +50,7 @@ ENDPOINTS: Final = (
         method="POST",
         path=_PATH,
         summary="Run an agent for a front end by the AG-UI protocol",
-        handler=run,
+        handler=run_agent,
         body=AguiBody,
         streams=True,
         is_work=True,

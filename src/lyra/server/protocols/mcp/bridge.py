@@ -16,6 +16,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
 from lyra.errors import InternalError
 from lyra.server.http.endpoint import RawAnswer, Streamed
+from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["answer_by_sdk"]
 
 _STREAM: Final = "text/event-stream"
+_JSON: Final = "application/json"
+_REFUSAL_CHARS_MAX: Final = 200
 _PASSED_ON: Final = frozenset({"accept", "content-type"})  # with those that begin with `mcp-`
 _WAITING_MAX: Final = 256  # pieces of an answer for a slow client
 
@@ -38,11 +41,13 @@ async def answer_by_sdk(call: HttpCall, server: Server[Any]) -> RawAnswer | Stre
         if start is None:
             raise InternalError("the request was not answered")
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in start["headers"]}
-        media = headers.get("content-type", "application/json")
+        media = headers.get("content-type", "")
         if media.startswith(_STREAM):
             return Streamed(_pieces(messages, task))
         body = b"".join([piece async for piece in _pieces(messages, task)])
-        return RawAnswer(body, media, start["status"])
+        if start["status"] >= 400 and not media.startswith(_JSON):
+            raise HttpRefusal(start["status"], body.decode(errors="replace")[:_REFUSAL_CHARS_MAX])
+        return RawAnswer(body, media or _JSON, start["status"])
     except BaseException:
         task.cancel()
         raise
