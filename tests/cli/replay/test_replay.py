@@ -137,6 +137,18 @@ def test_a_fork_from_the_command_line(lyra: Any, store: str) -> None:
     assert {"talk", "talk-fork-1", "s", "trip-fork-1"} <= pids
 
 
+def test_a_fork_whose_turn_fails_says_why(lyra: Any, store: str) -> None:
+    """Without a key of the other model there is no answer, also where the conversation had one before the step."""
+    lyra.env.pop("OPENAI_API_KEY", None)
+    for step in ("3", "7"):
+        words = ("replay", store, "talk", "--fork-at", step, "--model", "openai/gpt-4.1-mini", "--load", FILE)
+        done = lyra(*words, "--json")
+        facts = json.loads(done.stdout)
+        assert (done.returncode, facts["answer"]) == (1, None)
+        assert "OPENAI_API_KEY" in facts["error"]
+    assert "it failed: " in lyra(*words).stdout
+
+
 def test_a_fork_from_the_prompt(lyra: Any, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done = talked(lyra, monkeypatch, 'goto 4\nfork result "hail"\n', store, "talk", "--load", FILE)
     assert done.returncode == 0, done.stderr

@@ -232,7 +232,11 @@ class StepFold:
             asks = ", ".join(f"{call.get('name')}({brief(call.get('arguments'), 60)})" for call in calls)
             step.result = self._brief(" ".join(part for part in (text, f"calls {asks}" if asks else "") if part))
         elif step.kind == "turn":
-            step.result = self._brief(_last_answer(value))
+            failure = value.get("error") if isinstance(value, Mapping) else None
+            if failure:  # the conversation goes on: the row itself is no failed effect
+                step.status, step.error = str(failure.get("code", "error")), self._brief(_error_text(failure))
+            else:
+                step.result = self._brief(_last_answer(value))
         elif value is not None:
             step.result = self._brief(value)
 
@@ -324,8 +328,6 @@ def message_text(message: Any) -> Any:
 def _last_answer(value: Any) -> str:
     messages = value.get("messages") if isinstance(value, Mapping) else None
     last = messages[-1] if isinstance(messages, list) and messages else {}
-    if isinstance(value, Mapping) and value.get("error"):
-        return _error_text(value["error"])
     return text_of_content(last.get("content")) if isinstance(last, Mapping) else ""
 
 
