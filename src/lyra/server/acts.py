@@ -1,8 +1,8 @@
-"""Acts: what people change over HTTP, each a row and an Event `person.acted` that the audit log writes down.
+"""Acts: what people change through a server, each a row and an Event `person.acted` that the audit log writes down.
 
-`record_act` is called in one place for every request that may change something: when its handler has ended, or has been
-refused. The Event names the person, the act (the name of the endpoint), its target (the values in its path) and its
-outcome: `ok`, or the code of the error.
+Over HTTP `record_act` is called for every request that may change something, when its handler has ended or has been
+refused; over gRPC for the calls of `grpc.guard.ACTS`. The Event names the person, the act (the endpoint or the RPC),
+its target (the values in its path) and its outcome: `ok`, or the code of the error.
 """
 
 from __future__ import annotations
