@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["GATEWAY_KEYS", "OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
+__all__ = ["GATEWAY_KEYS", "SINGLE_KINDS", "OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
 
 GATEWAY_KEYS: Final = "gateway.keys"  # the part of the kernel that knows the keys of the gateway
 _READABLE_BYTES_MAX: Final = 72  # a longer user is in the pid as a hash
@@ -62,6 +62,8 @@ class OwnedPid:
 
 
 KINDS: Final = frozenset({"agui", "chat", "call", "run", "webhook", "hook", "key", "task", "push"})
+# Kinds of processes that stand for something the server keeps once: a second one of them would stand for the same.
+SINGLE_KINDS: Final = frozenset({"webhook", "hook", "key", "task", "push"})
 
 
 def owned_pid(kind: str, user_id: str, rest: str) -> str:

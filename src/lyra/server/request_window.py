@@ -29,8 +29,15 @@ class RequestWindow:
     def is_unlimited(self) -> bool:
         return self._limit is None
 
+    def wait_s(self, caller: str) -> float:
+        """Seconds to wait where the next request would be one too many, else 0; counts nothing."""
+        return self._admit(caller, count_one=False) if caller in self._counts else 0.0
+
     def admit(self, caller: str) -> float:
         """Count a request; seconds to wait where it is one too many, else 0."""
+        return self._admit(caller, count_one=True)
+
+    def _admit(self, caller: str, *, count_one: bool) -> float:
         if self._limit is None:
             return 0.0
         now_s = self._clock.monotonic()
@@ -42,7 +49,7 @@ class RequestWindow:
         if weighed + 1 > self._limit:
             self._counts[caller] = (minute, before, count)
             return _MINUTE_S - into_s if not before or count >= self._limit else max(1.0, _MINUTE_S / max(1, before))
-        self._counts[caller] = (minute, before, count + 1)
+        self._counts[caller] = (minute, before, count + count_one)
         if len(self._counts) > SERVER_CALLERS_KEPT:
             self._counts.popitem(last=False)
         return 0.0

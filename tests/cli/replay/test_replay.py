@@ -17,6 +17,7 @@ import pytest
 from lyra import Kernel
 from tests.agents.forks import programs
 from tests.kept_stores.test_kept_stores import HERE as KEPT_STORES
+from tests.source import PYTHONPATH
 
 FILE = str(Path(programs.__file__))
 
@@ -34,7 +35,7 @@ def store(lyra: Any, acts_file: str) -> str:
     lyra.env[programs.ACTS] = acts_file
     path = str(Path(lyra.folder, "run.db"))
     script = f"import programs, asyncio; asyncio.run(programs.talk({path!r})); asyncio.run(programs.book({path!r}))"
-    env = {**os.environ, "PYTHONPATH": f"{os.path.dirname(FILE)}:{os.environ['PYTHONPATH']}", "HOME": lyra.env["HOME"]}
+    env = {**os.environ, "PYTHONPATH": f"{os.path.dirname(FILE)}:{PYTHONPATH}", "HOME": lyra.env["HOME"]}
     subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=60)
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -102,3 +103,54 @@ def test_the_audit_log_has_the_acts(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "person.acted" in shown.output
     assert "ada" in shown.output
+
+
+_MCP = {"accept": "application/json, text/event-stream"}
+
+
+def _rpc(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+@served()
+async def test_a_refusal_in_the_form_of_a_protocol_is_no_success(parts: Served) -> None:
+    """A2A and MCP answer 200 where they refuse: the record says the reason, and what it was about."""
+    acts = _acts(parts.kernel)
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    sent = await parts.ada.post("/a2a/echo", json=_rpc("SendMessage", {"message": message}))
+    task_id = sent.json()["result"]["task"]["id"]
+    await parts.bob.post("/a2a/echo", json=_rpc("CancelTask", {"id": task_id}))
+    await parts.ada.post("/api/agents/echo/chat", json={"message": "hello", "session_id": "of-ada"})
+    for session in ({"session_id": "of-ada"}, {}):
+        arguments = {"message": "x", **session}
+        await parts.bob.post("/mcp", json=_rpc("tools/call", {"name": "echo", "arguments": arguments}), headers=_MCP)
+    told = [(act.data["person"], act.data["act"], act.data["target"], act.data["outcome"]) for act in acts]
+    session_id = told[-1][2].removeprefix("echo ")
+    assert told == [
+        ("ada", "a2a.SendMessage", f"echo {task_id}", "ok"),
+        ("bob", "a2a.CancelTask", f"echo {task_id}", "task_not_found"),
+        ("ada", "agents.chat", "echo", "ok"),
+        ("bob", "mcp.call", "echo of-ada", "denied"),
+        ("bob", "mcp.call", f"echo {session_id}", "ok"),
+    ]
+
+
+@served()
+async def test_reading_by_a_protocol_is_no_act(parts: Served) -> None:
+    """Lists of tools and tasks, and bodies that are no request, write nothing down."""
+    acts = _acts(parts.kernel)
+    for _ in range(3):
+        assert (await parts.bob.post("/mcp", json=_rpc("tools/list", {}), headers=_MCP)).status_code == 200
+        assert (await parts.bob.post("/a2a/echo", json=_rpc("ListTasks", {}))).status_code == 200
+        assert (await parts.bob.post("/a2a/echo", content=b"{")).status_code == 200
+    assert acts == []
+
+
+@served(requests_per_minute=3)
+async def test_requests_over_the_rate_are_not_written_down(parts: Served) -> None:
+    """One who is refused again and again does not fill the store."""
+    acts = _acts(parts.kernel)
+    async with client(parts.address, VIEWER) as viewer:
+        statuses = [(await viewer.post("/api/runs", json={})).status_code for _ in range(6)]
+    assert statuses == [403, 403, 403, 429, 429, 429]
+    assert len(acts) == 3

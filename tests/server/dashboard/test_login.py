@@ -9,10 +9,13 @@ import pytest
 
 import lyra.server
 from lyra import Kernel
+from lyra.core.event import Event
+from lyra.core.limits import SERVER_LOGIN_FAILURES, SERVER_TOKEN_LOGINS_MAX
+from lyra.errors import RateLimited, Unauthenticated
 from lyra.server.http.logins import CookiePlace, LoginTable
 from lyra.server.identity import TokenTable
 from lyra.testing import SimClock
-from tests.server.dashboard.support import OPERATOR, VIEWER, Served, elements, logged_in, served
+from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Served, elements, logged_in, served
 from tests.server.http.support import client, echo, in_loop
 
 
@@ -257,3 +260,85 @@ def test_an_application_that_knows_its_users_has_no_login_form() -> None:
                 await handle.wait()
 
     in_loop(look())
+
+
+# ---------------------------------------------------------------- tokens that are tried, and logins that are many
+SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
+
+
+@served()
+async def test_tokens_cannot_be_tried_without_end(parts: Served) -> None:
+    """After too many that are not known none is looked at, by form or by link, not even the right one; those who are
+    logged in and those with a token in a header go on. What was tried is told with the address, and no more of it than
+    was looked at."""
+    acts: list[Event] = []
+    parts.kernel.on_event(acts.append, kinds=("person.acted",))
+    async with logged_in(parts) as browser:
+        for number in range(SERVER_LOGIN_FAILURES):
+            token = f"guess-{number}"
+            if number % 2:
+                answer = await parts.stranger.get("/", params={"token": token})
+            else:
+                answer = await parts.stranger.post("/login", data={"token": token}, headers=SAME_ORIGIN)
+            assert answer.status_code == 401
+        for answer in (
+            await parts.stranger.get("/", params={"token": OPERATOR}),
+            await parts.stranger.post("/login", data={"token": OPERATOR}, headers=SAME_ORIGIN),
+        ):
+            assert answer.status_code == 429
+            assert int(answer.headers["retry-after"]) > 0
+            assert "set-cookie" not in answer.headers
+        assert (await browser.http.get("/api/processes")).status_code == 200
+        assert (await parts.operator.get("/api/processes")).status_code == 200
+    refused = [act.data for act in acts if act.data["outcome"] != "ok"]
+    assert len(refused) == SERVER_LOGIN_FAILURES
+    assert {(row["person"], row["act"], row["target"], row["outcome"]) for row in refused} == {
+        ("a stranger", "login", "127.0.0.1", "unauthenticated")
+    }
+    assert "guess" not in str(refused)
+
+
+def test_an_address_may_try_again_after_a_while() -> None:
+    clock = SimClock()
+    logins = LoginTable(clock, TokenTable({OPERATOR: ""}))
+    for _ in range(SERVER_LOGIN_FAILURES):
+        with pytest.raises(Unauthenticated):
+            logins.begin("wrong", "10.0.0.1")
+    with pytest.raises(RateLimited):
+        logins.begin(OPERATOR, "10.0.0.1")
+    assert logins.begin(OPERATOR, "10.0.0.2")
+    clock.advance(120)
+    assert logins.begin(OPERATOR, "10.0.0.1")
+
+
+def test_many_logins_with_one_token_drop_its_own_oldest() -> None:
+    logins = LoginTable(SimClock(), TokenTable({OPERATOR: "", ADA: "ada"}))
+    _, login_id = logins.begin(OPERATOR)
+    first = logins.begin(ADA)[1]
+    for _ in range(SERVER_TOKEN_LOGINS_MAX):
+        last = logins.begin(ADA)[1]
+    assert logins.find(login_id) is not None
+    assert logins.find(last) is not None
+    assert logins.find(first) is None
+
+
+@served()
+async def test_a_page_of_another_site_cannot_log_a_person_in_by_a_link(parts: Served) -> None:
+    """The person would act in another's name without knowing."""
+    for site in ("cross-site", "same-site"):
+        answer = await parts.stranger.get("/", params={"token": OPERATOR}, headers={"sec-fetch-site": site})
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+        assert OPERATOR not in answer.text
+    opened = await parts.stranger.get("/", params={"token": OPERATOR}, headers={"sec-fetch-site": "none"})
+    assert opened.status_code == 303
+
+
+@served()
+async def test_a_new_login_ends_the_one_that_the_browser_had(parts: Served) -> None:
+    async with logged_in(parts) as browser:
+        old = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
+        assert (await browser.http.get("/", params={"token": VIEWER})).status_code == 303
+        assert (await browser.http.get("/api/processes")).status_code == 200
+    async with client(parts.address, cookie=old) as copied:
+        assert (await copied.get("/api/processes")).status_code == 401

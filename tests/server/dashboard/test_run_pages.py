@@ -175,3 +175,10 @@ def test_a_vega_run_is_listed_with_its_plan(tmp_path: Path) -> None:
                 assert "greeting" not in await ada.page("/runs")
 
     in_loop(main())
+
+
+@with_run
+async def test_a_budget_with_a_name_is_shown(parts: Served, browser: Browser) -> None:
+    """A scope's name is no amount: the page of such a process is a page."""
+    handle = await parts.kernel.spawn(guide(), pid="named", budget={"usd": "$1", "name": "of the team"})
+    assert "of $1" in await browser.page(f"/runs/{handle.pid}")

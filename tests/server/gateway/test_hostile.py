@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from lyra.agents.forks.change import StepChange
+from lyra.agents.forks.fork import fork_run
+from lyra.server.owners import owned_pid
+from lyra.store.sqlite import SqliteStore
 from tests.server.gateway.support import (
     ANTHROPIC_KEY,
     OPENAI_KEY,
@@ -20,7 +25,7 @@ from tests.server.gateway.support import (
     chat_stream,
     serving_gateway,
 )
-from tests.server.http.support import in_loop
+from tests.server.http.support import ADA, in_loop
 
 PATH = "/v1/chat/completions"
 CHAT: dict[str, Any] = {
@@ -245,3 +250,34 @@ def test_a_strange_answer_passes_and_never_lowers_what_is_spent(body: bytes) -> 
             assert 0 < view["spent_micro_usd"] <= 1_000_000 or answer.status_code == 502
 
     in_loop(main())
+
+
+# ---------------------------------------------------------------- the process of a key
+def test_a_key_is_not_copied_by_a_fork_of_its_process(tmp_path: Path) -> None:
+    """Its user cannot fork it into a second budget, and a fork from elsewhere is no key: revoked is revoked, also after
+    a restart."""
+    store = str(tmp_path / "run.db")
+
+    async def copy_and_revoke() -> str:
+        async with serving_gateway(store=store) as served:
+            made = (await served.operator.post("/api/keys", json={"name": "k", "user": "ada", "budget": "$1"})).json()
+            pid = owned_pid("key", "ada", made["id"])
+            async with served.client(ADA) as ada:
+                assert (await ada.post(f"/api/runs/{pid}/fork", json={"at": 1})).status_code == 409
+            reader = SqliteStore(store, writes=False)
+            try:
+                fork = await fork_run(served.kernel, reader, pid, 1, StepChange())
+            finally:
+                reader.close()
+            copy = served.kernel.processes[fork]
+            while copy.exit is None:
+                await asyncio.sleep(0.01)
+            assert (await served.gateway.keys.get("k")).process.pid == pid
+            assert (await served.operator.delete("/api/keys/k")).status_code == 200
+            return str(made["key"])
+
+    async def ask(key: str) -> None:
+        async with serving_gateway(store=store) as served, served.client(key) as program:
+            assert (await program.get("/v1/models")).status_code == 401
+
+    in_loop(ask(in_loop(copy_and_revoke())))

@@ -78,6 +78,18 @@ async def test_another_users_session_is_denied(parts: Served) -> None:
 
 
 @served()
+async def test_an_event_of_another_session_is_not_read_through_ones_own(parts: Served) -> None:
+    """Naming a session of one's own beside the id of an event of another user's stream gives nothing of that stream."""
+    events = events_of((await parts.ada.post(STREAM, json={"message": "between ada and the agent"})).text)
+    await parts.bob.post(CHAT, json={"message": "x", "session_id": "of-bob"})
+    header = {"last-event-id": events[0].id}
+    for path in (f"{STREAM}?session_id=of-bob", "/api/runs/of-bob/events"):
+        answer = await parts.bob.get(path, headers=header)
+        assert answer.status_code == 404, path
+        assert "between" not in answer.text
+
+
+@served()
 async def test_what_is_wrong_with_a_message_is_said(parts: Served) -> None:
     assert (await parts.ada.post("/api/agents/nope/chat", json={"message": "x"})).status_code == 404
     for wrong in ({}, {"message": 3}, {"message": "x", "mesage": "y"}, {"message": "x", "session_id": "a b"}, []):

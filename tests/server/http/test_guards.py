@@ -376,3 +376,19 @@ def test_a_kernel_that_cannot_open_fails_the_start(tmp_path: Path) -> None:
     in_loop(main())
     assert told[0]["type"] == "lifespan.startup.failed"
     assert told[0]["message"]
+
+
+@served()
+async def test_an_answer_without_a_request_has_the_security_headers(parts: Served) -> None:
+    """Bytes that are no HTTP, and headers without end, are refused in the form of any other refusal."""
+    for data, status in ((b"GARBAGE\r\n\r\n", b"400"), (b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000, b"431")):
+        reader, writer = await asyncio.open_connection(parts.address.host, parts.address.port)
+        writer.write(data)
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.read()
+        writer.close()
+        assert head.split(b" ")[1] == status
+        assert b"content-security-policy: default-src 'none'" in head
+        assert b"x-frame-options: DENY" in head
+        assert b"cache-control: no-store" in head
+        assert b'"error"' in body

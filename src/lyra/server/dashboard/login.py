@@ -12,7 +12,7 @@ from lyra.core.limits import SERVER_LOGIN_S
 from lyra.errors import Unauthenticated
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import document
-from lyra.server.http.acts import record_login
+from lyra.server.http.acts import begin_login
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.guard import LOG_OUT, check_same_origin
 from lyra.server.http.page_request import PageRequest, to_root
@@ -73,11 +73,11 @@ def _form(root: str, target: str) -> Html:
 async def _log_in(call: HttpCall) -> RawAnswer:
     check_same_origin(call.headers)
     try:
-        caller, login_id = call.logins.begin(call.form.get("token", "").strip())
+        replaced = call.cookie.value(call.headers)
+        login_id = begin_login(call.kernel, call.logins, call.form.get("token", ""), call.client, replaced)
     except Unauthenticated:
         request = PageRequest(call.raw_path, "", call.headers, has_login=True)
         return login_page(request, "The token is not known.")
-    record_login(call.kernel, caller, "login")
     cookie = call.cookie.set_line(login_id, int(SERVER_LOGIN_S))
     location = to_root(call.raw_path) + _local_target(call.form.get("next", ""))
     return RawAnswer(b"", "text/plain", 303, {"location": location, "set-cookie": cookie})

@@ -244,7 +244,7 @@ def _budget(budget: Sequence[Mapping[str, Any]]) -> Child:
         _amount(scope, name)
         for scope in budget
         for name in dict.fromkeys((*scope["limits"], *scope["used"], *scope["reserved"]))
-        if name != "on_exceed"
+        if name not in ("name", "on_exceed")  # which are no amounts
     ]
     return tag("dl", rows, class_="facts budget") if rows else tag("p", "Nothing was used yet.", class_="note")
 

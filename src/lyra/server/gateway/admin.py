@@ -92,6 +92,7 @@ def _keys(call: HttpCall) -> KeyTable:
 
 async def create_key(call: HttpCall) -> KeyMade:
     body: KeyBody = call.body
+    call.act_target = body.name
     id_and_key = await _keys(call).create(
         name=body.name,
         budget=body.budget,

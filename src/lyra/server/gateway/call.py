@@ -1,7 +1,7 @@
 """GatewayCall: one request on its way to one model, and the effect that performs it.
 
 `quote` reserves the most that the call may cost, and lowers the bound of the answer to what the budget's money pays;
-`forward` sends the bytes, passes the answer's bytes to the client through `Passage`, and settles with the usage that
+`forward` sends the bytes, passes the answer's bytes to the client through `Relay`, and settles with the usage that
 the provider tells. A call is performed by the door under a passing key: it is never made again by a restart, and what
 was reserved for one that a crash cut off is charged.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lyra.models.pricing import Price
     from lyra.models.wire.http import UnreadAnswer
     from lyra.server.gateway.keys import GatewayKey
-    from lyra.server.gateway.passage import Passage
+    from lyra.server.gateway.relay import Relay
     from lyra.server.gateway.request import GatewayRequest
     from lyra.server.gateway.targets import ModelTarget
 
@@ -72,10 +72,10 @@ class GatewayCall:
         "key",
         "meter",
         "micro_usd",
-        "passage",
         "query",
         "quoted",
         "refusal",
+        "relay",
         "request",
         "target",
         "translated",
@@ -91,7 +91,7 @@ class GatewayCall:
         *,
         headers: Mapping[str, str],
         query: str,
-        passage: Passage,
+        relay: Relay,
     ) -> None:
         self.id = call_id
         self.key = key
@@ -99,7 +99,7 @@ class GatewayCall:
         self.target = target
         self.headers = headers
         self.query = query
-        self.passage = passage
+        self.relay = relay
         self.body = b""
         self.translated: TranslatedRequest | None = None  # where the provider speaks another format
         self.bound_lowered: int | None = None  # the bound of the answer, where it is not the request's own
@@ -203,27 +203,27 @@ class GatewayCall:
                 await self._pass_whole(answer)
 
     async def _pass_stream(self, answer: UnreadAnswer) -> None:
-        passage, meter = self.passage, self.meter
-        passage.begin(answer_headers(answer.headers))
+        relay, meter = self.relay, self.meter
+        relay.begin(answer_headers(answer.headers))
         async for chunk in _until_done(answer.chunks, meter):
             kept = meter.feed(chunk)
             if kept:
-                await passage.put(kept, is_last=meter.done)
+                await relay.put(kept, is_last=meter.done)
         if rest := meter.flush():
-            await passage.put(rest, is_last=True)
+            await relay.put(rest, is_last=True)
         meter.close()
 
     async def _pass_translated(self, translated: TranslatedRequest) -> None:
         """Ask a provider that speaks another format, and write its answer in the client's."""
-        passage, meter = self.passage, self.meter
+        relay, meter = self.relay, self.meter
         writer = translated.writer(self.id, self.key.process.core.clock.now())
         async for event in self.target.provider.stream(translated.request):
             meter.see(event)
             if self.request.stream:
-                if not passage.has_begun:
-                    passage.begin({})
+                if not relay.has_begun:
+                    relay.begin({})
                 if piece := writer.event(event):
-                    await passage.put(piece, is_last=meter.done)
+                    await relay.put(piece, is_last=meter.done)
         completion = meter.completion()
         if not self.request.stream:
             self.answer = RawAnswer(msgspec.json.encode(writer.whole(completion)))

@@ -95,6 +95,7 @@ def checked_settings(settings: KeySettings) -> KeySettings:
 @named(GATEWAY_KEY)
 async def hold_key(ctx: Context, settings: dict[str, Any]) -> None:
     """The program of a key: it stands for the key until that is revoked."""
-    ctx.own_process.kernel.parts[GATEWAY_KEYS].enter(ctx.own_process, msgspec.convert(settings, KeySettings))
-    while True:
-        await ctx.receive()
+    process = ctx.own_process
+    if process.kernel.parts[GATEWAY_KEYS].enter(process, msgspec.convert(settings, KeySettings)):
+        while True:
+            await ctx.receive()

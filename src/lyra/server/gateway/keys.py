@@ -82,11 +82,15 @@ class KeyTable:
         """The pids of keys in the table of processes that have not ended."""
         return [pid for pid, process in list(self._kernel.processes.items()) if _is_key(pid) and process.exit is None]
 
-    def enter(self, process: Process, settings: KeySettings) -> None:
-        """The process of a key begins, or goes on after a restart."""
+    def enter(self, process: Process, settings: KeySettings) -> bool:
+        """The process of a key begins, or goes on after a restart. False for a process that is a copy of one: a fork
+        would bring a revoked key back, or give it a second budget."""
+        if process.pid != owned_pid(_KIND, settings.user, settings.id):
+            return False
         key = self._by_id[settings.id] = GatewayKey(settings, process)
         if settings.hash:
             self._by_hash[settings.hash] = key
+        return True
 
     # ------------------------------------------------------------------ making and ending
 

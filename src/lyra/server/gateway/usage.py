@@ -19,6 +19,7 @@ from lyra.server.gateway.formats import WireFormat
 
 __all__ = ["AnswerMeter"]
 
+_EVENT_BYTES_MAX: Final = 256 * 1024
 _USAGE_MEMBER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -73,6 +74,10 @@ class AnswerMeter:
     def _without_usage(self, chunk: bytes) -> bytes:
         """The whole events so far, without the one that has only the usage."""
         *events, self._pending = (self._pending + chunk).split(b"\n\n")
+        if len(self._pending) > _EVENT_BYTES_MAX:  # not the chunk that tells the usage: the rest passes as it comes
+            self.hides_usage = False
+            rest, self._pending = self._pending, b""
+            return b"".join(event + b"\n\n" for event in events) + rest
         kept = [event for event in events if not _is_usage_alone(event)]
         return b"".join(event + b"\n\n" for event in kept)
 

@@ -9,22 +9,30 @@ that its client reads, and none as a traceback.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
-from lyra.errors import ConfigError, LyraError, Overloaded
+from lyra.errors import LyraError, Overloaded
 from lyra.observe.otel.requests import request_span
-from lyra.server.http.acts import record_act, record_login
+from lyra.server.http.acts import begin_login, record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
+from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
+from lyra.server.http.connection import SECURITY_HEADERS
 from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
-from lyra.server.http.guard import LOOPBACK_HOSTS, Authenticator, ClientLeft, HttpGuard, RequestIdentity
+from lyra.server.http.guard import (
+    LOOPBACK_HOSTS,
+    Authenticator,
+    ClientLeft,
+    HttpGuard,
+    RequestIdentity,
+    check_opened_by_person,
+)
 from lyra.server.http.logins import CookiePlace
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.page_request import PageRequest, ProblemPage, query_text, same_page, wants_page, with_slash
@@ -40,20 +48,11 @@ if TYPE_CHECKING:
 __all__ = ["HttpApp", "make_app"]
 
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
-_QUERY_FIELDS_MAX: Final = 100
-_SECURITY: Final = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
 # `testserver` is what the test clients of Starlette and FastAPI call; no public name has a single label.
 _APP_HOSTS: Final = LOOPBACK_HOSTS | {"testserver"}
-_DEFAULT_HEADERS: Final = {b"cache-control": b"no-store", **dict(_SECURITY)}
+_DEFAULT_HEADERS: Final = {b"cache-control": b"no-store", **dict(SECURITY_HEADERS)}
 # What is taken while the server drains besides reading: it ends or finishes something.
 _FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
-_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class HttpApp:
@@ -102,7 +101,7 @@ class HttpApp:
                 return
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
-        headers, path, method = _headers_of(scope), _own_path(scope), scope["method"]
+        headers, path, method = headers_of(scope), own_path(scope), scope["method"]
         match = self._table.match(path)
         route = "" if match is None else match.route
         began_s = self.parts.kernel.clock.monotonic()
@@ -116,7 +115,7 @@ class HttpApp:
         if self.parts.metrics is not None:
             self.parts.metrics.http_request(route, method, status, self.parts.kernel.clock.monotonic() - began_s)
         if isinstance(answer, Streamed):
-            await write_stream(receive, send, answer.pieces, [*_SECURITY, *_lines(answer.headers)])
+            await write_stream(receive, send, answer.pieces, [*SECURITY_HEADERS, *_lines(answer.headers)])
         else:
             await _send(send, answer)
 
@@ -141,7 +140,7 @@ class HttpApp:
     ) -> RawAnswer | Streamed:
         guard = self.guard
         guard.check_place(headers)
-        query = _query_of(scope["query_string"])
+        query = query_of(scope["query_string"])
         if match is not None:
             endpoint, values = match.endpoint(scope["method"]), match.values
         else:
@@ -152,21 +151,24 @@ class HttpApp:
         if endpoint.group == "pages" and not path:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
         if endpoint.group == "pages" and any(name == "token" for name, _ in query):
-            return self._log_in(cookie, path, query)
+            return self._log_in(cookie, path, query, headers, client_of(scope))
         identity = await self._identify(endpoint, headers, query, cookie)
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
+        call.client = client_of(scope)
+        if not endpoint.is_open:
+            guard.admit(identity, endpoint)
         if endpoint.method == "GET" or endpoint.is_open or identity.has_own_key:  # no act of a person
             return await self._perform(call, identity, query, scope, receive)
         outcome = "failed"
         try:
             answer = await self._perform(call, identity, query, scope, receive)
-            outcome = "ok"
+            outcome = call.act_outcome
         except Exception as error:
             outcome = problem_of(error).code
             raise
         finally:
             if call.act:
-                record_act(self.parts.kernel, call.caller, call.act, values, outcome)
+                record_act(self.parts.kernel, call.caller, call.act, values, outcome, call.act_target)
         return answer
 
     async def _identify(
@@ -186,13 +188,12 @@ class HttpApp:
         """What every request of a caller passes, and then the handler."""
         guard, endpoint, headers = self.guard, call.endpoint, call.headers
         if not endpoint.is_open:
-            guard.admit(identity, endpoint)
             guard.check_change(identity, endpoint)
         self.parts.open()
-        call.base_url = _base_url(scope, headers)
+        call.base_url = base_url(scope, headers)
         if endpoint.query is not None:
             call.take_query(query)
-        call.take_body(b"" if _has_no_body(scope, headers) else await guard.read_body(receive, headers))
+        call.take_body(b"" if has_no_body(scope, headers) else await guard.read_body(receive, headers))
         guard.check_form(identity, endpoint, headers, call.form)
         if endpoint.ends_with_client:
             return _answer_of(endpoint, await _while_connected(receive, endpoint.handler(call)))
@@ -201,16 +202,18 @@ class HttpApp:
             return answer._replace(pieces=guard.logins.while_open(identity.login_id, answer.pieces))
         return answer
 
-    def _log_in(self, cookie: CookiePlace, path: str, query: list[tuple[str, str]]) -> RawAnswer:
+    def _log_in(
+        self, cookie: CookiePlace, path: str, query: list[tuple[str, str]], headers: Mapping[str, str], client: str
+    ) -> RawAnswer:
         """A page that was asked for with a token: the person is known by a cookie from now on, and the address that the
         browser shows and keeps has no token."""
+        check_opened_by_person(headers)
         token = next(value for name, value in query if name == "token")
-        caller, login_id = self.guard.logins.begin(token.strip())
-        record_login(self.parts.kernel, caller, "login")
+        login_id = begin_login(self.parts.kernel, self.guard.logins, token, client, cookie.value(headers))
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         location = same_page(path) + (f"?{rest}" if rest else "")
-        headers = {"location": location, "set-cookie": cookie.set_line(login_id, int(SERVER_LOGIN_S))}
-        return RawAnswer(b"", "text/plain", 303, headers)
+        answer = {"location": location, "set-cookie": cookie.set_line(login_id, int(SERVER_LOGIN_S))}
+        return RawAnswer(b"", "text/plain", 303, answer)
 
     def _mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint of a path that is not in the table: one of a node."""
@@ -219,11 +222,6 @@ class HttpApp:
             target = f"{path}?{query.decode('latin-1')}" if query else path
             return NODE_ROUTE, {"method": method, "target": target}
         raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
-
-
-def _has_no_body(scope: Any, headers: Mapping[str, str]) -> bool:
-    length = headers.get("content-length", "0" if scope["method"] == "GET" else "")
-    return length == "0" and "transfer-encoding" not in headers
 
 
 def _may_finish(endpoint: Endpoint) -> bool:
@@ -272,44 +270,6 @@ async def _send(send: Send, answer: RawAnswer) -> None:
 
 def _lines(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-
-
-def _headers_of(scope: Any) -> dict[str, str]:
-    """The headers by their names in lower case; one that may stand once and stands twice is refused by being joined."""
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1")
-        text = value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers
-
-
-def _own_path(scope: Any) -> str:
-    """The path below the place where the application is mounted, as it was sent: with its escapes."""
-    root = scope.get("root_path", "")
-    raw = scope.get("raw_path")
-    path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
-    return path[len(root) :] if root and path.startswith(root) else path
-
-
-def _base_url(scope: Any, headers: Mapping[str, str]) -> str:
-    """The address under which the client reaches the application, also behind a proxy that does TLS."""
-    forwarded = headers.get("x-forwarded-proto", "") == "https"
-    scheme = "https" if forwarded else scope.get("scheme", "http")
-    return f"{scheme}://{headers.get('host', '')}{scope.get('root_path', '')}"
-
-
-def _query_of(text: bytes) -> list[tuple[str, str]]:
-    if not text:
-        return []
-    if _BAD_ESCAPE.search(text):
-        raise ConfigError("the query has a % that escapes nothing")
-    try:
-        return parse_qsl(
-            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
-        )
-    except ValueError:
-        raise ConfigError("the query cannot be read") from None
 
 
 def make_app(

@@ -116,6 +116,8 @@ class Chats:
             raise ConfigError("say what to read", hint="the header Last-Event-ID, or ?session_id=", key="session_id")
         process = self.sessions.get(session_id, caller)
         stream = self._streams.get(name) if name else self._last_stream(session_id)
+        if stream is not None and stream.session_id != session_id:  # an event of a session that was not asked for
+            raise NoSuchSession(f"no event {event_id[:80]!r} in session {session_id[:80]!r}")
         if stream is None:
             return self._take_up(session_id, caller, process), 0
         after = int(number) if number.isdigit() and len(number) < 16 else 0

@@ -13,12 +13,23 @@ from typing import Any, Final
 
 from lyra.core.limits import SERVER_HEAD_BYTES_MAX, SERVER_HEAD_S, SERVER_UNREAD_S
 
-__all__ = ["ConnectionLimits", "guarded_protocol"]
+__all__ = ["SECURITY_HEADERS", "ConnectionLimits", "guarded_protocol"]
 
+# For every answer, also where there is no request yet. Pages have a policy of their own.
+SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_SECURITY_LINES: Final = b"".join(b"%s: %s\r\n" % pair for pair in SECURITY_HEADERS)
 _REFUSAL: Final = (
-    b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n%s"
+    b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
+    b"cache-control: no-store\r\n%s%s\r\n%s"
 )
 _BUSY: Final = b'{"error":{"code":"overloaded","message":"the server has no room for another connection","hint":""}}'
+_BAD: Final = b'{"error":{"code":"config","message":"that is no HTTP request","hint":""}}'
 _LARGE: Final = b'{"error":{"code":"too_large","message":"the headers are too large","hint":""}}'
 
 
@@ -83,6 +94,11 @@ def guarded_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             elif self._head_timer is None:
                 self._arm_head()
 
+        def send_400_response(self, msg: str) -> None:
+            del msg
+            self.transport.write(_refusal(400, b"Bad Request", _BAD))
+            self.transport.close()
+
         def pause_writing(self) -> None:
             super().pause_writing()
             if self._unread_timer is None:
@@ -113,4 +129,4 @@ def guarded_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
 
 def _refusal(status: int, phrase: bytes, body: bytes, more: bytes = b"") -> bytes:
-    return _REFUSAL % (status, phrase, len(body), more, body)
+    return _REFUSAL % (status, phrase, len(body), _SECURITY_LINES, more, body)

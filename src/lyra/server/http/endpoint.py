@@ -107,9 +107,12 @@ class HttpCall:
 
     __slots__ = (
         "act",
+        "act_outcome",
+        "act_target",
         "base_url",
         "body",
         "caller",
+        "client",
         "cookie",
         "endpoint",
         "form",
@@ -148,6 +151,9 @@ class HttpCall:
         self.raw_body = b""
         self.parent: Process | None = None  # the process below which the handler starts those of this call
         self.act = endpoint.name  # what the audit log calls it; "" where the request changed nothing
+        self.act_target = ""  # what it was done to, besides the values in the path
+        self.act_outcome = "ok"  # or why it was not done, where the answer tells that in a form of its own
+        self.client = ""  # the address of the client
         self.base_url = ""  # under which the client reaches this application
 
     @property

@@ -230,6 +230,16 @@ def check_same_origin(headers: Mapping[str, str]) -> None:
         raise HttpRefusal(403, "changes come from a page of this server, or with a token")
 
 
+def check_opened_by_person(headers: Mapping[str, str]) -> None:
+    """Refuse a link with a token that a page of another site opens: it would log the person in as another."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise HttpRefusal(
+            403,
+            "a link with a token is opened by a person, not by a page of another site",
+            hint="put it into the address bar, or log in with the token",
+        )
+
+
 def _caller_key(caller: Caller, headers: Mapping[str, str]) -> str:
     """By what the requests of a caller are counted: its user, and without a binding also its token, as a hash."""
     if caller.is_bound:

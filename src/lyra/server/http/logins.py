@@ -3,7 +3,7 @@
 The cookie holds a random id, not the token; the table keeps a hash of it, in memory. A login ends by log-out, after
 `SERVER_LOGIN_S`, or when the server stops. Each login has a form token: a request that changes something and is known
 by its cookie alone must carry it, in the header `x-lyra-form` or the field `form_token`, so that a page of another
-origin cannot make one.
+origin cannot make one. An address from which too many tokens were not known has to wait before another is looked at.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.ids import Entropy, random_key
-from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX
+from lyra.core.limits import SERVER_LOGIN_FAILURES, SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
+from lyra.server.http.problems import too_many
 from lyra.server.identity import Caller
+from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
@@ -70,7 +72,7 @@ class CookiePlace(NamedTuple):
 class LoginTable:
     """See the module. A bounded number is kept; the oldest is dropped."""
 
-    __slots__ = ("_clock", "_entropy", "_key", "_logins", "tokens")
+    __slots__ = ("_clock", "_entropy", "_failures", "_key", "_logins", "tokens")
 
     def __init__(self, clock: Clock, tokens: TokenTable | None) -> None:
         """Without tokens the application has an authenticator of its own, and no login is made here."""
@@ -79,22 +81,36 @@ class LoginTable:
         self._entropy = Entropy()
         self._key = random_key()
         self._logins: OrderedDict[bytes, PersonLogin] = OrderedDict()
+        self._failures = RequestWindow(SERVER_LOGIN_FAILURES, clock)  # by address
 
-    def begin(self, token: str) -> tuple[Caller, str]:
+    def begin(self, token: str, address: str = "") -> tuple[Caller, str]:
         """A new login of the holder of a token: the caller, and what the cookie holds. Unauthenticated if the token is
-        not known."""
+        not known, RateLimited if too many from this address were not."""
         if self.tokens is None:
             raise Unauthenticated("this server takes no tokens: its application knows its users")
-        holder = self.tokens.holder(token)
+        wait_s = self._failures.wait_s(address)
+        if wait_s:
+            raise too_many(wait_s, "tokens that are not known, from this address")
+        try:
+            holder = self.tokens.holder(token)
+        except Unauthenticated:
+            self._failures.admit(address)
+            raise
+        caller_key = hashlib.sha256(token.encode()).hexdigest()[:32]
         now_s = self._clock.monotonic()
+        self._make_room(caller_key, now_s)
+        login_id = self._entropy.token()
+        self._logins[_hashed(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
+        return Caller.of_holder(holder), login_id
+
+    def _make_room(self, caller_key: str, now_s: float) -> None:
         for known in [known for known, login in self._logins.items() if login.ends_s <= now_s]:
+            del self._logins[known]
+        own = [known for known, login in self._logins.items() if login.caller_key == caller_key]
+        for known in own[: max(0, len(own) + 1 - SERVER_TOKEN_LOGINS_MAX)]:
             del self._logins[known]
         while len(self._logins) >= SERVER_LOGINS_MAX:
             self._logins.popitem(last=False)
-        login_id = self._entropy.token()
-        caller_key = hashlib.sha256(token.encode()).hexdigest()[:32]
-        self._logins[_hashed(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
-        return Caller.of_holder(holder), login_id
 
     def find(self, login_id: str) -> PersonLogin | None:
         """The login that a cookie stands for; None for one that is not known or has ended."""

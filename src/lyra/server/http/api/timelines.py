@@ -11,13 +11,13 @@ import msgspec
 
 from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import start_prepared
-from lyra.errors import ConfigError, Denied
+from lyra.errors import ConfigError, Denied, InvalidTransition
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.http.timelines import Timelines
-from lyra.server.owners import OwnedPid, owner_if_known
+from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
 
 __all__ = ["ENDPOINTS", "fork_of", "run_pid"]
 
@@ -117,6 +117,9 @@ async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> 
     them say; to put words into the mouth of a model or a tool, or to choose a model or a system prompt, needs an
     operator."""
     refuse_if_draining(call.parts.is_draining)
+    of = OwnedPid.read(pid)
+    if of is not None and of.kind in SINGLE_KINDS:
+        raise InvalidTransition(f"process {pid} stands for a {of.kind} of the server, and is not forked", pid=pid)
     for name in change.to_data():
         if name != "prompt" and not call.caller.is_operator:
             raise Denied(f"another {name} in a fork needs an operator", hint="fork with a prompt, or without a change")

@@ -42,6 +42,7 @@ class A2aCall(NamedTuple):
         return self.http.parts.shared(A2aTasks)
 
     async def task(self, task_id: str) -> LiveTask:
+        self.http.act_target = task_id
         return await self.tasks.get(task_id, self.agent.name, self.http.caller)
 
 
@@ -67,6 +68,7 @@ async def _accept(call: A2aCall) -> LiveTask:
         await call.tasks.answer(live, message)
     else:
         live = await call.tasks.begin(call.agent.name, http.caller, message)
+        http.act_target = live.record.id
     config = call.params.configuration
     if config.HasField("task_push_notification_config"):
         await call.tasks.push.set(live, http.caller, config.task_push_notification_config, call.version)

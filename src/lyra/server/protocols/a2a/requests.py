@@ -45,13 +45,16 @@ class RpcRequest(NamedTuple):
 async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer | Streamed:
     """Carry out one request for an agent."""
     request = RpcRequest(None, "", {})
+    call.act = ""  # a request that cannot be read is no act
     try:
         body = _decoded(call.raw_body)
         request = RpcRequest(_request_id(body), "", body)
         request = _checked(request)
         return await _carry_out(call, agent, request)
     except Exception as error:  # noqa: BLE001 (told to the client in the shape that it reads)
-        return RawAnswer(msgspec.json.encode(request.error(rpc_error_of(error, call.kernel))))
+        told = rpc_error_of(error, call.kernel)
+        call.act_outcome = told.facts.get("code") or told.reason.lower()
+        return RawAnswer(msgspec.json.encode(request.error(told)))
 
 
 def _decoded(raw: bytes) -> dict[str, Any]:
@@ -84,6 +87,7 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
     method = METHODS.get(request.method if earlier is None else earlier.name)
     if method is None:
         raise RpcError("no_such_method", f"there is no method {request.method[:80]!r}")
+    call.act = f"a2a.{request.method if earlier is None else earlier.name}" if method.changes else ""
     _check_version(call.headers.get(_VERSION_HEADER, ""), PROTOCOL if earlier is None else PROTOCOL_BEFORE)
     write: Callable[[Any], Any]
     if earlier is None:
@@ -93,7 +97,6 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
     else:
         asked = A2aCall(call, agent, earlier.params(request.body), PROTOCOL_BEFORE)
         write = lambda value: earlier.result(value, request.id)  # noqa: E731 (the other branch has a function)
-    call.act = f"a2a.{request.method if earlier is None else earlier.name}" if method.changes else ""
     result = await method.run(asked)
     if method.streams:
         return Streamed(_stream(call, request, result, write))

@@ -19,6 +19,7 @@ from lyra._version import __version__
 from lyra.agents.session.events import Interrupted, ToolProgress, ToolStarted
 from lyra.errors import ConfigError, LyraError
 from lyra.mcp.server.serve import progress_of
+from lyra.server.http.acts import record_act
 from lyra.server.http.problems import HttpRefusal, problem_of
 
 if TYPE_CHECKING:
@@ -81,15 +82,21 @@ async def _call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Cal
 
 
 async def _answer_or_problem(call: HttpCall, params: types.CallToolRequestParams, tell: Any) -> types.CallToolResult:
+    outcome = "failed"
     try:
         agent = _agents(call).get(params.name)
         if agent is None:
             raise HttpRefusal(404, f"no agent {params.name[:100]!r}")
-        return await _answer(call, agent, params.arguments or {}, tell)
+        result = await _answer(call, agent, params.arguments or {}, tell)
+        outcome = "ok"
+        return result
     except (LyraError, HttpRefusal) as error:
         problem = problem_of(error, call.kernel)
+        outcome = problem.code
         text = f"{problem.message} ({problem.hint})" if problem.hint else problem.message
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+    finally:
+        record_act(call.kernel, call.caller, "mcp.call", {"agent": params.name}, outcome, call.act_target)
 
 
 async def _answer(
@@ -98,7 +105,9 @@ async def _answer(
     message, session_id = arguments.get("message"), arguments.get("session_id", "")
     if not isinstance(message, str) or not isinstance(session_id, str):
         raise ConfigError("message and session_id are texts", key="message")
+    call.act_target = session_id
     session_id, process = await call.parts.chats.open(agent.name, call.caller, session_id)
+    call.act_target = session_id
     stream = process.stream(message, events=True)
     async with aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
         async for event in events:

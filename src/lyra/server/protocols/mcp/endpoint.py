@@ -19,6 +19,7 @@ async def ask(call: HttpCall) -> RawAnswer | Streamed:
     except ImportError:
         raise ConfigError("MCP needs the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
     mcp_call.set(call)
+    call.act = ""  # a call of a tool is told when it has ended; the rest of the protocol changes nothing
     return await answer_by_sdk(call, agent_tools())
 
 
