@@ -7,21 +7,17 @@ its target (the values in its path) and its outcome: `ok`, or the code of the er
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lyra.core.limits import NAME_LENGTH_MAX
-from lyra.errors import Unauthenticated
-from lyra.server.identity import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lyra.kernel.kernel import Kernel
-    from lyra.server.http.logins import LoginTable
+    from lyra.server.identity import Caller
 
-__all__ = ["begin_login", "record_act"]
-
-_STRANGER: Final = Caller(person="a stranger", role="none")
+__all__ = ["record_act"]
 
 
 def record_act(kernel: Kernel, caller: Caller, act: str, path: Mapping[str, str], outcome: str, more: str = "") -> None:
@@ -37,16 +33,3 @@ def record_act(kernel: Kernel, caller: Caller, act: str, path: Mapping[str, str]
     if caller.user_id:
         data["user_id"] = caller.user_id
     kernel.person_acts.record(pid if pid in kernel.processes else "", data)
-
-
-def begin_login(kernel: Kernel, logins: LoginTable, token: str, address: str, replaced: str) -> str:
-    """Log the holder of a token in, and tell it; gives what the cookie holds. The login that the browser had before,
-    `replaced`, ends. A token that is not known is told with the address that it came from."""
-    try:
-        caller, login_id = logins.begin(token.strip(), address)
-    except Unauthenticated as error:
-        record_act(kernel, _STRANGER, "login", {"address": address}, error.code)
-        raise
-    logins.end(replaced)
-    record_act(kernel, caller, "login", {}, "ok")
-    return login_id
