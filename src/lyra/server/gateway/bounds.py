@@ -41,7 +41,7 @@ def input_bound(request: GatewayRequest) -> int:
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
     for part in _parts(request):
         tokens += MESSAGE_TOKENS
-        if part.get("type") in _IMAGE_PARTS:
+        if _type(part) in _IMAGE_PARTS:
             tokens += IMAGE_TOKENS - _data_bytes(part)
     return tokens
 
@@ -58,6 +58,11 @@ def _parts(request: GatewayRequest) -> Iterator[dict[str, Any]]:
             nested = [part.get(field) for part in parts for field in ("content", "output")]
             pending = [part for parts_inside in nested if isinstance(parts_inside, list) for part in parts_inside]
             level += 1 if pending else 3
+
+
+def _type(part: dict[str, Any]) -> str:
+    kind = part.get("type")
+    return kind if isinstance(kind, str) else ""
 
 
 def _data_bytes(part: dict[str, Any]) -> int:
@@ -94,8 +99,8 @@ def refuse_unbounded(request: GatewayRequest) -> None:
     if request.value("service_tier") in _DEARER_TIERS:
         raise _unbounded("service_tier")
     for part in _parts(request):
-        if part.get("type") in _UNBOUNDED_PARTS:
-            raise _unbounded(f"a part of type {part['type']!r}")
+        if _type(part) in _UNBOUNDED_PARTS:
+            raise _unbounded(f"a part of type {_type(part)!r}")
 
 
 def _unbounded(what: str) -> ConfigError:
