@@ -28,6 +28,7 @@ from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.gateway.answer_filter import AnswerFilter
 from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
 from lyra.server.gateway.settlement import may_be_billed, spent
+from lyra.server.gateway.tool_bounds import bounded_tools
 from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
 from lyra.server.gateway.usage import AnswerMeter
@@ -84,6 +85,7 @@ class GatewayCall:
         "relay",
         "request",
         "target",
+        "tools_left_out",
         "translated",
         "tries",
     )
@@ -108,6 +110,7 @@ class GatewayCall:
         self.relay = relay
         self.body = b""
         self.translated: TranslatedRequest | None = None  # where the provider speaks another format
+        self.tools_left_out: tuple[str, ...] = ()  # types of tools that a budget cannot hold, and the request can spare
         self.bound_lowered: int | None = None  # the bound of the answer, where it is not the request's own
         self.quoted = Usage()
         self.is_limited = False  # by a budget: what is quoted bounds the cost
@@ -156,6 +159,8 @@ class GatewayCall:
         changes: dict[str, Any] = {"model": self.target.model}
         if self.bound_lowered is not None:
             changes[self._limit_name()] = self.bound_lowered
+        if self.is_limited and (tools := bounded_tools(request)).kept is not None:
+            changes["tools"], self.tools_left_out = tools.kept, tools.left_out
         if request.format.name == "chat" and request.stream:
             self._ask_for_usage(changes)
         return request.body(changes)

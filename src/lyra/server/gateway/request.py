@@ -46,6 +46,10 @@ class GatewayRequest:
         """A member, read, not to be changed; None where there is none."""
         return self._values.get(name)
 
+    def raw(self, name: str) -> bytes:
+        """The bytes of a member that the request has."""
+        return bytes(self._members[name])
+
     def data(self) -> dict[str, Any]:
         """The whole request, read anew: the caller may change it."""
         return {name: msgspec.json.decode(value) for name, value in self._members.items()}
