@@ -25,8 +25,10 @@ from lyra.models.wire.faults import of_status, retry_after
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
 from lyra.observe.history.calls import KEY_AGENT
+from lyra.server.gateway.answer_filter import AnswerFilter
 from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
 from lyra.server.gateway.settlement import may_be_billed, spent
+from lyra.server.gateway.tool_bounds import bounded_tools
 from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
 from lyra.server.gateway.usage import AnswerMeter
@@ -83,6 +85,7 @@ class GatewayCall:
         "relay",
         "request",
         "target",
+        "tools_left_out",
         "translated",
         "tries",
     )
@@ -107,6 +110,7 @@ class GatewayCall:
         self.relay = relay
         self.body = b""
         self.translated: TranslatedRequest | None = None  # where the provider speaks another format
+        self.tools_left_out: tuple[str, ...] = ()  # types of tools that a budget cannot hold, and the request can spare
         self.bound_lowered: int | None = None  # the bound of the answer, where it is not the request's own
         self.quoted = Usage()
         self.is_limited = False  # by a budget: what is quoted bounds the cost
@@ -155,6 +159,8 @@ class GatewayCall:
         changes: dict[str, Any] = {"model": self.target.model}
         if self.bound_lowered is not None:
             changes[self._limit_name()] = self.bound_lowered
+        if self.is_limited and (tools := bounded_tools(request)).kept is not None:
+            changes["tools"], self.tools_left_out = tools.kept, tools.left_out
         if request.format.name == "chat" and request.stream:
             self._ask_for_usage(changes)
         return request.body(changes)
@@ -212,11 +218,12 @@ class GatewayCall:
     async def _pass_stream(self, answer: UnreadAnswer) -> None:
         relay, meter = self.relay, self.meter
         relay.begin(answer_headers(answer.headers))
+        masked = AnswerFilter(self.target.keys)
         async for chunk in _until_done(answer.chunks, meter):
-            kept = meter.feed(chunk)
+            kept = masked.feed(meter.feed(chunk))
             if kept:
                 await relay.put(kept, is_last=meter.done)
-        if rest := meter.flush():
+        if rest := masked.whole(meter.flush()):
             await relay.put(rest, is_last=True)
         meter.close()
 
@@ -224,22 +231,26 @@ class GatewayCall:
         """Ask a provider that speaks another format, and write its answer in the client's."""
         relay, meter = self.relay, self.meter
         writer = translated.writer(self.id, self.key.process.core.clock.now())
+        masked = AnswerFilter(self.target.keys)
         async for event in self.target.provider.stream(translated.request):
             meter.see(event)
             if self.request.stream:
                 if not relay.has_begun:
                     relay.begin({})
-                if piece := writer.event(event):
+                if piece := masked.feed(writer.event(event)):
                     await relay.put(piece, is_last=meter.done)
         completion = meter.completion()
         if not self.request.stream:
-            self.answer = RawAnswer(msgspec.json.encode(writer.whole(completion)))
+            self.answer = RawAnswer(masked.whole(msgspec.json.encode(writer.whole(completion))))
+        elif rest := masked.flush():
+            await relay.put(rest, is_last=True)
 
     async def _pass_whole(self, answer: UnreadAnswer) -> None:
         body = await answer.read()
         self.meter.read(body)
         media = answer.headers.get("content-type", "application/json")
-        self.answer = RawAnswer(body, media, answer.status, answer_headers(answer.headers))
+        masked = AnswerFilter(self.target.keys).whole(body)
+        self.answer = RawAnswer(masked, media, answer.status, answer_headers(answer.headers))
 
     async def _refused(self, provider: RemoteProvider, answer: UnreadAnswer) -> ModelError:
         """The error of an answer that is none; the provider's own words are kept for the client."""
