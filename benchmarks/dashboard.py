@@ -2,8 +2,8 @@
 first paint, an event on screen and scrolling.
 
 The server is a process of its own on loopback. A page that is open is a reader of `/api/events` that is known by its
-cookie; the figure is the memory that all of them need together. Where Chromium and playwright are not installed, the
-rows of the browser are left out.
+cookie; the figure is the memory that all of them need together. All times are wall time, as a person meets them. Where
+Chromium and playwright are not installed, the rows of the browser are left out.
 """
 
 from __future__ import annotations

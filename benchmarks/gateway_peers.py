@@ -2,7 +2,7 @@
 
 Ours is `lyra serve --gateway` on SQLite, with a key that has a budget and its spending in the store. LiteLLM keeps
 keys, budgets of keys and records of spending in PostgreSQL only: here it has its master key and a budget of the whole
-proxy in memory, and keys, budgets of keys and records are off. Both have one worker and write no line for a request.
+proxy in memory, and keys, budgets of keys and records are off. Both have one worker, and LiteLLM logs errors only.
 LiteLLM is installed by `.ci/litellm`, in a virtual environment of its own; without it the gateway is measured alone.
 Delays are what a gateway adds to the direct call. `large`, `tools` and `long` are shapes that nothing was tuned for.
 """

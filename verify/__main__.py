@@ -96,7 +96,7 @@ def _security(options: argparse.Namespace) -> int:
     )
     from verify.attacks.injection import attacks, benign, run
     from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
-    from verify.attacks.server import exposed_secrets, hostile_clients
+    from verify.attacks.server import exposed_secrets, gateway_secrets, hostile_clients
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
     swapped = swaps.run(options.n, options.seed)
@@ -143,6 +143,7 @@ def _security(options: argparse.Namespace) -> int:
         ("to have Sage keep or show a key", exposed_keys),
         ("to act on the screens of Sage", screens),
         ("to have the server show a secret", exposed_secrets),
+        ("to have the gateway show a key", gateway_secrets),
         ("of hostile clients on the server", hostile_clients),
     ):
         tried = suite.run()

@@ -17,7 +17,7 @@ from tests.browser.stage import Stage
 from tests.browser.watched_page import WatchedPage
 
 _COUNT: Final = 500
-_BATCH: Final = 125
+_BATCH: Final = 250
 _SHOWN: Final = "[window.__hit ?? 0, document.querySelectorAll('.injected').length]"
 
 

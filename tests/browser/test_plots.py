@@ -181,21 +181,44 @@ async def test_promote_is_grey_with_the_reason_where_a_divergence_blocks_it(stag
         assert await page.page.locator(".divergence pre").count() > 0
 
 
+_GATED = {
+    "name": "gated",
+    "agents": [
+        {"name": "wait here", "agent": "gate", "stage_order": 1, "default_next": "wait there"},
+        {"name": "wait there", "agent": "gate", "stage_order": 2, "default_next": "end"},
+    ],
+}
+_PLACE = "document.querySelector('.envelope')?.getAttribute('cy')"
+
+
 async def test_the_envelope_moves_while_the_page_is_open(stage: Stage, browser_page: WatchedPage) -> None:
     """The mark of the envelope is one element that moves from stage to stage, without a reload."""
+    gate = asyncio.Semaphore(0)
+
+    async def wait(_envelope: Any) -> dict[str, Any]:
+        await gate.acquire()
+        return {}
+
+    async def run() -> None:
+        async for _event in stage.kernel.execute_pipeline(_GATED, {"raw_input": "x"}, pid="gated-1"):
+            pass
+
+    stage.kernel.register_agent("gate", wait)
+    page = browser_page.page
     await browser_page.go("/pipelines")
-    await browser_page.page.locator("#live[data-live=open]").wait_for()
-    running = asyncio.create_task(stage.office.bring(0))
-    mark = browser_page.page.locator(".envelope")
-    await mark.first.wait_for()
-    places = set()
-    async with asyncio.timeout(30):
-        while await browser_page.page.locator(".envelope.ended").count() == 0:
-            places.add(await mark.first.get_attribute("cy"))
-            await asyncio.sleep(0.02)
-    places.add(await mark.first.get_attribute("cy"))
-    assert len(places) >= 2
-    await running
+    await page.locator("#live[data-live=open]").wait_for()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run())
+        await page.locator(".envelope.running").wait_for()
+        await page.evaluate("window.mark = document.querySelector('.envelope')")
+        first = float(await page.evaluate(_PLACE))
+        gate.release()
+        async with asyncio.timeout(30):
+            while float(await page.evaluate(_PLACE)) <= first:
+                await asyncio.sleep(0.02)
+        gate.release()
+        await page.locator(".envelope.ended").wait_for()
+    assert await page.evaluate("window.mark === document.querySelector('.envelope')")
 
 
 async def test_plots_and_graphs_fit_a_phone(worked_stage: Stage, new_page: NewPage) -> None:

@@ -172,3 +172,12 @@ def test_the_page_about_models_is_complete() -> None:
         assert f"`{setting}`" in page, setting
     retried = {kind for kind in KINDS if Retry().should_retry(fault(kind, "x"), 1)}
     assert retried == set(re.findall(r"^\| `(\w+)` \| .* \| yes \|$", page, re.MULTILINE))
+
+
+def test_configured_providers_have_settings_or_a_key() -> None:
+    """Those of the settings, those with a key in the environment, and no others."""
+    client = LLMClient(
+        {"own": {"base_url": "http://127.0.0.1:1"}}, env={"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": " "}
+    )
+    assert client.configured() == ("own", "anthropic")
+    assert LLMClient(env={}).configured() == ()

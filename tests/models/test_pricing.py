@@ -206,3 +206,27 @@ def test_thoughts_have_a_price_of_their_own():
     price = Price((Rates(above=-1, input=0, output=1_000_000, cache_read=0, cache_write=0, reasoning=3_000_000),))
     plain = price.cost(TokenUsage(0, 10**6))
     assert price.cost(TokenUsage(0, 10**6, reasoning_tokens=10**6)) == 3 * plain
+
+
+def test_models_that_embed_are_priced_by_their_input():
+    """They have no price for output, so that no answer can be paid; a model that answers has one price for both."""
+    prices = Prices()
+    assert prices.of("openai/text-embedding-3-small") is None
+    embedding = prices.of_embeddings("openai/text-embedding-3-small")
+    assert embedding is not None
+    assert embedding.cost(TokenUsage(1_000_000, 0)) == 20_000
+    assert prices.of_embeddings("openai/gpt-4o-mini") == prices.of("openai/gpt-4o-mini")
+    assert prices.of_embeddings("openai/no-such-model") is None
+    assert prices.of_embeddings("sim/other") is None
+
+
+def test_prices_of_any_number_of_names_take_no_more_room():
+    """Names may come from outside: what was looked up is forgotten, what was given stays."""
+    own = Price.per_mtok(1, 2)
+    prices = Prices({"own/model": own})
+    for number in range(25_000):
+        prices.of(f"nowhere/{number}")
+        prices.of_embeddings(f"sim/{number}")
+    assert len(prices._known) <= 10_001
+    assert len(prices._embeddings) <= 10_000
+    assert prices.of("own/model") is own

@@ -24,11 +24,12 @@ PATH: Final = Path(__file__).parents[2] / "docs" / "images" / "architecture.svg"
 SUBJECTS: Final = {
     "cli": "the commands lyra, sage, vega and vesper",
     "testing": "for tests of users: clock, loop, mock server",
-    "server": "the kernel for other programs: gRPC, HTTP",
+    "server": "gRPC, HTTP, dashboard, protocols, gateway",
     "sage": "the code agent",
     "vega": "the language",
     "vesper": "verified nodes",
     "mcp": "tools of other programs",
+    "a2a": "agents of others",
     "agents": "models and tools in turn",
     "kernel": "processes, effects, journal",
     "models": "one client, many providers",

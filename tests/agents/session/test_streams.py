@@ -188,3 +188,25 @@ def test_a_stream_may_begin_before_it_is_read():
     is_same, pieces, whole = run(main())
     assert is_same
     assert "".join(pieces) == whole == "one two"
+
+
+def test_an_answer_that_was_begun_as_a_stream_has_its_events():
+    """Who begins a stream holds the answer, and reads from it what a reader of the stream reads; leaving early gives
+    nothing up."""
+
+    async def main() -> Any:
+        async with Kernel() as kernel:
+            process = await kernel.spawn(Agent("a", model=Tries(["one ", "two"], ["one ", "two"])))
+            answer = await process.stream("go", events=True).begin()
+            kinds_read = [event.to_data()["type"] async for event in answer.events()]
+            left = await process.stream("go", events=True).begin()
+            async for event in left.events():
+                first = event.to_data()["type"]
+                break
+            return kinds_read, first, await left
+
+    read_kinds, first, text = run(main())
+    assert read_kinds[-1] == "done"
+    assert read_kinds.count("text_delta") == 2
+    assert first == read_kinds[0]
+    assert text == "one two"

@@ -199,6 +199,99 @@ async def test_an_agent_of_a_file_is_named_by_the_file(tmp_path: Path) -> None:
         assert editor.text() == "good morning"
 
 
+SCRIBE = """---
+description: Keeps the notes of this folder
+tools: Read, Write
+---
+You keep notes.
+"""
+
+
+MODEL = ("--set", "agent.model=sim/script:replies.json")
+
+
+def declared_agent(folder: Path, text: str, *replies: Any, name: str = "scribe") -> None:
+    """A folder with an agent of a file that names no model, and what MODEL answers."""
+    rows = [{"text": reply} if isinstance(reply, str) else reply for reply in replies]
+    (folder / ".lyra" / "agents").mkdir(parents=True, exist_ok=True)
+    (folder / ".lyra" / "agents" / f"{name}.md").write_text(text)
+    (folder / "replies.json").write_text(json.dumps({"sequence": rows}))
+
+
+def refused(folder: Path, *words: str) -> str:
+    """What `lyra acp` says where it ends with exit code 2, before a line of the protocol."""
+    env = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    command = [sys.executable, "-c", LYRA, "acp", *words]
+    done = subprocess.run(
+        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+@pytest.mark.slow
+async def test_an_agent_of_the_folder_is_served_by_its_name(tmp_path: Path) -> None:
+    """--agent NAME alone finds .lyra/agents/NAME.md: it has the model of the settings and the tools that its file names
+    and no others, asks as the rest of Lyra does and writes the audit log, works in the folder alone, and its sessions
+    are loaded again."""
+    write = call("Write", file_path="notes.txt", content="milk")
+    declared_agent(tmp_path, SCRIBE, write, "Noted.", call("Bash", command="touch ran"), "No shell.")
+    audit = tmp_path / "audit.jsonl"
+    words = ("--agent", "scribe", "--trust-folder", "--db", str(tmp_path / "store.db"), *MODEL)
+    words = (*words, "--set", f"audit.file={audit}")
+    async with editing(tmp_path, *words, load="") as (editor, agent, begun):
+        assert begun.agent_info.name == "scribe"
+        session = await agent.new_session(cwd=str(tmp_path), mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=text("note: milk"))
+        assert (editor.text(), (tmp_path / "notes.txt").read_text()) == ("Noted.", "milk")
+        assert [asked.raw_input["file_path"] for asked, _ in editor.asked] == ["notes.txt"]
+        await agent.prompt(session_id=session.session_id, prompt=text("run something"))
+        assert editor.of("tool_call_update")[-1].status == "failed"
+        assert (len(editor.asked), (tmp_path / "ran").exists()) == (1, False)
+        with pytest.raises(acp.RequestError, match="works in"):
+            await agent.new_session(cwd="/", mcp_servers=[])
+    assert '"Write"' in audit.read_text()
+    declared_agent(tmp_path, SCRIBE, call("Read", file_path="notes.txt"), "Milk.")
+    async with editing(tmp_path, *words, load="") as (editor, agent, _):
+        await agent.load_session(cwd=str(tmp_path), session_id=session.session_id, mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=text("what is there?"))
+        assert editor.of("tool_call_update")[-1].status == "completed"
+        assert editor.text().endswith("Milk.")
+
+
+@pytest.mark.slow
+async def test_a_session_of_another_folder_does_not_go_on_in_this_one(tmp_path: Path) -> None:
+    """Two folders with an agent of one name and one store: neither lists nor loads the other's sessions."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    words = ("--agent", "scribe", "--trust-folder", "--db", str(tmp_path / "store.db"), *MODEL)
+    for folder in (first, second):
+        folder.mkdir()
+        declared_agent(folder, SCRIBE, "Hello.")
+    async with editing(first, *words, load="") as (_, agent, _begun):
+        session = await agent.new_session(cwd=str(first), mcp_servers=[])
+    async with editing(second, *words, load="") as (_, agent, _begun):
+        assert (await agent.list_sessions()).sessions == []
+        with pytest.raises(acp.RequestError, match="no session"):
+            await agent.load_session(cwd=str(second), session_id=session.session_id, mcp_servers=[])
+
+
+@pytest.mark.slow
+def test_an_agent_of_the_folder_counts_once_the_folder_is_trusted(tmp_path: Path) -> None:
+    """Without trust the file is not read as an agent and the command says why; an unknown name is answered with the
+    nearest one and with all there are; a worktree of its own is refused."""
+    declared_agent(tmp_path, SCRIBE)
+    declared_agent(tmp_path, SCRIBE.replace("tools: Read, Write", "worktree: true"), name="mender")
+    untrusted = refused(tmp_path, "--agent", "scribe")
+    assert "not trusted" in untrusted
+    assert "--trust-folder" in untrusted
+    unknown = refused(tmp_path, "--agent", "scrbe", "--trust-folder")
+    assert "did you mean 'scribe'? there are: Explore, Plan, Review, mender, scribe" in unknown
+    assert "there are: Explore, Plan, Review" in refused(tmp_path, "--agent", "scrbe")
+    assert "--load FILE.py" in refused(tmp_path)
+    assert "worktree" in refused(tmp_path, "--agent", "mender", "--trust-folder")
+
+
 @pytest.mark.slow
 def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
     """Every line of stdout is a JSON-RPC message, also where the file, a tool and its programs print."""
@@ -237,19 +330,12 @@ def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """An unknown name has a did-you-mean; without a name, and with several agents, they are listed; without a file the
-    command says how one is named, and an object that is no agent is refused."""
+    """An unknown name has a did-you-mean; without a name, and with several agents, they are listed; an object that is
+    no agent is refused."""
     written_setup(tmp_path, "hi")
     for words, expected in (
         (["--load", "agents.py", "--agent", "paintr"], "did you mean 'painter'"),
         (["--load", "agents.py"], "painter"),
-        (["--agent", "painter"], "--load FILE.py"),
         (["--agent", "agents.py:setup"], "is no Agent"),
     ):
-        command = [sys.executable, "-c", LYRA, "acp", *words]
-        done = subprocess.run(
-            command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 2
-        assert expected in done.stderr
-        assert done.stdout == ""
+        assert expected in refused(tmp_path, *words)

@@ -44,6 +44,24 @@ def test_a_name_belongs_to_one_key(lyra: Lyra) -> None:
     assert lyra("keys", "create", "keys.db", "--name", "ci").returncode == 0
 
 
+def test_for_whom_how_often_and_with_which_memory_a_key_is_used(lyra: Lyra) -> None:
+    """The settings of a key are those that it was made with; without them there is no user, limit or cache."""
+    options = ("--user", "ada", "--requests-per-minute", "60", "--cache", "2.5")
+    lyra.json("keys", "create", "keys.db", "--name", "own", *options)
+    lyra.json("keys", "create", "keys.db", "--name", "plain")
+    rows = {row["name"]: row for row in lyra.json("keys", "list", "keys.db")}
+    shown = {name: (row["user"], row["requests_per_minute"], row["cache_s"]) for name, row in rows.items()}
+    assert shown == {"own": ("ada", 60, 2.5), "plain": ("", None, 0.0)}
+
+
+def test_a_revoked_key_is_told_as_json(lyra: Lyra) -> None:
+    """A program reads which key is gone; without --json stdout is empty."""
+    for name in ("first", "second"):
+        lyra.json("keys", "create", "keys.db", "--name", name)
+    assert json.loads(lyra("keys", "revoke", "first", "keys.db", "--json").stdout) == {"revoked": "first"}
+    assert lyra("keys", "revoke", "second", "keys.db").stdout == ""
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [

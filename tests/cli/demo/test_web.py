@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests import warm
 
 
 def _environment(tmp_path: Path, **more: str) -> dict[str, str]:
-    paths = os.pathsep.join(path for path in sys.path if path)
+    paths = os.pathsep.join(path for path in (os.environ.get("PYTHONPATH", ""), *sys.path) if path)
     return {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(tmp_path), "NO_COLOR": "1", **more}
 
 
@@ -36,7 +37,8 @@ def _start(tmp_path: Path, *words: str, **more: str) -> subprocess.Popen[str]:
 def test_the_demo_is_served_until_ctrl_c(tmp_path: Path) -> None:
     """The ready line has the address with the token; the page explains itself; the team has a past, works and asks; an
     end with Ctrl-C is an orderly one and leaves nothing behind."""
-    process = _start(tmp_path, "--no-open", "--json", "--port", "0", "--speed", "20")
+    mark = tmp_path.with_name(f"{tmp_path.name}-opened")
+    process = _start(tmp_path, "--no-open", "--json", "--port", "0", "--speed", "20", BROWSER=f"touch {mark} %s")
     try:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
@@ -64,6 +66,7 @@ def test_the_demo_is_served_until_ctrl_c(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     assert (output, errors) == ("", "")
     assert list(tmp_path.iterdir()) == []
+    assert not mark.exists()
 
 
 @pytest.mark.slow
@@ -89,6 +92,23 @@ def test_the_page_is_opened(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.slow
+def test_the_port_is_the_one_that_is_named(tmp_path: Path) -> None:
+    """No other port is taken where the one of --port is in use: the command ends and names it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = _start(tmp_path, "--no-open", "--json", "--port", str(port))
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == ""
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.communicate()
+    assert process.returncode != 0
+    assert str(port) in errors
 
 
 @pytest.mark.parametrize(

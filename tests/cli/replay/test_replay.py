@@ -17,6 +17,7 @@ import pytest
 from lyra import Kernel
 from tests.agents.forks import programs
 from tests.kept_stores.test_kept_stores import HERE as KEPT_STORES
+from tests.source import PYTHONPATH
 
 FILE = str(Path(programs.__file__))
 
@@ -34,7 +35,7 @@ def store(lyra: Any, acts_file: str) -> str:
     lyra.env[programs.ACTS] = acts_file
     path = str(Path(lyra.folder, "run.db"))
     script = f"import programs, asyncio; asyncio.run(programs.talk({path!r})); asyncio.run(programs.book({path!r}))"
-    env = {**os.environ, "PYTHONPATH": f"{os.path.dirname(FILE)}:{os.environ['PYTHONPATH']}", "HOME": lyra.env["HOME"]}
+    env = {**os.environ, "PYTHONPATH": f"{os.path.dirname(FILE)}:{PYTHONPATH}", "HOME": lyra.env["HOME"]}
     subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=60)
     return path
 
@@ -134,6 +135,18 @@ def test_a_fork_from_the_command_line(lyra: Any, store: str) -> None:
     assert programs.acts() == ["weather-Oslo", "reserve-sea", "mail-sea", "pay-120", "pay-3"]
     pids = {row["pid"] for row in lyra.json("ps", store, "-a")}
     assert {"talk", "talk-fork-1", "s", "trip-fork-1"} <= pids
+
+
+def test_a_fork_whose_turn_fails_says_why(lyra: Any, store: str) -> None:
+    """Without a key of the other model there is no answer, also where the conversation had one before the step."""
+    lyra.env.pop("OPENAI_API_KEY", None)
+    for step in ("3", "7"):
+        words = ("replay", store, "talk", "--fork-at", step, "--model", "openai/gpt-4.1-mini", "--load", FILE)
+        done = lyra(*words, "--json")
+        facts = json.loads(done.stdout)
+        assert (done.returncode, facts["answer"]) == (1, None)
+        assert "OPENAI_API_KEY" in facts["error"]
+    assert "it failed: " in lyra(*words).stdout
 
 
 def test_a_fork_from_the_prompt(lyra: Any, store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,3 +331,40 @@ def test_a_server_that_does_not_take_the_connection_has_its_own_limit_of_time() 
     with pytest.raises(ModelError) as caught:
         run(asyncio.wait_for(main(), 5))
     assert caught.value.kind == "timeout"
+
+
+def test_calls_at_once_are_spread_over_clients() -> None:
+    """A client looks at all its connections before each call: none has many. Clients that are free are used again."""
+
+    async def main() -> None:
+        async with Server(Reply(b"x", delay_s=0.2)) as server:
+            http = Http(provider="here")
+
+            async def ask() -> None:
+                async with http.post(server.url, b"{}", {}) as chunks:
+                    assert [chunk async for chunk in chunks] == [b"x"]
+
+            for _ in range(2):
+                await asyncio.gather(*(ask() for _ in range(20)))
+                assert [pool.calls for pool in http._pools.values()] == [0, 0, 0]
+            await http.close()
+
+    run(main())
+
+
+def test_a_forwarded_answer_is_not_read() -> None:
+    """Any status, its headers and its bytes as they are; the whole of it may take longer than a first piece."""
+
+    async def main() -> None:
+        body = b'{"error": 1}'
+        async with Server(Reply(body, status=418, headers={"content-type": "x/y", "a-b": "c"}, delay_s=0.3)) as server:
+            http = Http(provider="here", timeouts=Timeouts(first_s=0.1))
+            async with http.forward(server.url, b"{}", {}, stream=False) as answer:
+                assert (answer.status, answer.headers["a-b"], await answer.read()) == (418, "c", body)
+            with pytest.raises(ModelError) as caught:
+                async with http.forward(server.url, b"{}", {}, stream=True):
+                    pass
+            assert caught.value.kind == "timeout"
+            await http.close()
+
+    run(main())

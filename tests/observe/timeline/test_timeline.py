@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from lyra.errors import ConfigError, NoSuchProcess
+from lyra import Agent, Kernel, tool
+from lyra.cli.replay.words import conversation_lines
+from lyra.errors import ConfigError, NoSuchProcess, ToolError
+from lyra.models.sim import SimProvider
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.server.dashboard.run_view import moment_view
 from lyra.store.protocol import Store
 from lyra.store.reader import open_to_read
 from tests.agents.forks.programs import acts, book, booking, clerk, guide, opened, talk, team
@@ -265,3 +269,73 @@ def test_a_process_is_found_by_its_name(store: str) -> None:
     reader = rows(store)
     assert RunTimeline.named(reader, "host").pid == "talk"
     assert RunTimeline.named(reader, "mailer").program.endswith(":clerk")
+
+
+async def _pay(ctx: Any, order: str) -> str:
+    """Pay an order back."""
+    answer = await ctx.ask(f"Pay {order}?", kind="confirmation")
+    if order == "A-9":
+        raise ToolError("no such order")
+    return "paid" if answer.approved else "declined"
+
+
+@pytest.mark.parametrize("orders", [("A-1",), ("A-1", "A-2"), ("A-9",)], ids=["one", "two at once", "one that fails"])
+def test_a_tool_that_waits_for_a_person_has_no_result_yet(store: str, orders: tuple[str, ...]) -> None:
+    """Neither in the conversation nor in its step; once the person has answered, both have it."""
+    calls = [{"id": order, "name": "pay", "arguments": {"order": order}} for order in orders]
+    script = {"sequence": [{"tool_calls": calls}, {"text": "Done."}]}
+    desk = Agent("desk", model=SimProvider(script=script), tools=[tool(_pay, name="pay")])
+
+    async def main() -> tuple[RunTimeline, RunTimeline]:
+        async with Kernel(store) as kernel:
+            process = await kernel.spawn(desk, pid="desk")
+            reply = asyncio.ensure_future(process.send("pay back", wait_for_person=True))
+            async with asyncio.timeout(30):
+                while len(kernel.interrupts.pending()) < len(orders):
+                    await asyncio.sleep(0)
+                assert kernel.journal is not None
+                kernel.journal.flush()
+                waiting = timeline(store, "desk")
+                for question in kernel.interrupts.pending():
+                    kernel.interrupts.resolve(question.id, {"approved": True})
+                await reply
+        return waiting, timeline(store, "desk")
+
+    waiting, over = asyncio.run(main())
+    now = waiting.moment(len(waiting.steps))["conversation"]
+    assert [result["is_open"] for result in now["messages"][-1]["tool_results"]] == [True] * len(orders)
+    assert conversation_lines(now)[-1].strip() == "tool pay has no result yet"
+    assert "no result yet" in str(moment_view(waiting.moment(len(waiting.steps))))
+    assert [step.status for step in waiting.steps if step.kind == "tool"] == ["running"] * len(orders)
+
+    tools = [step for step in over.steps if step.kind == "tool"]
+    answered = next(step for step in over.steps if step.kind == "model" and step.result == "Done.")
+    results = over.moment(answered.number - 1)["conversation"]["messages"][-1]["tool_results"]
+    assert not any("is_open" in result for result in results)
+    if orders == ("A-9",):
+        assert "no such order" in tools[0].error
+        assert "no such order" in results[0]["output"]
+    else:
+        assert [(step.status, step.result) for step in tools] == [("ok", "paid")] * len(orders)
+        assert [result["output"] for result in results] == ["paid"] * len(orders)
+        assert over.detail(tools[0].number)["value"] == "paid"
+
+
+def test_a_tool_that_gives_nothing_is_done(store: str) -> None:
+    """Nothing is a result, too: it is not taken for a tool at work."""
+    script = {"sequence": [{"tool_calls": [{"id": "c1", "name": "rest", "arguments": {}}]}, {"text": "Rested."}]}
+
+    async def rest() -> None:
+        """Do nothing."""
+
+    async def main() -> None:
+        async with Kernel(store) as kernel:
+            process = await kernel.spawn(Agent("idler", model=SimProvider(script=script), tools=[rest]), pid="idler")
+            await process.send("rest")
+
+    asyncio.run(main())
+    run = timeline(store, "idler")
+    (step,) = [step for step in run.steps if step.kind == "tool"]
+    assert (step.status, step.result) == ("ok", "")
+    (result,) = run.moment(step.number)["conversation"]["messages"][-1]["tool_results"]
+    assert result == {"id": "c1", "name": "rest", "output": None}

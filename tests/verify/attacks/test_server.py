@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verify.attacks.server import exposed_secrets, hostile_clients
+from verify.attacks.server import exposed_secrets, gateway_secrets, hostile_clients
 from verify.attacks.server.exposed_secrets import Surfaces
 
 pytestmark = pytest.mark.slow
@@ -16,6 +16,14 @@ def test_no_secret_shows_on_any_surface_of_the_server() -> None:
     tried = exposed_secrets.run()
     assert tried.effects == []
     assert tried.attempts > 500
+
+
+def test_no_key_of_the_gateway_shows_on_any_surface() -> None:
+    """Keys of the gateway and of its providers, where the provider quotes them and clients send them astray: neither in
+    answers, streams, headers, pages, records, metrics, logs and telemetry, nor in a byte of the store."""
+    tried = gateway_secrets.run()
+    assert tried.effects == []
+    assert tried.attempts > 900
 
 
 def test_the_search_finds_a_secret_in_its_spellings() -> None:

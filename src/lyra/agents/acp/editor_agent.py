@@ -1,8 +1,9 @@
 """EditorAgent: any agent behind the Agent Client Protocol. One kernel, one agent, many sessions.
 
 The agent is as its program declares it: its model, its tools and its rules are its own. The folder that an editor names
-is shown and listed with the session, and changes nothing of what the agent may do; MCP servers of the editor are not
-given to it. Sessions can be loaded again where the kernel's store is durable.
+is shown and listed with the session, and changes nothing of what the agent may do; a session in a folder that the agent
+does not work in is refused. MCP servers of the editor are not given to it. Sessions can be loaded again where the
+kernel's store is durable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from lyra.agents.session.shared import runtime_of
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lyra.agents.agent import Agent
+    from lyra.core.rights.capability import Grant
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["EditorAgent"]
@@ -37,11 +41,24 @@ def _real(folder: str) -> str:
 
 
 class EditorAgent:
-    """See the module."""
+    """See the module. `title` is shown in place of the agent's name. An agent that works in one `folder` has sessions
+    in it and below it alone; without one, in any. `grant` gives the rights of a session's process; without it, the
+    process has the kernel's."""
 
-    def __init__(self, kernel: Kernel, agent: Agent[Any]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        agent: Agent[Any],
+        *,
+        title: str = "",
+        folder: str = "",
+        grant: Callable[[], Grant] | None = None,
+    ) -> None:
         self._kernel = kernel
         self._agent = agent
+        self._title = title or agent.name
+        self._folder = _real(folder) if folder else ""
+        self._grant = grant
         self._client: Any = None
         self._open_sessions: dict[str, EditorSession] = {}
         self._list = EditorSessions(kernel, agent.name)
@@ -73,7 +90,7 @@ class EditorAgent:
                     resume=schema.SessionResumeCapabilities() if self._is_durable else None,
                 ),
             ),
-            agent_info=schema.Implementation(name=self._agent.name, title=self._agent.name, version=__version__),
+            agent_info=schema.Implementation(name=self._title, title=self._title, version=__version__),
             auth_methods=[],
         )
 
@@ -85,14 +102,13 @@ class EditorAgent:
     async def new_session(
         self, cwd: str, mcp_servers: list[Any] | None = None, **_more: Any
     ) -> schema.NewSessionResponse:
-        if not os.path.isabs(cwd):
-            raise invalid("cwd is an absolute path")
+        folder = self._working_folder(cwd)
         session_id = self._kernel.entropy.text(16)
-        folder = _real(cwd)
+        grant = None if self._grant is None else self._grant()
         try:
             for model in self._agent.models:
                 runtime_of(self._kernel).find(model)  # raises where the provider is not known, or has no key
-            process = await self._kernel.spawn(self._agent, pid=EditorSessions.pid(session_id))
+            process = await self._kernel.spawn(self._agent, pid=EditorSessions.pid(session_id), grant=grant)
             await self._list.add(session_id, folder)
         except LyraError as error:
             raise refusal(error) from None
@@ -122,15 +138,27 @@ class EditorAgent:
         listed = self._list.find(session_id)
         if listed is None or not self._is_durable:
             raise invalid(f"there is no session {session_id[:80]!r}")
-        if not os.path.isabs(cwd):
-            raise invalid("cwd is an absolute path")
+        self._working_folder(cwd)
         open_here = self._open_sessions.pop(session_id, None)
         if open_here is not None:
             await open_here.close()
         self._pass_over(mcp_servers)
         process = self._kernel.agent(EditorSessions.pid(session_id))
+        if self._grant is not None:
+            process.regrant(self._grant())  # after a restart it has those that it began with
         session = self._open_sessions[session_id] = EditorSession(self._client, session_id, listed.folder, process)
         return session
+
+    def _working_folder(self, cwd: str) -> str:
+        """The folder that an editor names, without links; refused where the agent does not work there."""
+        if not os.path.isabs(cwd):
+            raise invalid("cwd is an absolute path")
+        folder = _real(cwd)
+        if self._folder and os.path.commonpath((folder, self._folder)) != self._folder:
+            raise invalid(
+                f"the agent {self._title} works in {self._folder}; start `lyra acp` in {folder} to work there"
+            )
+        return folder
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_more: Any

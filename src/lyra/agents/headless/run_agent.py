@@ -13,13 +13,13 @@ from lyra.config import Config
 from lyra.core.checking.check import whole
 from lyra.errors import ConfigError
 
-__all__ = ["agent_of"]
+__all__ = ["ANSWER_TOKENS_MAX", "agent_of", "model_of"]
 
-_ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
+ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 
 
-def agent_of(name: str, options: HeadlessOptions, config: Config, setup: HeadlessSetup) -> Agent:
-    """The agent; ConfigError where no model is named."""
+def model_of(options: HeadlessOptions, config: Config) -> str:
+    """The model that the options name, else the configuration; ConfigError where none is named or it is not known."""
     model = options.model or config.agent.model
     if not model:
         raise ConfigError(
@@ -28,6 +28,12 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
             key="model",
         )
     check_model_name(model, known_to(config))
+    return model
+
+
+def agent_of(name: str, options: HeadlessOptions, config: Config, setup: HeadlessSetup) -> Agent:
+    """The agent; ConfigError where no model is named."""
+    model = model_of(options, config)
     system = options.system
     if system is None:
         system = default_prompt(setup.folder, setup.also, attended=options.attended)
@@ -40,6 +46,6 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
         memory=setup.memory,
         hooks=options.hooks,
         max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
-        max_tokens=_ANSWER_TOKENS_MAX,
+        max_tokens=ANSWER_TOKENS_MAX,
         output=options.output,
     )

@@ -1,20 +1,26 @@
 """`lyra acp`: an agent of one's own in an editor, by the Agent Client Protocol.
 
+lyra acp --agent NAME                    one of this folder: .lyra/agents/NAME.md, or the user's own
+lyra acp --agent FILE.py:NAME            one of a Python file that declares it
 lyra acp --load FILE.py --agent NAME     one of those that setup(kernel) of the file makes known
-lyra acp --agent FILE.py:NAME            one of a file that declares it
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.commands.agent import with_servers
 from lyra.cli.editor_stdio import check_editor, serve_editor
+from lyra.cli.render import note
 from lyra.cli.setup_file import object_of, setup_of
+from lyra.cli.trust_question import ask_for_trust
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ __all__ = ["acp"]
     "--agent",
     "name",
     metavar="NAME|FILE.py:NAME",
-    help="The agent to serve: of the loaded file, where it may be left out if there is one, or of another file.",
+    help="The agent to serve: of this folder (.lyra/agents/NAME.md), of the loaded file, or of another file.",
 )
 @click.option(
     "--load",
@@ -46,14 +52,12 @@ def acp(invocation: Invocation, /, *, name: str | None, load: str | None, db: st
         invocation.flags.append(f"kernel.store={db}")
     if load is not None:
         setup = setup_of(load, "kernel")
-    elif name is not None and ":" in name:
+    elif name is not None and name.rpartition(":")[0].endswith(".py"):
         setup, name = _registers(name)
     else:
-        raise ConfigError(
-            "say where the agent is declared: --load FILE.py, or --agent FILE.py:NAME",
-            hint="the code agent of this folder is `sage acp`",
-            key="--load",
-        )
+        ask_for_trust(invocation, os.curdir, rules=True)
+        asyncio.run(_serve_of_folder(invocation, os.path.realpath(os.curdir), name))
+        return
     asyncio.run(_serve(invocation, setup, name))
 
 
@@ -80,6 +84,30 @@ async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str 
         await serve_editor(EditorAgent(kernel, agent))
 
 
+async def _serve_of_folder(invocation: Invocation, folder: str, name: str | None) -> None:
+    """Serve the agent that a Markdown file of a folder, of the user or of a plugin declares."""
+    from lyra.agents.acp.editor_agent import EditorAgent
+    from lyra.agents.headless.options import HeadlessOptions
+    from lyra.kernel.kernel import Kernel
+    from lyra.sage.agent.file_agent import FileAgent, agent_definition
+    from lyra.sage.extensions.extensions import Extensions
+
+    options = HeadlessOptions(folder=folder, attended=True, trusted=invocation.trusts_folder)
+    extensions = Extensions(folder, trusted=options.trust)
+    definition = agent_definition(name, extensions)
+    async with AsyncExitStack() as stack:
+        if FileAgent.uses_servers(definition):
+            options = await stack.enter_async_context(with_servers(invocation, options, extensions.servers()))
+        served = FileAgent(definition, extensions, options, invocation.config)
+        for sentence in served.notes:
+            note(f"warning: {sentence}")
+        kernel = await stack.enter_async_context(Kernel.from_config(invocation.config))
+        served.attach(kernel)
+        kernel.register(served.agent)  # sessions of the store go on
+        face = EditorAgent(kernel, served.agent, title=definition.name, folder=served.folder, grant=served.grant)
+        await serve_editor(face)
+
+
 def _agent_of(kernel: Kernel, name: str | None) -> Agent[Any]:
     from lyra.core.checking.check import did_you_mean
     from lyra.server.http.directory import AgentDirectory
@@ -92,6 +120,6 @@ def _agent_of(kernel: Kernel, name: str | None) -> Agent[Any]:
         agent: Agent[Any] = agents[name]
         return agent
     near = did_you_mean(name or "", agents)
-    listed = ", ".join(agents) or "none: setup(kernel) registers one, such as kernel.register(agent)"
+    listed = f"there are: {', '.join(agents) or 'none: setup(kernel) registers one, such as kernel.register(agent)'}"
     what = f"there is no agent {name!r}" if name else "say which agent: --agent NAME"
-    raise ConfigError(what, hint=f"did you mean {near!r}?" if near else f"there are: {listed}", key="--agent")
+    raise ConfigError(what, hint=f"did you mean {near!r}? {listed}" if near else listed, key="--agent")

@@ -46,7 +46,8 @@ def make_fork(
 
     facts = asyncio.run(_run(invocation, target, timeline, load, start, wakes=()))
     with opened_store(target) as store:
-        facts |= _compared(timeline_of(store, timeline.pid), timeline_of(store, facts["fork"]))
+        fork = timeline_of(store, facts["fork"])
+        facts |= _failed_turn(fork) | _compared(timeline_of(store, timeline.pid), fork)
     return {**facts, "of": timeline.pid, "at": number, "change": change.to_data()}
 
 
@@ -56,7 +57,9 @@ def go_on(invocation: Invocation, target: str, timeline: RunTimeline, *, load: s
     async def start(_: Kernel) -> str:
         return timeline.pid
 
-    return asyncio.run(_run(invocation, target, timeline, load, start, wakes=(timeline.pid,)))
+    facts = asyncio.run(_run(invocation, target, timeline, load, start, wakes=(timeline.pid,)))
+    with opened_store(target) as store:
+        return facts | _failed_turn(timeline_of(store, timeline.pid))
 
 
 async def _run(
@@ -124,6 +127,14 @@ def _ended(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any
     messages = kernel.agent(pid).messages
     answer = messages[-1].text if messages and messages[-1].role == "assistant" else None
     return {"state": "idle", "answer": answer if failure is None else None, "error": error_text}
+
+
+def _failed_turn(timeline: RunTimeline) -> dict[str, Any]:
+    """What replaces the answer where the last turn of a conversation failed: it may be over before it is waited for."""
+    turn = next((step for step in reversed(timeline.steps) if step.pid == timeline.pid), None)
+    if turn is None or turn.kind != "turn" or not turn.error:
+        return {}
+    return {"answer": None, "error": turn.error}
 
 
 def _compared(old: RunTimeline, new: RunTimeline) -> dict[str, Any]:

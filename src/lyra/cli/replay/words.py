@@ -58,7 +58,8 @@ def conversation_lines(conversation: Mapping[str, Any]) -> list[str]:
             lines += _indented(f"{message['role']} calls {call['name']}({_json(call['arguments'])})")
         for result in message.get("tool_results", ()):
             word = "fails" if result.get("is_error") else "gives"
-            lines += _indented(f"tool {result['name']} {word} {_json(result['output'])}")
+            outcome = "has no result yet" if result.get("is_open") else f"{word} {_json(result['output'])}"
+            lines += _indented(f"tool {result['name']} {outcome}")
     return [printable(line) for line in lines]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lyra.observe.timeline.open_calls import OpenCalls
 from lyra.observe.timeline.values import plain, text_of_content
 
 __all__ = ["AgentConversation"]
@@ -18,14 +19,16 @@ _REVISE, _COMPACT = "lyra.revise", "lyra.compact"
 
 
 class AgentConversation:
-    """`messages` are mappings with a role, a text and, where there are any, tool calls or results."""
+    """`messages` are mappings with a role, a text and, where there are any, tool calls or results. A tool that is not
+    done, such as one that waits for a person, has a result that `is_open` and no output."""
 
-    __slots__ = ("_is_summary_next", "_open_calls", "_turn_start", "messages")
+    __slots__ = ("_is_summary_next", "_open_calls", "_running", "_turn_start", "messages")
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self._turn_start = 0
         self._open_calls: list[Mapping[str, Any]] = []
+        self._running = OpenCalls[dict[str, Any]]()
         self._is_summary_next = False
 
     def asked(self, message: Any) -> None:
@@ -55,16 +58,32 @@ class AgentConversation:
             self.messages.append(_shown(message))
             self._open_calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
 
-    def called(self, tool: str, value: Any, error: Mapping[str, Any] | None) -> None:
-        """A tool gave its result, or failed."""
+    def begun(self, row: Mapping[str, Any]) -> None:
+        """An effect began; a model is asked when all tools are done."""
+        if str(row.get("name", "")).startswith("model:"):
+            for result in self._running.take_all(""):
+                result.pop("is_open", None)
+        self._running.begin("", row)
+
+    def called(self, tool: str, value: Any, row: Mapping[str, Any]) -> None:
+        """A tool gave its result, failed, or was let run as a part of the program."""
         call = next((call for call in self._open_calls if call.get("name") == tool), None)
         if call is not None:
             self._open_calls.remove(call)
         if not self.messages or self.messages[-1]["role"] != "tool":
             self.messages.append({"role": "tool", "text": "", "tool_results": []})
-        output = plain(value) if error is None else str(error.get("message", "failed"))
-        result = {"id": "" if call is None else call.get("id", ""), "name": tool, "output": output}
-        self.messages[-1]["tool_results"].append(result if error is None else {**result, "is_error": True})
+        result = {"id": "" if call is None else call.get("id", ""), "name": tool, **_outcome(value, row)}
+        if self._running.is_admitted("", row):
+            result["is_open"] = True
+            self._running.put("", row, result)
+        self.messages[-1]["tool_results"].append(result)
+
+    def finished(self, value: Any, row: Mapping[str, Any]) -> None:
+        """A tool that ran as a part of the program is done, where this is the row of its result."""
+        result = self._running.take("", row)
+        if result is not None:
+            result.pop("is_open", None)
+            result |= _outcome(value, row)
 
     def turn_ended(self, outcome: Any) -> None:
         """The end of a turn is journaled: its messages are these."""
@@ -81,6 +100,13 @@ class AgentConversation:
         self.messages = [_shown(message) for message in messages]
         self._turn_start = len(self.messages)
         return True
+
+
+def _outcome(value: Any, row: Mapping[str, Any]) -> dict[str, Any]:
+    error = row.get("error")
+    if error is None:
+        return {"output": plain(value)}
+    return {"output": str(error.get("message", "failed")), "is_error": True}
 
 
 def _shown(message: Any) -> dict[str, Any]:

@@ -139,6 +139,9 @@ class RunMoment:
     def _begun(self, _: Event, data: Mapping[str, Any], process: RunProcess) -> None:
         key = str(data.get("key"))
         process.under_way[key] = str(data.get("name", ""))
+        conversation = self.conversations.get(process.pid)
+        if conversation is not None:
+            conversation.begun(data)
         if data.get("cost"):
             process.held[key] = dict(data["cost"])
 
@@ -163,7 +166,9 @@ class RunMoment:
         elif name.startswith("model:") and error is None:
             conversation.answered(value_of(self._reader, data))
         elif name.startswith("tool:"):
-            conversation.called(name[len("tool:") :], value_of(self._reader, data), error)
+            conversation.called(name[len("tool:") :], value_of(self._reader, data), data)
+        elif form == "read":
+            conversation.finished(value_of(self._reader, data), data)
 
     def _checkpoint(self, event: Event, data: Mapping[str, Any], process: RunProcess) -> None:
         saved = value_of(self._reader, data, "state")

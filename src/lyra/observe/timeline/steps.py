@@ -15,6 +15,7 @@ import msgspec
 from lyra.core.event import Event
 from lyra.core.naming import SUPERVISE, fixed_name
 from lyra.observe.timeline.journal import RowReader, value_of
+from lyra.observe.timeline.open_calls import OpenCalls
 from lyra.observe.timeline.values import brief, text_of_content
 
 __all__ = ["STEP_KINDS", "RunStep", "StepFold", "message_text"]
@@ -108,6 +109,8 @@ class StepFold:
         self._programs: dict[str, str] = {}
         self._started: dict[tuple[str, str], int] = {}  # children of supervisors, by what they are: how often
         self._calls: dict[str, list[Mapping[str, Any]]] = {}  # tool calls that a model asked for, by process
+        self._running = OpenCalls[RunStep]()
+        self.outputs: dict[int, int] = {}  # step → the row of its result, where that is not the row of its end
 
     def add(self, event: Event) -> None:
         handle = _HANDLERS.get(event.kind)
@@ -177,6 +180,9 @@ class StepFold:
         if step is not None:  # begun again after a crash
             step.tries += 1
             return
+        if kind == "model":
+            self._tools_are_over(event.pid)
+        self._running.begin(event.pid, data)
         step = self._step(event, kind, rest, name=name, status="running")
         step.key = place[1]
         if kind == "model":
@@ -197,6 +203,11 @@ class StepFold:
 
     def _ended(self, event: Event, data: Mapping[str, Any]) -> None:
         key, form = str(data.get("key")), str(data.get("form") or "do")
+        running = self._running.take(event.pid, data)
+        if running is not None:
+            running.ended_at, self.outputs[running.number] = event.time, event.seq
+            self._outcome(running, event, data)
+            return
         step = self._open.pop((event.pid, key), None)
         if step is None:
             if form == "do" and data.get("name"):  # refused before it began
@@ -205,6 +216,7 @@ class StepFold:
             elif form in _FORMS:
                 step = self._step(event, _FORMS[form], str(data.get("name", "")), name=str(data.get("name", "")))
                 if (form, step.name) == ("passage", "turn"):
+                    self._tools_are_over(event.pid)
                     step.kind, step.what = "turn", "the turn is over"
                 elif form == "wait":
                     step.child, step.what = step.name, f"waited for {step.name}"
@@ -214,10 +226,22 @@ class StepFold:
         step.ended_at, step.end_seq = event.time, event.seq
         self._close(step, event, data)
 
+    def _tools_are_over(self, pid: str) -> None:
+        for step in self._running.take_all(pid):
+            step.status = "ok"
+
     def _close(self, step: RunStep, event: Event, data: Mapping[str, Any]) -> None:
-        error, recorded = data.get("error"), data.get("recorded")
+        recorded = data.get("recorded")
         step.usage = dict(data.get("usage") or recorded or {})
         step.is_recorded = recorded is not None
+        if self._running.is_admitted(event.pid, data):
+            step.ended_at = None
+            self._running.put(event.pid, data, step)
+        else:
+            self._outcome(step, event, data)
+
+    def _outcome(self, step: RunStep, event: Event, data: Mapping[str, Any]) -> None:
+        error = data.get("error")
         step.status = "ok" if error is None else str(error.get("code", "error"))
         if error is not None:
             step.error = self._brief(_error_text(error))
@@ -232,7 +256,11 @@ class StepFold:
             asks = ", ".join(f"{call.get('name')}({brief(call.get('arguments'), 60)})" for call in calls)
             step.result = self._brief(" ".join(part for part in (text, f"calls {asks}" if asks else "") if part))
         elif step.kind == "turn":
-            step.result = self._brief(_last_answer(value))
+            failure = value.get("error") if isinstance(value, Mapping) else None
+            if failure:  # the conversation goes on: the row itself is no failed effect
+                step.status, step.error = str(failure.get("code", "error")), self._brief(_error_text(failure))
+            else:
+                step.result = self._brief(_last_answer(value))
         elif value is not None:
             step.result = self._brief(value)
 
@@ -282,8 +310,8 @@ class StepFold:
             step.status, step.error = str(error.get("code", "error")), self._brief(_error_text(error))
         else:
             step.result = self._brief(value_of(self._reader, data)) if data.get("value") or data.get("blob") else ""
-        for place in [place for place in self._open if place[0] == event.pid]:
-            cut = self._open.pop(place)
+        places = [place for place in self._open if place[0] == event.pid]
+        for cut in (*(self._open.pop(place) for place in places), *self._running.take_all(event.pid)):
             cut.status = "cut_off" if cut.status in _FINISHED_LATER else cut.status
 
     def _noted(self, event: Event, data: Mapping[str, Any]) -> None:
@@ -324,8 +352,6 @@ def message_text(message: Any) -> Any:
 def _last_answer(value: Any) -> str:
     messages = value.get("messages") if isinstance(value, Mapping) else None
     last = messages[-1] if isinstance(messages, list) and messages else {}
-    if isinstance(value, Mapping) and value.get("error"):
-        return _error_text(value["error"])
     return text_of_content(last.get("content")) if isinstance(last, Mapping) else ""
 
 

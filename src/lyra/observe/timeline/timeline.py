@@ -138,8 +138,9 @@ class RunTimeline:
         data = step.to_data()
         for event in self._reader.rows(after=step.seq - 1, upto=step.seq):
             data |= self._values(event, is_beginning=True)
-        if step.end_seq > step.seq:
-            for event in self._reader.rows(after=step.end_seq - 1, upto=step.end_seq):
+        last = self._fold.outputs.get(number, step.end_seq)
+        if last > step.seq:
+            for event in self._reader.rows(after=last - 1, upto=last):
                 data |= self._values(event, is_beginning=False)
         return data
 
@@ -265,7 +266,7 @@ class RunTimeline:
 def _copied(message: dict[str, Any]) -> dict[str, Any]:
     """A message for a reader: the state goes on to add results to its own."""
     results = message.get("tool_results")
-    return dict(message) if results is None else {**message, "tool_results": list(results)}
+    return dict(message) if results is None else {**message, "tool_results": [dict(result) for result in results]}
 
 
 def _is_creation(_pid: str, kind: str) -> bool:

@@ -152,7 +152,7 @@ def figures_region(call: HttpCall) -> Html:
         data_refresh=15_000,
         element="div",
         class_="figures",
-        aria_label="HeaderFigures",
+        aria_label="Figures",
         role="group",
     )
 

@@ -235,6 +235,8 @@ def _call(call: Mapping[str, Any]) -> Html:
 
 
 def _result(result: Mapping[str, Any]) -> Html:
+    if result.get("is_open"):
+        return tag("p", tag("code", result["name"]), " ", tag("span", "no result yet", class_="note"))
     mark = state("error") if result.get("is_error") else None
     return tag("p", tag("code", result["name"]), " ", mark, " → ", tag("span", _text(result["output"]), class_="text"))
 

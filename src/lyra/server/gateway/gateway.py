@@ -18,9 +18,9 @@ from lyra.server.gateway.agents import agent_of, ask_agent
 from lyra.server.gateway.answer_cache import CACHE_HEADER, AnswerCache, CacheSlot
 from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
-from lyra.server.gateway.passage import Passage
 from lyra.server.gateway.record import call_record
 from lyra.server.gateway.refusals import failure_answer, failure_body
+from lyra.server.gateway.relay import Relay
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, ModelTargets
 from lyra.server.gateway.token_count import estimated_count
@@ -40,6 +40,7 @@ __all__ = ["Gateway", "gateway_of", "identify_key"]
 
 _EFFECTS_MAX: Final = 10_000
 _BOUND_HEADER: Final = "x-lyra-max-tokens"  # the bound of the answer, where it is not the request's own
+_LEFT_OUT_HEADER: Final = "x-lyra-left-out"  # types of tools that were not sent, since a budget cannot hold them
 
 
 def gateway_of(parts: HttpParts) -> Gateway:
@@ -127,7 +128,7 @@ class Gateway:
         self, call: HttpCall, key: GatewayKey, request: GatewayRequest, target: ModelTarget, slot: CacheSlot | None
     ) -> RawAnswer | Streamed:
         """The answer of one model, which is kept where the key has a cache."""
-        passage = Passage(keeps=slot is not None)
+        relay = Relay(keeps=slot is not None)
         asked = GatewayCall(
             self._kernel.entropy.text(16),
             key,
@@ -135,7 +136,7 @@ class Gateway:
             target,
             headers=call.headers,
             query="beta=true" if getattr(call.query, "beta", "") == "true" else "",
-            passage=passage,
+            relay=relay,
         )
         asked.prepare(key.process.budget)  # what is refused here leaves no row
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
@@ -143,17 +144,19 @@ class Gateway:
         more = {} if slot is None else {CACHE_HEADER: "miss"}
         if asked.bound_lowered is not None:
             more[_BOUND_HEADER] = str(asked.bound_lowered)
+        if asked.tools_left_out:
+            more[_LEFT_OUT_HEADER] = ", ".join(asked.tools_left_out)
         try:
             if request.stream:
-                await passage.wait_begun()
-            if not passage.has_begun:
+                await relay.wait_begun()
+            if not relay.has_begun:
                 await _outcome(task)
         except BaseException:
             if request.stream:  # the rest of a whole answer is waited for: its usage is told at its end
                 task.cancel()
             raise
-        if passage.has_begun:
-            return Streamed(self._pieces(asked, task, slot), {**passage.headers, **more})
+        if relay.has_begun:
+            return Streamed(self._pieces(asked, task, slot), {**relay.headers, **more})
         assert asked.answer is not None
         if slot is not None:
             slot.keep(asked.answer.body, asked.answer.media, stream=False)
@@ -173,7 +176,7 @@ class Gateway:
                 raised.fields["refusal"] = asked.refusal
             raise
         finally:
-            asked.passage.end()
+            asked.relay.end()
             if asked.tries and kernel.agents_heard and kernel.listeners.hears("model.called"):
                 took_s = kernel.clock.monotonic() - began_s
                 kernel.publish(key.process.pid, "model.called", call_record(kernel, asked, took_s, error))
@@ -183,7 +186,7 @@ class Gateway:
     ) -> AsyncGenerator[bytes, None]:
         """The bytes of a stream. Closing it cuts the call off."""
         try:
-            async for piece in asked.passage.pieces():
+            async for piece in asked.relay.pieces():
                 yield piece
             try:
                 await _outcome(task)
@@ -192,10 +195,10 @@ class Gateway:
                 body = failure_body(error, vendor, self._kernel)
                 yield sse_event(body, event="error" if vendor == "anthropic" else "")
                 return
-            if slot is not None and (kept := asked.passage.kept) is not None:
+            if slot is not None and (kept := asked.relay.kept) is not None:
                 slot.keep(kept, stream=True)
-            if asked.passage.last:
-                yield asked.passage.last
+            if asked.relay.last:
+                yield asked.relay.last
         finally:
             task.cancel()
 

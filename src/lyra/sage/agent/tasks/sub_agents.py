@@ -22,7 +22,17 @@ from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.rules import Rule
 
-__all__ = ["GENERAL", "TOOL_NAMES", "TaskSpec", "ToolsIn", "grant_of", "spec_of", "sub_agent", "worktree_tools"]
+__all__ = [
+    "GENERAL",
+    "TOOL_NAMES",
+    "TaskSpec",
+    "ToolsIn",
+    "grant_of",
+    "narrowed_permissions",
+    "spec_of",
+    "sub_agent",
+    "worktree_tools",
+]
 
 TOOL_NAMES: Final = ("Task", "TaskOutput", "TaskStop")  # a sub-agent has none of them
 GENERAL: Final = SubAgentDefinition(
@@ -88,7 +98,7 @@ def spec_of(
 
 def sub_agent(spec: TaskSpec, caller: AgentDeclaration, tools_in: ToolsIn) -> AgentDeclaration:
     """The agent of a spec. Its permissions are its own: they hold also where its caller is not there any more."""
-    permissions = _permissions(spec, caller.permissions) or caller.permissions
+    permissions = narrowed_permissions(spec, caller.permissions) or caller.permissions
     if spec.worktree:
         base = permissions or Permissions(workspace=spec.worktree, mode=spec.mode or "default")
         tools: list[Any] = _usable(spec, tools_in(spec, base))
@@ -119,7 +129,7 @@ def _usable(spec: TaskSpec, tools: Iterable[Tool]) -> list[Tool]:
     ]
 
 
-def _permissions(spec: TaskSpec, callers: Permissions | None) -> Permissions | None:
+def narrowed_permissions(spec: TaskSpec, callers: Permissions | None) -> Permissions | None:
     """Permissions that differ from its caller's; None where they do not. The caller's hold besides."""
     only = [text for text in spec.tools or () if not Rule(text, "allow").bare]
     named = [text for text in spec.tools or () if Rule(text, "allow").bare] if only else []

@@ -37,6 +37,8 @@ class ProcessGrid {
     this.timer = 0;
     this.last = -Infinity;
     this.busy = false;
+    this.lines = []; // of the window, in order
+    this.first = 0; // the index of the first of them
   }
 
   async start() {
@@ -150,7 +152,6 @@ class ProcessGrid {
     const text = visible.length === total ? `${total} processes` : `${visible.length} of ${total} processes`;
     if (this.count.textContent !== text) this.count.textContent = text;
     this.table.setAttribute("aria-rowcount", String(visible.length + 1));
-    this.drawn = "";
     this.draw();
   }
 
@@ -164,123 +165,120 @@ class ProcessGrid {
   }
 
   // ---- drawing
+  // The lines of the window are kept: a small step moves the few that left it to the other end, a large one fills all
+  // of them with other rows. Nothing is made or removed while a person scrolls.
   draw() {
     const height = this.box.clientHeight;
     const first = Math.max(0, Math.floor(this.box.scrollTop / ROW_PX) - AROUND);
     const last = Math.min(this.visible.length, Math.ceil((this.box.scrollTop + height) / ROW_PX) + AROUND);
-    const window = `${first}-${last}-${this.active}`;
-    if (window === this.drawn) return;
-    this.drawn = window;
-    const before = new Map([...this.body.rows].filter((row) => row.dataset.key).map((row) => [row.dataset.key, row]));
-    const wanted = this.visible.slice(first, last);
-    const kept = new Set(wanted.map(([row]) => row.pid));
-    const spare = [...before.values()].filter((line) => line.drawnRow && !kept.has(line.dataset.key));
-    const lines = [this.spacer("top", first)];
-    wanted.forEach(([row, depth], index) => {
-      lines.push(this.line(row, depth, first + index, before.get(row.pid) ?? this.reused(spare.pop(), row)));
-    });
-    lines.push(this.spacer("bottom", this.visible.length - last));
-    this.body.replaceChildren(...lines);
-    this.table.removeAttribute("aria-activedescendant");
-    if (this.active && document.getElementById(`row-${this.active}`)) {
-      this.table.setAttribute("aria-activedescendant", `row-${this.active}`);
+    if (!this.top) {
+      this.top = this.spacer();
+      this.bottom = this.spacer();
+      this.body.replaceChildren(this.top, this.bottom);
     }
+    if (first >= this.first + this.lines.length || last <= this.first) this.first = first; // no line stays: fill them
+    this.fit(first, last);
+    this.lines.forEach((line, index) => this.fill(line, ...this.visible[first + index], first + index));
+    this.stretch(this.top, first);
+    this.stretch(this.bottom, this.visible.length - last);
+    const active = this.active && document.getElementById(`row-${this.active}`);
+    if (active) this.table.setAttribute("aria-activedescendant", active.id);
+    else this.table.removeAttribute("aria-activedescendant");
   }
 
-  spacer(name, rows) {
-    this.spacers ??= {};
-    if (!this.spacers[name]) {
-      const line = document.createElement("tr");
-      line.className = "spacer";
-      line.setAttribute("aria-hidden", "true");
-      const cell = document.createElement("td");
-      cell.colSpan = 4;
-      line.append(cell);
-      this.spacers[name] = line;
+  fit(first, last) {
+    const spare = [];
+    while (this.lines.length && this.first < first) {
+      spare.push(this.lines.shift());
+      this.first += 1;
     }
-    const line = this.spacers[name];
+    while (this.lines.length && this.first + this.lines.length > last) spare.push(this.lines.pop());
+    if (!this.lines.length) this.first = first;
+    while (this.first > first) {
+      const line = spare.pop() ?? this.emptyLine();
+      (this.lines[0] ?? this.bottom).before(line);
+      this.lines.unshift(line);
+      this.first -= 1;
+    }
+    while (this.first + this.lines.length < last) {
+      const line = spare.pop() ?? this.emptyLine();
+      this.bottom.before(line);
+      this.lines.push(line);
+    }
+    for (const line of spare) line.remove();
+  }
+
+  spacer() {
+    const line = document.createElement("tr");
+    line.className = "spacer";
+    line.setAttribute("aria-hidden", "true");
+    const cell = document.createElement("td");
+    cell.colSpan = 4;
+    line.append(cell);
+    return line;
+  }
+
+  stretch(line, rows) {
+    if (line.rows === rows) return;
+    line.rows = rows;
     line.style.height = `${rows * ROW_PX}px`;
     line.hidden = rows === 0;
-    return line;
   }
 
-  line(row, depth, index, known) {
-    const line = known?.drawnRow === undefined ? this.emptyLine(row) : known;
-    line.setAttribute("aria-level", String(depth + 1));
-    line.setAttribute("aria-rowindex", String(index + 2));
-    line.setAttribute("aria-selected", String(row.pid === this.active));
-    const hasChildren = (this.below.get(row.pid)?.size ?? 0) > 0;
-    if (hasChildren) line.setAttribute("aria-expanded", String(!this.folded.has(row.pid)));
-    else line.removeAttribute("aria-expanded");
-    const [name, state, restarts, cost] = line.cells;
-    name.style.paddingLeft = `${8 + depth * 20}px`;
-    const folds = name.querySelector(".fold");
-    folds.textContent = hasChildren ? (this.folded.has(row.pid) ? "▸" : "▾") : "";
-    folds.hidden = !hasChildren;
-    name.querySelector(".no-fold").hidden = hasChildren;
-    if (line.drawnRow !== row) {
-      line.drawnRow = row;
-      name.querySelector("a").textContent = row.name || row.pid;
-      const count = this.below.get(row.pid)?.size ?? 0;
-      name.querySelector(".note").textContent = ` ${row.strategy || row.program}${count ? ` (${count})` : ""}`;
-      const [colour, shape, word] = SHAPES[row.state] ?? ["waiting", "○", row.state];
-      state.firstChild.dataset.state = colour;
-      state.querySelector(".shape").textContent = shape;
-      state.querySelector(".word").textContent = ` ${row.doing || word}`;
-      restarts.textContent = row.restarts ? String(row.restarts) : "";
-      cost.textContent = row.cost_micro_usd ? money(row.cost_micro_usd) : "";
+  fill(line, row, depth, index) {
+    const { parts } = line;
+    const count = this.below.get(row.pid)?.size ?? 0;
+    const folded = this.folded.has(row.pid);
+    const place = `${depth} ${index} ${row.pid === this.active} ${count} ${folded}`;
+    if (line.place !== place) {
+      line.place = place;
+      line.setAttribute("aria-level", String(depth + 1));
+      line.setAttribute("aria-rowindex", String(index + 2));
+      line.setAttribute("aria-selected", String(row.pid === this.active));
+      if (count) line.setAttribute("aria-expanded", String(!folded));
+      else line.removeAttribute("aria-expanded");
+      parts.name.style.paddingLeft = `${8 + depth * 20}px`;
+      parts.fold.textContent = folded ? "▸" : "▾";
+      parts.fold.classList.toggle("none", count === 0);
     }
-    return line;
-  }
-
-  // A line that left the window, for another row: cheaper than a new one.
-  reused(line, row) {
-    if (!line) return undefined;
-    line.drawnRow = null;
-    this.name(line, row);
-    return line;
-  }
-
-  name(line, row) {
+    if (line.row === row && line.count === count) return;
+    line.row = row;
+    line.count = count;
     line.dataset.key = row.pid;
     line.id = `row-${row.pid}`;
-    const link = line.querySelector("a");
-    link.href = this.page + encodeURIComponent(row.pid);
-    link.title = `${row.pid} ${row.program}`;
+    parts.link.href = this.page + encodeURIComponent(row.pid);
+    parts.link.title = `${row.pid} ${row.program}`;
+    parts.link.textContent = row.name || row.pid;
+    parts.note.textContent = ` ${row.strategy || row.program}${count ? ` (${count})` : ""}`;
+    const [colour, shape, word] = SHAPES[row.state] ?? ["waiting", "○", row.state];
+    parts.state.dataset.state = colour;
+    parts.shape.textContent = shape;
+    parts.word.textContent = ` ${row.doing || word}`;
+    parts.restarts.textContent = row.restarts ? String(row.restarts) : "";
+    parts.cost.textContent = row.cost_micro_usd ? money(row.cost_micro_usd) : "";
   }
 
-  emptyLine(row) {
+  emptyLine() {
+    const make = (name, className) => Object.assign(document.createElement(name), { className });
     const line = document.createElement("tr");
-    const name = document.createElement("td");
-    const folds = document.createElement("button");
-    folds.type = "button";
-    folds.className = "fold";
-    folds.tabIndex = -1;
-    folds.setAttribute("aria-hidden", "true");
-    const indent = document.createElement("span");
-    indent.className = "no-fold fold";
-    const link = document.createElement("a");
-    link.tabIndex = -1;
-    const note = document.createElement("span");
-    note.className = "note";
-    name.append(folds, indent, link, note);
+    const parts = {
+      name: make("td", ""), fold: make("button", "fold"), link: make("a", ""), note: make("span", "note"),
+      state: make("span", "state"), shape: make("span", "shape"), word: make("span", "word"),
+      restarts: make("td", "figure-cell"), cost: make("td", "figure-cell"),
+    };
+    parts.fold.type = "button";
+    parts.fold.tabIndex = -1;
+    parts.fold.setAttribute("aria-hidden", "true");
+    parts.link.tabIndex = -1;
+    parts.shape.setAttribute("aria-hidden", "true");
+    parts.state.append(parts.shape, parts.word);
+    parts.name.append(parts.fold, parts.link, parts.note);
     const state = document.createElement("td");
-    const words = document.createElement("span");
-    words.className = "state";
-    const shape = document.createElement("span");
-    shape.className = "shape";
-    shape.setAttribute("aria-hidden", "true");
-    const word = document.createElement("span");
-    word.className = "word";
-    words.append(shape, word);
-    state.append(words);
-    const restarts = document.createElement("td");
-    const cost = document.createElement("td");
-    restarts.className = cost.className = "figure-cell";
-    line.append(name, state, restarts, cost);
+    state.append(parts.state);
+    line.append(parts.name, state, parts.restarts, parts.cost);
     for (const cell of line.cells) cell.setAttribute("role", "gridcell");
     line.setAttribute("role", "row");
-    this.name(line, row);
+    line.parts = parts;
     return line;
   }
 

@@ -32,6 +32,7 @@ _PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked", ""})
 # What the first word of an effect's name says about a process.
 _DOING: Final[dict[str, str]] = {"model": "asking model", "tool": "running tool", "sleep": "sleeping", "ask": "asking"}
 
+_SHAPING: Final = frozenset({"process.created", "process.terminated"})
 TREE_EVENTS: Final = (
     "process.created",
     "process.terminated",
@@ -80,6 +81,9 @@ class LiveTree:
         self._effects: dict[str, dict[str, str]] = {}  # pid → key → name of effects under way
         self._restarts: dict[str, int] = {}  # by pid, worked out once for each version
         self._restarts_version = -1
+        self._shape = 0  # counts processes that came or went
+        self._tops_shape = -1
+        self._all_tops: list[Process] = []  # at that shape
         self._epoch = self._kernel.entropy.text(8)  # of this server: versions of another mean nothing here
         self._kernel.on_event(self._hear, kinds=TREE_EVENTS)
 
@@ -98,12 +102,14 @@ class LiveTree:
                     del self._effects[pid]
         elif kind == "process.terminated":
             self._effects.pop(pid, None)
+        if kind in _SHAPING:
+            self._shape += 1
         self._mark(pid)
         process = self._kernel.processes.get(pid)
         if process is not None:
             if process.known_as != pid:
                 self._mark(process.known_as)
-            if process.parent is not None and kind in ("process.created", "process.terminated"):
+            if process.parent is not None and kind in _SHAPING:
                 self._mark(process.parent.known_as)
 
     def _mark(self, pid: str) -> None:
@@ -187,7 +193,15 @@ class LiveTree:
         return [self._row(process) for process in shown], len(tops)
 
     def _tops(self, caller: Caller) -> list[Process]:
-        """Live processes without a parent that is shown."""
+        """Live processes without a parent that is shown. Those of all are worked out once for each change of shape."""
+        if not caller.is_operator:
+            return self._find_tops(caller)
+        if self._tops_shape != self._shape:
+            self._tops_shape = self._shape
+            self._all_tops = self._find_tops(caller)
+        return self._all_tops
+
+    def _find_tops(self, caller: Caller) -> list[Process]:
         tops = []
         for process in self._kernel.processes.values():
             if process.exit is None:

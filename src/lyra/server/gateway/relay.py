@@ -1,4 +1,4 @@
-"""Passage: the bytes of a streamed answer on their way from the effect that reads them to the client.
+"""Relay: the bytes of a streamed answer on their way from the effect that reads them to the client.
 
 Bounded: a client that reads slowly slows the provider's stream down. The piece with the last event is held back until
 the call's row is durable: what a client has seen whole is charged, also after a crash.
@@ -13,12 +13,12 @@ from typing import Final
 
 from lyra.server.gateway.answer_cache import ANSWER_BYTES_MAX
 
-__all__ = ["Passage"]
+__all__ = ["Relay"]
 
 _BYTES_MAX: Final = 256 * 1024  # that wait for the client
 
 
-class Passage:
+class Relay:
     """One writer, one reader."""
 
     __slots__ = ("_begun", "_changed", "_ended", "_kept", "_last", "_size", "_waiting", "has_begun", "headers")
