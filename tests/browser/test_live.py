@@ -162,3 +162,21 @@ async def test_arrows_fold_and_open_the_tree(stage: Stage, browser_page: Watched
     assert await child.get_attribute("aria-level") == "2"
     await table.press("Enter")
     await page.wait_for_url("**/processes/*")
+
+
+async def test_headings_stand_over_their_columns(stage: Stage, browser_page: WatchedPage) -> None:
+    """Also where rows are scrolled; the room above and below the drawn rows shows no line."""
+    stage.kernel.spawn(_starts, 200, name="many")
+    await browser_page.go("/processes")
+    await browser_page.shown("table[role=treegrid]")
+    await browser_page.page.evaluate("document.querySelector('.grid-box').scrollTop = 2000")
+    await browser_page.shown('tr[aria-rowindex="70"]')
+    edges = await browser_page.page.evaluate(
+        """[".grid-box thead tr", '.grid-box tr[aria-rowindex="70"]'].map((line) =>
+          [...document.querySelector(line).cells].map((cell) => Math.round(cell.getBoundingClientRect().right)))"""
+    )
+    assert edges[0] == edges[1]
+    borders = await browser_page.page.evaluate(
+        "[...document.querySelectorAll('.spacer')].map((line) => getComputedStyle(line).borderBottomWidth)"
+    )
+    assert set(borders) == {"0px"}
