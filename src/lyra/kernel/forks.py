@@ -84,9 +84,15 @@ def _above(records: list[Record], pid: str) -> list[rows.Created]:
 
 
 def _limits(above: list[rows.Created]) -> dict[str, Any] | None:
-    """The limits that held for a process: its own, else the nearest ones above it."""
-    budget = next((row.budget for row in above if row.budget is not None), None)
-    return None if budget is None else {"limits": budget.get("limits") or {}}
+    """The limits that held for a process: its own and all above it, of each amount the smallest."""
+    budgets = [row.budget for row in reversed(above) if row.budget is not None]
+    limits: dict[str, Any] = {}
+    for budget in budgets:
+        for name, amount in (budget.get("limits") or {}).items():
+            outer = limits.get(name)
+            is_amount = isinstance(amount, (int, float)) and isinstance(outer, (int, float))
+            limits[name] = min(outer, amount) if is_amount else amount
+    return {"limits": limits} if budgets else None
 
 
 def _right(above: list[rows.Created]) -> Grant | None:

@@ -12,6 +12,7 @@ from lyra import Agent, Kernel
 from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run, wait_for_fork
 from lyra.errors import ConfigError, Divergence, NameTaken, NoSuchProcess, Overloaded
+from lyra.kernel.journal.fork_rows import fork_records
 from lyra.kernel.seams import Seams
 from lyra.models.script import Reply, ScriptedCall
 from lyra.models.sim import SimProvider
@@ -492,3 +493,43 @@ def test_a_program_that_changed_under_the_journal_is_a_divergence(store: str, mo
     _, ended = forked(store, "trip", 9)
     assert isinstance(ended.error, Divergence)
     assert acts() == ["reserve-sea", "mail-sea", "pay-120"]
+
+
+# ---------------------------------------------------------------------- bounds
+
+
+async def spender(ctx: Any) -> None:
+    await ctx.receive()
+
+
+async def purse(ctx: Any) -> None:
+    await ctx.spawn(spender, pid="spender", budget={"usd": "$10", "llm_calls": 3})
+    await ctx.receive()
+
+
+def test_a_fork_of_a_child_gets_the_limits_above_it(store: str) -> None:
+    """Of each amount the smallest that held: one who forks the child of a run with little money gets no more of it."""
+
+    async def main() -> None:
+        async with Kernel(store, programs=(spender, purse), seams=STILL) as kernel:
+            await kernel.spawn(purse, pid="purse", budget={"usd": "$1", "tool_calls": 5})
+            while "spender" not in kernel.processes:
+                await asyncio.sleep(0.01)
+            await kernel.durable()
+            fork = await fork_run(kernel, reader(store), "spender", 1, StepChange())
+            budget = kernel.processes[fork].budget
+            assert int(budget.limit("usd") or 0) == 1_000_000
+            assert (budget.limit("llm_calls"), budget.limit("tool_calls")) == (3, 5)
+
+    asyncio.run(main())
+
+
+def test_a_fork_takes_no_rows_of_other_runs_into_memory(store: str) -> None:
+    """Only how they began: a store of many runs is read, not held."""
+    asyncio.run(talk(store))
+    asyncio.run(book(store))
+    records = fork_records(reader(store).read(), "talk")
+    assert [record for record in records if record.pid == "talk"] == rows_of(store, "talk")
+    others = [record.kind for record in records if record.pid not in ("talk", "")]
+    assert others
+    assert set(others) == {"process.created"}

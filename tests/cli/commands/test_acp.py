@@ -233,10 +233,13 @@ def refused(folder: Path, *words: str) -> str:
 @pytest.mark.slow
 async def test_an_agent_of_the_folder_is_served_by_its_name(tmp_path: Path) -> None:
     """--agent NAME alone finds .lyra/agents/NAME.md: it has the model of the settings and the tools that its file names
-    and no others, asks as the rest of Lyra does, works in the folder alone, and its sessions are loaded again."""
+    and no others, asks as the rest of Lyra does and writes the audit log, works in the folder alone, and its sessions
+    are loaded again."""
     write = call("Write", file_path="notes.txt", content="milk")
     declared_agent(tmp_path, SCRIBE, write, "Noted.", call("Bash", command="touch ran"), "No shell.")
+    audit = tmp_path / "audit.jsonl"
     words = ("--agent", "scribe", "--trust-folder", "--db", str(tmp_path / "store.db"), *MODEL)
+    words = (*words, "--set", f"audit.file={audit}")
     async with editing(tmp_path, *words, load="") as (editor, agent, begun):
         assert begun.agent_info.name == "scribe"
         session = await agent.new_session(cwd=str(tmp_path), mcp_servers=[])
@@ -248,6 +251,7 @@ async def test_an_agent_of_the_folder_is_served_by_its_name(tmp_path: Path) -> N
         assert (len(editor.asked), (tmp_path / "ran").exists()) == (1, False)
         with pytest.raises(acp.RequestError, match="works in"):
             await agent.new_session(cwd="/", mcp_servers=[])
+    assert '"Write"' in audit.read_text()
     declared_agent(tmp_path, SCRIBE, call("Read", file_path="notes.txt"), "Milk.")
     async with editing(tmp_path, *words, load="") as (editor, agent, _):
         await agent.load_session(cwd=str(tmp_path), session_id=session.session_id, mcp_servers=[])

@@ -11,9 +11,12 @@ from lyra.agents.headless.options import HeadlessOptions
 from lyra.config import Config
 from lyra.core.budgets.budget import Budget
 from lyra.core.rights.capability import Capability
+from lyra.core.tool import Tool
 from lyra.errors import ConfigError
+from lyra.kernel.kernel import Kernel
 from lyra.sage.agent.file_agent import FileAgent, agent_definition
 from lyra.sage.extensions.extensions import Extensions
+from lyra.tools.function import tool
 from lyra.tools.permissions.subjects import subject_of
 
 pytestmark = pytest.mark.anyio
@@ -83,11 +86,46 @@ async def test_a_tool_that_there_is_not_is_told(tmp_path: Path) -> None:
     assert "did you mean 'Grep'?" in note
 
 
-def _with_file(folder: Path, text: str) -> FileAgent:
+class GrowingSource:
+    """A source whose tools change, as those of an MCP server do."""
+
+    def __init__(self) -> None:
+        self.names = ["mcp__maps__route"]
+
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        return tuple(tool(self._ask, name=name, needs=[f"net.http:{name}.example"]) for name in self.names)
+
+    @staticmethod
+    async def _ask(place: str) -> str:
+        """Look a place up."""
+        return place
+
+
+async def test_tools_that_come_later_bring_their_rights(tmp_path: Path) -> None:
+    """A tool of a server that the file names is offered, others are not; the process has the rights of those that
+    there are."""
+    source = GrowingSource()
+    file = FILE.replace("Read, Grep", "Read, mcp__maps__route, mcp__maps__near")
+    (tmp_path / ".lyra" / "agents").mkdir(parents=True)
+    file_agent = _with_file(tmp_path, file, tools=(source,))
+    assert FileAgent.uses_servers(file_agent.definition)
+    near = Capability("net.http", "mcp__maps__near.example")
+    async with Kernel() as kernel:
+        file_agent.attach(kernel)
+        process = await kernel.spawn(file_agent.agent, pid="talk", grant=file_agent.grant())
+        await process.send("hello")
+        assert not kernel.processes["talk"].grant.allows(near)
+        source.names += ["mcp__maps__near", "mcp__maps__other"]
+        await process.send("hello again")
+        assert kernel.processes["talk"].grant.allows(near)
+        assert not kernel.processes["talk"].grant.allows(Capability("net.http", "mcp__maps__other.example"))
+
+
+def _with_file(folder: Path, text: str, **more: Any) -> FileAgent:
     (folder / ".lyra" / "agents" / "looker.md").write_text(text.format(""))
     env = {"HOME": str(folder)}
     extensions = Extensions(str(folder), trusted=True, env=env)
-    options = HeadlessOptions(folder=str(folder), model="sim/echo", trusted=True)
+    options = HeadlessOptions(folder=str(folder), model="sim/echo", trusted=True, **more)
     return FileAgent(agent_definition("looker", extensions), extensions, options, Config.load(str(folder), env=env))
 
 

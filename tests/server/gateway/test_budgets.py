@@ -88,8 +88,9 @@ def test_an_answer_is_bounded_by_what_is_left() -> None:
     in_loop(main())
 
 
-def test_a_stream_that_the_client_leaves_is_charged_by_estimate_once() -> None:
-    """A client that leaves cuts the provider's stream off; what came is paid for, and the rest is free again."""
+def test_a_stream_that_the_client_leaves_is_charged_its_reservation_once() -> None:
+    """A client that leaves cuts the provider's stream off. What the provider bills is not known then, so the most that
+    it can be is charged, and nothing stays reserved."""
 
     async def main() -> None:
         gate = asyncio.Event()
@@ -102,9 +103,62 @@ def test_a_stream_that_the_client_leaves_is_charged_by_estimate_once() -> None:
                     assert held["reserved_micro_usd"] > held["spent_micro_usd"] == 0
                 while (view := await served.view())["reserved_micro_usd"]:
                     await asyncio.sleep(0.01)
-                assert 0 < view["spent_micro_usd"] < held["reserved_micro_usd"]
+                assert view["spent_micro_usd"] == held["reserved_micro_usd"]
                 assert view["calls"] == 1
             gate.set()
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_without_usage_is_charged_its_reservation(stream: bool) -> None:
+    """A provider that tells no usage may bill the most that the request allows."""
+
+    async def main() -> None:
+        pieces = (*chat_stream("word ")[:-2], b"data: [DONE]\n\n") if stream else (b'{"choices": []}',)
+        async with serving_gateway(Reply(pieces, headers=SSE if stream else {})) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=body(stream=stream, max_completion_tokens=1_000))
+                assert answer.status_code == 200
+            assert 600 < (await served.view())["spent_micro_usd"] < 700  # 1000 tokens out, and the request's bytes
+
+    in_loop(main())
+
+
+def test_a_provider_that_tells_too_much_cannot_pass_the_budget() -> None:
+    """A usage above the bounds of the request is charged up to what was reserved."""
+
+    async def main() -> None:
+        reply = Reply((chat_answer(tokens_in=10**7, tokens_out=10**7),))
+        async with serving_gateway(reply) as served:
+            key = await served.key(budget="$0.001")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=body(stream=False, max_completion_tokens=1_000))
+                assert answer.status_code == 200
+            assert 600 < (await served.view())["spent_micro_usd"] <= 1_000
+            assert served.gateway.keys.all()[0].process.budget.within()
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize(("reply", "tries", "is_charged"), [
+    (Reply((), cuts=True), 1, True),  # the connection breaks after the request was read
+    (Reply((b"{}",), status=504), 1, True),  # a proxy gave up waiting for the provider
+    (Reply((b"{}",), status=503), 2, False),  # the provider refused
+])  # fmt: skip
+def test_a_try_that_may_be_billed_is_charged_and_not_made_again(reply: Reply, tries: int, is_charged: bool) -> None:
+    """One reservation pays for one try: a second is made only where the first is surely free."""
+
+    async def main() -> None:
+        async with serving_gateway(reply) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=body(stream=False, max_completion_tokens=1_000))
+                assert answer.status_code >= 500
+            view = await served.view()
+            assert len(served.provider.received) == tries
+            assert (view["spent_micro_usd"] > 600, view["reserved_micro_usd"]) == (is_charged, 0)
 
     in_loop(main())
 

@@ -132,10 +132,11 @@ async def codex(folder: Path, words: tuple[str, ...] = (), **key: Any) -> None:
         assert view["spent_micro_usd"] == 2 * 1_450  # 1000 · 1.25 + 20 · 10
 
 
-def test_codex_works_through_the_gateway(tmp_path: Path) -> None:
+@pytest.mark.parametrize("budget", [None, "$5"])
+def test_codex_works_through_the_gateway(tmp_path: Path, budget: str | None) -> None:
     """codex, with a model provider in its configuration, runs a command and reads the answer; both calls are charged to
-    its key."""
-    in_loop(codex(tmp_path))
+    its key, which may have a budget."""
+    in_loop(codex(tmp_path, budget=budget))
 
 
 # ---------------------------------------------------------------- claude
@@ -199,8 +200,11 @@ async def claude(folder: Path, variable: str, **key: Any) -> None:
         assert (view["calls"], view["spent_micro_usd"]) == (len(calls), len(calls) * 3_300)  # 1000 · 3 + 20 · 15
 
 
-@pytest.mark.parametrize("variable", ["ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY"])
-def test_claude_works_through_the_gateway(tmp_path: Path, variable: str) -> None:
+@pytest.mark.parametrize(
+    ("variable", "budget"),
+    [("ANTHROPIC_AUTH_TOKEN", None), ("ANTHROPIC_API_KEY", None), ("ANTHROPIC_AUTH_TOKEN", "$5")],
+)
+def test_claude_works_through_the_gateway(tmp_path: Path, variable: str, budget: str | None) -> None:
     """claude, with a base URL and a key in its environment, runs a command and reads the answer; each call is charged
-    to its key."""
-    in_loop(claude(tmp_path, variable))
+    to its key, which may have a budget."""
+    in_loop(claude(tmp_path, variable, budget=budget))

@@ -20,7 +20,9 @@ CHAT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nx-injected: 1", "\x00", "x" * 20_000])
+@pytest.mark.parametrize(
+    "value", ["a\r\nx-injected: 1", "a\nx-injected: 1", "\x00", "x" * 20_000, "ä" * 10, "\t", "\x7f"]
+)
 def test_a_forwarded_header_cannot_add_another(value: str) -> None:
     """A value with a line break never reaches the provider as two headers, whoever lets it through."""
 
@@ -105,7 +107,6 @@ def strange_bodies(count: int, seed: int) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="members of a request are read too late to refuse those that are no text")
 @pytest.mark.parametrize("budget", ["$1", None])
 def test_no_body_makes_the_gateway_fail(budget: str | None) -> None:
     """Whatever a body is, the answer is the provider's or a refusal in the vendor's error shape; never a 5xx of ours.

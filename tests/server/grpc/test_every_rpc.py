@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from lyra.core.event import Event
 from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.guard import READING
+from lyra.server.grpc.guard import ACTS, READING
 from lyra.server.grpc.handlers import SERVICES, method_name
 from tests.server.grpc.client import ALICE, BOB, VIEWER, Client, on_loop, serving
 from tests.server.grpc.world import RPCS, Rpc, furnish, with_question
@@ -159,3 +160,22 @@ async def test_a_viewer_makes_the_calls_that_only_read_and_no_other():
             status = await client.as_(VIEWER).status(rpc.method, **with_question(rpc.good, question))
             assert (status == "PERMISSION_DENIED") is (rpc.method not in READING), (rpc.method, status)
         assert len(kernel.lifecycle.state.entries) == before
+
+
+@on_loop
+async def test_what_people_do_is_told_with_their_name_and_the_outcome():
+    """To end a process and to answer or cancel a question are acts, also where they are refused; to read is none."""
+    async with serving() as (kernel, client):
+        question = await furnish(kernel)
+        acts: list[Event] = []
+        kernel.on_event(acts.append, kinds=("person.acted",))
+        for token in (VIEWER, BOB, ALICE):
+            for rpc in reversed(RPCS):  # the end of its process takes the question with it
+                if rpc.method in ACTS or rpc.method == "KernelService/GetProcess":
+                    await client.as_(token).status(rpc.method, **with_question(rpc.good, question))
+        told = [(act.data["person"], act.data["act"], act.data["outcome"]) for act in acts]
+        assert len(told) == 3 * len(ACTS)
+        assert {outcome for person, _, outcome in told if person != "alice"} == {"denied"}
+        assert ("alice", "KernelService/TerminateProcess", "ok") in told
+        assert ("alice", "SystemService/CancelInterrupt", "ok") in told
+        assert {act.data["target"] for act in acts} == {"waits", question}

@@ -295,3 +295,21 @@ async def test_events_come_to_the_owner_of_their_process(parts: Served) -> None:
     assert again[0].id == all_of_them.result()[1].id
     assert (await parts.ada.get(url, params={"kinds": "no.such"})).status_code == 400
     assert (await parts.ada.get(url, params={"pid": "his"})).status_code == 403
+
+
+@served(careful_agent())
+async def test_reading_a_turn_that_waits_again_and_again_costs_nothing(parts: Served) -> None:
+    """A stream that is not kept any more is told anew, by one stream for all who ask while a person is waited for."""
+    asking = asyncio.create_task(
+        parts.ada.post("/api/agents/echo/chat", json={"message": "weather?", "session_id": "s"})
+    )
+    while not (await parts.ada.get("/api/interrupts")).json()["interrupts"]:
+        await asyncio.sleep(0.01)
+    streams = parts.face.app.parts.chats._streams
+    before = len(streams)
+    for number in range(5):
+        headers = {"last-event-id": f"s:gone{number}.0"}
+        async with parts.ada.stream("GET", "/api/agents/echo/chat/stream", headers=headers) as answer:
+            assert "session" in await anext(answer.aiter_text())
+    assert len(streams) - before == 1
+    asking.cancel()

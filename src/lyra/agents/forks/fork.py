@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.agents.forks.change import StepChange, fork_point
 from lyra.agents.forks.restored import restored_agent
 from lyra.kernel.forks import start_fork
+from lyra.kernel.journal.fork_rows import fork_records
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.store.standing import vouch
@@ -52,7 +53,7 @@ def prepare_fork(
     vouch(store)
     point = fork_point(timeline, store, number, change)
     agent = None if is_known(timeline.program) else restored_agent(timeline, store)
-    return PreparedFork(point, list(store.read()), agent)
+    return PreparedFork(point, fork_records(store.read(), point.run), agent)
 
 
 async def start_prepared(kernel: Kernel, prepared: PreparedFork, *, new_pid: str | None = None) -> str:

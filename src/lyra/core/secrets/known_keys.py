@@ -59,6 +59,7 @@ class KnownKeys:
         "_any_parts",
         "_by_first",
         "_bytes",
+        "_characters",
         "_ends",
         "_longest",
         "_parts",
@@ -74,6 +75,7 @@ class KnownKeys:
         # The longest first, so that a key inside another does not break up the longer one.
         self.wholes = tuple(sorted({spelling.whole for spelling in spellings}, key=len, reverse=True))
         self._longest = len(self.wholes[0]) if self.wholes else 0
+        self._characters = frozenset("".join(self.wholes))
         self._by_first: dict[str, list[str]] = {}
         for whole in self.wholes:
             self._by_first.setdefault(whole[0], []).append(whole)
@@ -121,6 +123,8 @@ class KnownKeys:
 
     def length_held(self, text: str) -> int:
         """How many characters at the end of the text may be the beginning of a whole key."""
+        if text[-1:] not in self._characters:  # such as the line end of an event
+            return 0
         first = max(0, len(text) - self._longest + 1)
         for index in range(first, len(text)):
             wholes = self._by_first.get(text[index])

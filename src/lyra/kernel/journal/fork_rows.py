@@ -19,7 +19,16 @@ from lyra.errors import ConfigError
 from lyra.kernel.journal import rows
 from lyra.store.protocol import Record
 
-__all__ = ["RENAMERS", "CopiedRow", "ForkPoint", "NewNames", "copied_rows", "live_programs", "run_records"]
+__all__ = [
+    "RENAMERS",
+    "CopiedRow",
+    "ForkPoint",
+    "NewNames",
+    "copied_rows",
+    "fork_records",
+    "live_programs",
+    "run_records",
+]
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -73,6 +82,22 @@ def run_records(records: Iterable[Record], pid: str) -> list[Record]:
         if len(run) > _RECORDS_MAX:
             raise ConfigError(f"the run of {pid} has more than {_RECORDS_MAX} rows", hint="fork one of its children")
     return run
+
+
+def fork_records(records: Iterable[Record], pid: str) -> list[Record]:
+    """What a fork of a process is made from: the rows of its run, and how every process was made. The rows are read
+    one at a time, so that a large store does not stand in memory."""
+    creations: list[Record] = []
+
+    def watched() -> Iterator[Record]:
+        for record in records:
+            if record.kind == "process.created":
+                creations.append(record)
+            yield record
+
+    by_seq = {record.seq: record for record in run_records(watched(), pid)}
+    by_seq.update((record.seq, record) for record in creations)
+    return [by_seq[seq] for seq in sorted(by_seq)]
 
 
 def copied_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:

@@ -309,14 +309,16 @@ class Http:
             raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
 
     def _broken(self, error: Exception, url: str, *, begun: bool) -> ModelError:
-        """The ModelError of an error of the transport, with the address; `begun`: the head of an answer had come."""
+        """The ModelError of an error of the transport, with the address; `begun`: the head of an answer had come. Its
+        field `unsent` is set where no byte of the request can have reached the provider."""
         import httpx2
 
         address = self.clean(_address(url))
         error_text = self.clean(str(error) or type(error).__name__)
+        unsent = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.InvalidURL))
         if isinstance(error, httpx2.TimeoutException):
             late = f"{self.provider} did not take the connection to {address} in time"
-            return fault("timeout", late, provider=self.provider, address=address)
+            return fault("timeout", late, provider=self.provider, address=address, unsent=unsent or None)
         if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
             broke_off = f"{self.provider} broke off: {error_text}"
             if begun:
@@ -324,7 +326,7 @@ class Http:
             return unreachable(f"{broke_off} ({address})", provider=self.provider, address=address)
         hint = "set SSL_CERT_FILE to the certificates to trust" if "CERTIFICATE_VERIFY" in error_text else None
         message = f"{self.provider} cannot be reached at {address}: {error_text}"
-        return unreachable(message, hint=hint, provider=self.provider, address=address)
+        return unreachable(message, hint=hint, provider=self.provider, address=address, unsent=unsent or None)
 
     def redact(self, body: bytes) -> bytes:
         """The bytes of an answer that is passed on, with keys redacted; the same bytes where there are none."""

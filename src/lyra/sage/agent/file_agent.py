@@ -19,6 +19,7 @@ from lyra.agents.headless.audit_logs import AuditLogs
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.run_agent import ANSWER_TOKENS_MAX, model_of
 from lyra.agents.headless.setup import all_tools, setup_of, unknown_tools
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.checking.check import did_you_mean
 from lyra.core.data_folder import data_folder
@@ -118,8 +119,8 @@ class FileAgent:
         self._logs.attach(kernel)
 
         def regrant(event: Event) -> None:
-            process = kernel.processes.get(event.pid)
-            if process is not None and process.program == self.agent.name:
+            session = runtime_of(kernel).sessions.get(event.pid)
+            if session is not None and session.agent is self.agent:
                 kernel.agent(event.pid).regrant(self.grant())
 
         kernel.on_event(regrant, kinds=("tools.changed",))

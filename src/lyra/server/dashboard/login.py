@@ -12,9 +12,9 @@ from lyra.core.limits import SERVER_LOGIN_S
 from lyra.errors import Unauthenticated
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import document
-from lyra.server.http.acts import begin_login
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.guard import LOG_OUT, check_same_origin
+from lyra.server.http.logins import begin_login
 from lyra.server.http.page_request import PageRequest, to_root
 
 __all__ = ["ENDPOINTS", "login_page"]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from lyra.errors import ConfigError
 from lyra.models.tokens import BASE_TOKENS, IMAGE_TOKENS, MESSAGE_TOKENS, TOOLS_TOKENS
 from lyra.server.gateway.request import GatewayRequest
+from lyra.server.gateway.tool_bounds import bounded_tools
 
 __all__ = ["ANSWER_TOKENS", "choices", "input_bound", "output_bound", "refuse_unbounded"]
 
@@ -28,11 +29,12 @@ _UNBOUNDED_PARTS: Final = frozenset(
 )
 # Members that bring in text which the gateway does not see, or that are paid for in another way than by the token.
 _UNBOUNDED: Final = (
-    *("previous_response_id", "conversation", "thread", "prompt", "background", "context_management", "compaction"),
+    *("previous_response_id", "conversation", "thread", "prompt", "background", "compaction"),
     *("container", "mcp_servers", "web_search_options", "audio", "image", "moderation", "prediction"),
     *("fallbacks", "speed", "inference_geo"),  # another model, or another price
 )
-_CLIENT_TOOLS: Final = frozenset({"", "function", "custom"})
+# Edits of a conversation before the model reads it. These take text away; others (compaction) ask the model once more.
+_SHORTENING_EDITS: Final = ("clear_thinking_", "clear_tool_uses_")
 _DEARER_TIERS: Final = ("priority", "scale")
 
 
@@ -41,7 +43,7 @@ def input_bound(request: GatewayRequest) -> int:
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
     for part in _parts(request):
         tokens += MESSAGE_TOKENS
-        if part.get("type") in _IMAGE_PARTS:
+        if _type(part) in _IMAGE_PARTS:
             tokens += IMAGE_TOKENS - _data_bytes(part)
     return tokens
 
@@ -58,6 +60,11 @@ def _parts(request: GatewayRequest) -> Iterator[dict[str, Any]]:
             nested = [part.get(field) for part in parts for field in ("content", "output")]
             pending = [part for parts_inside in nested if isinstance(parts_inside, list) for part in parts_inside]
             level += 1 if pending else 3
+
+
+def _type(part: dict[str, Any]) -> str:
+    kind = part.get("type")
+    return kind if isinstance(kind, str) else ""
 
 
 def _data_bytes(part: dict[str, Any]) -> int:
@@ -86,20 +93,30 @@ def refuse_unbounded(request: GatewayRequest) -> None:
     for name in _UNBOUNDED:
         if request.value(name):
             raise _unbounded(name)
-    tools = request.value("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        kind = str(tool.get("type") or "") if isinstance(tool, dict) else ""
-        if kind not in _CLIENT_TOOLS:
-            raise _unbounded(f"the tool {kind[:60]!r}")
+    if not _only_shortens(request.value("context_management")):
+        raise _unbounded("context_management")
+    unbounded_tool = bounded_tools(request).unbounded
+    if unbounded_tool is not None:
+        raise _unbounded(
+            f"the tool {unbounded_tool[:60]!r}", hint="switch that tool off, or use a key without a budget"
+        )
     if request.value("service_tier") in _DEARER_TIERS:
         raise _unbounded("service_tier")
     for part in _parts(request):
-        if part.get("type") in _UNBOUNDED_PARTS:
-            raise _unbounded(f"a part of type {part['type']!r}")
+        if _type(part) in _UNBOUNDED_PARTS:
+            raise _unbounded(f"a part of type {_type(part)!r}")
 
 
-def _unbounded(what: str) -> ConfigError:
-    return ConfigError(
-        f"what {what} costs is not known before the call, so the key's budget cannot hold it",
-        hint="leave it out, or use a key without a budget",
+def _only_shortens(management: Any) -> bool:
+    """Whether the edits of a conversation that the provider makes only take text away."""
+    edits = management.get("edits", []) if isinstance(management, dict) else management
+    return not edits or (
+        isinstance(edits, list)
+        and isinstance(management, dict)
+        and management.keys() <= {"edits"}
+        and all(isinstance(edit, dict) and _type(edit).startswith(_SHORTENING_EDITS) for edit in edits)
     )
+
+
+def _unbounded(what: str, *, hint: str = "leave it out, or use a key without a budget") -> ConfigError:
+    return ConfigError(f"what {what} costs is not known before the call, so the key's budget cannot hold it", hint=hint)

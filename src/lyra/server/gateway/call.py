@@ -2,8 +2,8 @@
 
 `quote` reserves the most that the call may cost, and lowers the bound of the answer to what the budget's money pays;
 `forward` sends the bytes, passes the answer's bytes to the client through `Relay`, and settles with the usage that
-the provider tells. A call is performed by the door under a passing key: it is never made again by a restart, and what
-was reserved for one that a crash cut off is charged.
+the provider tells (`settlement`). A call is performed by the door under a passing key: it is never made again by a
+restart, and what was reserved for one that a crash cut off is charged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from lyra.models.wire.faults import of_status, retry_after
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
 from lyra.observe.history.calls import KEY_AGENT
+from lyra.server.gateway.answer_filter import AnswerFilter
 from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
+from lyra.server.gateway.settlement import may_be_billed, spent
+from lyra.server.gateway.tool_bounds import bounded_tools
 from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
 from lyra.server.gateway.usage import AnswerMeter
@@ -49,10 +52,13 @@ _SERVER_KEY_REFUSED: Final = (401, 403)
 
 
 class GatewayRetry(Retry, frozen=True):
-    """Another try, unless the client has a part of the answer already or the provider asks for a long pause."""
+    """Another try, unless the client has a part of the answer already, the provider asks for a long pause, or the try
+    that failed is charged to a budget: one reservation does not pay for two."""
 
     def should_retry(self, error: BaseException, attempt: int) -> bool:
-        if isinstance(error, CircuitOpen) or not isinstance(error, ModelError) or error.fields.get("begun"):
+        if isinstance(error, CircuitOpen) or not isinstance(error, ModelError):
+            return False
+        if error.fields.get("begun") or error.fields.get("billed"):
             return False
         return float(error.fields.get("retry_after_s") or 0) <= _PATIENCE_S and super().should_retry(error, attempt)
 
@@ -69,6 +75,7 @@ class GatewayCall:
         "bound_lowered",
         "headers",
         "id",
+        "is_limited",
         "key",
         "meter",
         "micro_usd",
@@ -78,6 +85,7 @@ class GatewayCall:
         "relay",
         "request",
         "target",
+        "tools_left_out",
         "translated",
         "tries",
     )
@@ -102,8 +110,10 @@ class GatewayCall:
         self.relay = relay
         self.body = b""
         self.translated: TranslatedRequest | None = None  # where the provider speaks another format
+        self.tools_left_out: tuple[str, ...] = ()  # types of tools that a budget cannot hold, and the request can spare
         self.bound_lowered: int | None = None  # the bound of the answer, where it is not the request's own
         self.quoted = Usage()
+        self.is_limited = False  # by a budget: what is quoted bounds the cost
         self.meter = AnswerMeter(request.format, request.stream)
         self.micro_usd: int | None = None
         self.refusal: RawAnswer | None = None  # the provider's own words, where it refused
@@ -124,7 +134,8 @@ class GatewayCall:
             self.body = self._body()
             return self.quoted
         tokens_in = input_bound(request)
-        if budget.limits_money:
+        self.is_limited = budget.limits_money
+        if self.is_limited:
             if price is None:
                 raise _unpriced(self.target.name)
             tokens_out = self._affordable(budget, price, tokens_in)
@@ -148,6 +159,8 @@ class GatewayCall:
         changes: dict[str, Any] = {"model": self.target.model}
         if self.bound_lowered is not None:
             changes[self._limit_name()] = self.bound_lowered
+        if self.is_limited and (tools := bounded_tools(request)).kept is not None:
+            changes["tools"], self.tools_left_out = tools.kept, tools.left_out
         if request.format.name == "chat" and request.stream:
             self._ask_for_usage(changes)
         return request.body(changes)
@@ -205,11 +218,12 @@ class GatewayCall:
     async def _pass_stream(self, answer: UnreadAnswer) -> None:
         relay, meter = self.relay, self.meter
         relay.begin(answer_headers(answer.headers))
+        masked = AnswerFilter(self.target.keys)
         async for chunk in _until_done(answer.chunks, meter):
-            kept = meter.feed(chunk)
+            kept = masked.feed(meter.feed(chunk))
             if kept:
                 await relay.put(kept, is_last=meter.done)
-        if rest := meter.flush():
+        if rest := masked.whole(meter.flush()):
             await relay.put(rest, is_last=True)
         meter.close()
 
@@ -217,22 +231,26 @@ class GatewayCall:
         """Ask a provider that speaks another format, and write its answer in the client's."""
         relay, meter = self.relay, self.meter
         writer = translated.writer(self.id, self.key.process.core.clock.now())
+        masked = AnswerFilter(self.target.keys)
         async for event in self.target.provider.stream(translated.request):
             meter.see(event)
             if self.request.stream:
                 if not relay.has_begun:
                     relay.begin({})
-                if piece := writer.event(event):
+                if piece := masked.feed(writer.event(event)):
                     await relay.put(piece, is_last=meter.done)
         completion = meter.completion()
         if not self.request.stream:
-            self.answer = RawAnswer(msgspec.json.encode(writer.whole(completion)))
+            self.answer = RawAnswer(masked.whole(msgspec.json.encode(writer.whole(completion))))
+        elif rest := masked.flush():
+            await relay.put(rest, is_last=True)
 
     async def _pass_whole(self, answer: UnreadAnswer) -> None:
         body = await answer.read()
         self.meter.read(body)
         media = answer.headers.get("content-type", "application/json")
-        self.answer = RawAnswer(body, media, answer.status, answer_headers(answer.headers))
+        masked = AnswerFilter(self.target.keys).whole(body)
+        self.answer = RawAnswer(masked, media, answer.status, answer_headers(answer.headers))
 
     async def _refused(self, provider: RemoteProvider, answer: UnreadAnswer) -> ModelError:
         """The error of an answer that is none; the provider's own words are kept for the client."""
@@ -256,18 +274,6 @@ class GatewayCall:
             model=self.target.model,
             retry_after_s=wait_s,
         )
-
-    # ------------------------------------------------------------------ what it cost
-
-    def spent(self, *, is_whole: bool) -> Usage:
-        """What the call used: as the provider told, else an estimate that is rather too high."""
-        if self.request.format.is_free:
-            self.micro_usd = 0
-            return self.quoted
-        tokens = self.meter.tokens(self.quoted["input_tokens"], is_whole=is_whole)
-        price: Price | None = self.target.price
-        self.micro_usd = None if price is None else price.cost(tokens)
-        return Usage.of_call(self.micro_usd or 0, tokens.total_input, tokens.output_tokens)
 
 
 def _unpriced(model: str) -> ConfigError:
@@ -309,14 +315,17 @@ async def forward(call: GatewayCall) -> None:
         breaker.failure(clock.monotonic()) if _is_failure(error) else breaker.abandon()
         if call.meter.has_begun:
             error.fields["begun"] = True
-            error.usage = call.spent(is_whole=False)  # type: ignore[attr-defined]  # the door charges it
+        if call.meter.has_begun or (call.is_limited and may_be_billed(error)):
+            error.fields["billed"] = True
+            error.usage = spent(call, is_whole=False)  # type: ignore[attr-defined]  # the door charges it
         raise
     except BaseException as cut:
         breaker.abandon()
-        cut.usage = call.spent(is_whole=False)  # type: ignore[attr-defined]  # the door charges it
+        if may_be_billed(cut):
+            cut.usage = spent(call, is_whole=False)  # type: ignore[attr-defined]  # the door charges it
         raise
     breaker.success(clock.monotonic())
-    return Charged(None, call.spent(is_whole=True))  # type: ignore[return-value]  # the door takes the usage off
+    return Charged(None, spent(call, is_whole=True))  # type: ignore[return-value]  # the door takes the usage off
 
 
 def _is_failure(error: ModelError) -> bool:

@@ -40,6 +40,7 @@ __all__ = ["Gateway", "gateway_of", "identify_key"]
 
 _EFFECTS_MAX: Final = 10_000
 _BOUND_HEADER: Final = "x-lyra-max-tokens"  # the bound of the answer, where it is not the request's own
+_LEFT_OUT_HEADER: Final = "x-lyra-left-out"  # types of tools that were not sent, since a budget cannot hold them
 
 
 def gateway_of(parts: HttpParts) -> Gateway:
@@ -143,6 +144,8 @@ class Gateway:
         more = {} if slot is None else {CACHE_HEADER: "miss"}
         if asked.bound_lowered is not None:
             more[_BOUND_HEADER] = str(asked.bound_lowered)
+        if asked.tools_left_out:
+            more[_LEFT_OUT_HEADER] = ", ".join(asked.tools_left_out)
         try:
             if request.stream:
                 await relay.wait_begun()

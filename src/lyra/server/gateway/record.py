@@ -20,7 +20,8 @@ __all__ = ["call_record"]
 def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseException | None) -> dict[str, Any]:
     """The data of the Event `model.called`."""
     tokens = asked.meter.tokens(asked.quoted["input_tokens"], is_whole=error is None)
-    has_cost = error is None or asked.meter.has_begun or isinstance(error, asyncio.CancelledError)
+    is_billed = isinstance(error, LyraError) and bool(error.fields.get("billed"))
+    has_cost = error is None or is_billed or asked.meter.has_begun or isinstance(error, asyncio.CancelledError)
     outer = enclosing_span()
     settings = asked.key.settings
     micro_usd = asked.micro_usd if has_cost else 0

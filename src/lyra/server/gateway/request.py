@@ -25,28 +25,33 @@ _encode: Final = msgspec.json.encode
 class GatewayRequest:
     """See the module."""
 
-    __slots__ = ("_members", "format", "model", "stream")
+    __slots__ = ("_members", "_values", "format", "model", "stream")
 
     def __init__(self, wire: WireFormat, raw: bytes) -> None:
         self.format = wire
         try:
             self._members = _members.decode(raw)
-            model = self.value("model")
-            stream = self.value("stream")
+            # All of it is read once: a part that is no JSON, or no UTF-8, is refused here and never sent on.
+            self._values: dict[str, Any] = msgspec.json.decode(raw)
+            raw.decode("utf-8")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
+        model = self.value("model")
         if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:
             raise ConfigError("the request names a model", hint="such as openai/gpt-5-mini", key="model")
         self.model = model
-        self.stream = stream is True
+        self.stream = self.value("stream") is True
 
     def value(self, name: str) -> Any:
-        """A member, read; None where there is none."""
-        member = self._members.get(name)
-        return None if member is None else msgspec.json.decode(member)
+        """A member, read, not to be changed; None where there is none."""
+        return self._values.get(name)
+
+    def raw(self, name: str) -> bytes:
+        """The bytes of a member that the request has."""
+        return bytes(self._members[name])
 
     def data(self) -> dict[str, Any]:
-        """The whole request, read."""
+        """The whole request, read anew: the caller may change it."""
         return {name: msgspec.json.decode(value) for name, value in self._members.items()}
 
     def has(self, name: str) -> bool:

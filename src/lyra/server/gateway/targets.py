@@ -13,6 +13,7 @@ import msgspec
 
 from lyra.agents.session.shared import runtime_of
 from lyra.core.policies.breaker import Breaker, CircuitBreaker
+from lyra.core.secrets.known_keys import KnownKeys
 from lyra.errors import ConfigError
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelTarget", "ModelTargets"]
 
 _log: Final = logging.getLogger("lyra.server")
+_SECRET_LEAST: Final = 8  # characters; a shorter value is no key and may be part of other words
 _BREAKERS_MAX: Final = 10_000
 _BREAKER: Final = CircuitBreaker(threshold=10, reset_after=15.0)
 
@@ -40,6 +42,7 @@ class ModelTarget(msgspec.Struct, frozen=True):
     price: Price | None
     breaker: Breaker
     is_native: bool  # the provider speaks the format of the request
+    keys: KnownKeys  # those of the server, which no answer may quote
 
 
 class ModelTargets:
@@ -77,7 +80,9 @@ class ModelTargets:
             self._loaded.add(resolved.provider)
         full, prices = str(resolved), runtime.settings.prices
         price = own_price or (prices.of(full) if wire.limits else prices.of_embeddings(full))
-        return ModelTarget(provider, resolved.model, full, price, self._breaker(full), speaks(provider, wire))
+        secrets = (secret for secret in provider.secrets() if len(secret) >= _SECRET_LEAST)
+        keys = KnownKeys.of((*runtime.known, *secrets))
+        return ModelTarget(provider, resolved.model, full, price, self._breaker(full), speaks(provider, wire), keys)
 
     def _breaker(self, model: str) -> Breaker:
         breaker = self._breakers.get(model)

@@ -47,11 +47,17 @@ def upstream_url(provider: RemoteProvider, wire: WireFormat, model: str, query: 
 
 def upstream_headers(provider: RemoteProvider, model: str, given: Mapping[str, str]) -> dict[str, str]:
     """The headers of a request: those of the client that may pass, and the provider's own."""
-    passed = {name: given[name] for name in _FORWARDED if name in given}
+    passed = {name: given[name] for name in _FORWARDED if name in given and _is_sendable(given[name])}
     own = {**provider.headers(Request(model, ())), **provider.settings.sent_headers()}
+    accept = given.get("accept", "*/*")
     if "anthropic-version" in passed:
         own.pop("anthropic-version", None)
-    return {"content-type": "application/json", "accept": given.get("accept", "*/*"), **passed, **own}
+    return {"content-type": "application/json", "accept": accept if _is_sendable(accept) else "*/*", **passed, **own}
+
+
+def _is_sendable(value: str) -> bool:
+    """Whether a header's value may be sent on: what the formats define is printable ASCII; others are left out."""
+    return value.isascii() and value.isprintable()
 
 
 def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """AnswerMeter: reads the usage of an answer while its bytes pass.
 
 It never changes what the client gets, with one exception: of a stream whose usage the client did not ask for, the chunk
-that tells it is left out. An answer that it cannot read passes all the same, and is settled by an estimate.
+that tells it is left out. An answer that it cannot read passes all the same, and its tokens are `estimated`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class AnswerMeter:
         """What the provider counted; what it did not tell is an estimate on the high side."""
         usage = self._fold.usage if self._is_folded else self._usage
         counted_in, counted_out = usage.total_input, usage.output_tokens
-        if is_whole and counted_in and (counted_out or not self._wire.limits):
+        if (is_whole or self.done) and counted_in and (counted_out or not self._wire.limits):
             return usage
         out = max(counted_out, self._estimated_output())
         into = usage.input_tokens if counted_in else min(input_bound, COUNTED_MAX)

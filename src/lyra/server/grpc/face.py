@@ -35,12 +35,14 @@ try:
 except ImportError as error:
     raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
 
+from lyra.server.acts import record_act
 from lyra.server.grpc.guard import CallGuard, Observe
 from lyra.server.grpc.handlers import SERVICES, handlers_of, service_names
 from lyra.server.grpc.standard import health_handlers, reflection_handlers
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.server.identity import Caller
     from lyra.server.settings import ServeSettings
 
 __all__ = ["GrpcFace"]
@@ -61,10 +63,14 @@ class GrpcFace:
     ) -> None:
         self._kernel = kernel
         self._settings = settings
-        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe)
+        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe, tell_act=self._tell_act)
         self._services: dict[str, Any] = {}
         self._health: Any = None
         self._server: Any = None
+
+    async def _tell_act(self, caller: Caller, method: str, target: dict[str, str], outcome: str) -> None:
+        record_act(self._kernel, caller, method, target, outcome)
+        await self._kernel.durable()
 
     async def start(self) -> Address:
         """Listen; gives the address with the port that was chosen."""

@@ -18,17 +18,18 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from lyra.core.clock import Clock
-from lyra.errors import ConfigError, Overloaded
+from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.observe.otel.requests import grpc_span
 from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, TokenTable, bearer_token
 
-__all__ = ["FINISHING", "READING", "WAITING", "CallGuard", "Metadata", "Observe", "UnaryCall"]
+__all__ = ["ACTS", "FINISHING", "READING", "WAITING", "CallGuard", "Metadata", "Observe", "TellAct", "UnaryCall"]
 
 Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
 StreamCall = Callable[[Any, Caller], AsyncGenerator[Message, None]]
 Observe = Callable[[str, str, float], Any]  # method, status code, seconds
+TellAct = Callable[[Caller, str, dict[str, str], str], Awaitable[None]]  # who, method, target, outcome
 
 # Codes that the convention for spans of servers counts as errors; others are the client's.
 SERVER_FAULTS: Final = frozenset(
@@ -74,6 +75,14 @@ READING: Final = frozenset(
     }
 )
 
+# Calls by which people act, with the field that names the target: the audit log has them, also where they are refused.
+# The others are the work of programs.
+ACTS: Final = {
+    "KernelService/TerminateProcess": "pid",
+    "SystemService/ResolveInterrupt": "interrupt_id",
+    "SystemService/CancelInterrupt": "interrupt_id",
+}
+
 # Calls that only wait for something to do or to read: draining does not wait for them.
 WAITING: Final = frozenset({"WorkerService/ClaimWork", "CommBusService/Subscribe"})
 
@@ -89,7 +98,10 @@ class Method(NamedTuple):
 class CallGuard:
     """Wraps handlers; knows the calls in flight."""
 
-    def __init__(self, tokens: TokenTable, clock: Clock, *, observe: Observe | None = None) -> None:
+    def __init__(
+        self, tokens: TokenTable, clock: Clock, *, observe: Observe | None = None, tell_act: TellAct | None = None
+    ) -> None:
+        self._tell_act = tell_act
         self._tokens = tokens
         self._clock = clock
         self._observe = observe
@@ -116,8 +128,11 @@ class CallGuard:
         async def invoke(data: bytes, context: Any) -> bytes:
             with self._flight(method, context) as call:
                 try:
-                    request, caller = self._admit(method, data, context)
-                    response = await handler(request, caller)
+                    caller = self.caller(context.invocation_metadata())
+                    if method.name in ACTS and self._tell_act is not None:
+                        response = await self._act(self._tell_act, method, handler, data, caller)
+                    else:
+                        response = await handler(self._admit(method, data, caller), caller)
                     return bytes(response.SerializeToString())
                 except Exception as error:
                     await call.abort(error)
@@ -129,7 +144,8 @@ class CallGuard:
         async def invoke(data: bytes, context: Any) -> AsyncIterator[bytes]:
             with self._flight(method, context) as call:
                 try:
-                    request, caller = self._admit(method, data, context)
+                    caller = self.caller(context.invocation_metadata())
+                    request = self._admit(method, data, caller)
                     async with aclosing(handler(request, caller)) as messages:
                         async for message in messages:
                             yield message.SerializeToString()
@@ -138,14 +154,26 @@ class CallGuard:
 
         return invoke
 
-    def _admit(self, method: Method, data: bytes, context: Any) -> tuple[Message, Caller]:
-        caller = self.caller(context.invocation_metadata())
+    async def _act(self, tell: TellAct, method: Method, handler: UnaryCall, data: bytes, caller: Caller) -> Message:
+        """Carry an act out, and tell it with its outcome."""
+        outcome = "failed"
+        try:
+            response = await handler(self._admit(method, data, caller), caller)
+            outcome = "ok"
+            return response
+        except LyraError as error:
+            outcome = error.code
+            raise
+        finally:
+            await tell(caller, method.name, _target(method, data), outcome)
+
+    def _admit(self, method: Method, data: bytes, caller: Caller) -> Message:
         if method.name not in READING:
             caller.require_change()
         if self.draining and method.name not in FINISHING:
             raise Overloaded("the server is stopping", hint="try again when it is back")
         try:
-            return method.request.FromString(data), caller
+            return method.request.FromString(data)
         except DecodeError:
             raise ConfigError(f"the request is no {method.request.DESCRIPTOR.name}") from None
 
@@ -199,6 +227,14 @@ class _Flight:
             self._trace.__exit__(kind, error, trace)
         finally:
             self._guard.end(self._method, self.code, self._began)
+
+
+def _target(method: Method, data: bytes) -> dict[str, str]:
+    """What an act is about, by the field that names it; nothing where the request cannot be read."""
+    try:
+        return {ACTS[method.name]: str(getattr(method.request.FromString(data), ACTS[method.name]))}
+    except DecodeError:
+        return {}
 
 
 def _texts(metadata: Metadata) -> dict[str, str]:

@@ -20,7 +20,7 @@ from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
 from lyra.errors import LyraError, Overloaded
 from lyra.observe.otel.requests import request_span
-from lyra.server.http.acts import begin_login, record_act
+from lyra.server.acts import record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
 from lyra.server.http.connection import SECURITY_HEADERS
@@ -33,7 +33,7 @@ from lyra.server.http.guard import (
     RequestIdentity,
     check_opened_by_person,
 )
-from lyra.server.http.logins import CookiePlace
+from lyra.server.http.logins import CookiePlace, begin_login
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.page_request import PageRequest, ProblemPage, query_text, same_page, wants_page, with_slash
 from lyra.server.http.parts import HttpParts

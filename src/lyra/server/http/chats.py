@@ -146,7 +146,11 @@ class Chats:
         return streams[-1] if streams else None
 
     def _take_up(self, session_id: str, caller: Caller, process: Process) -> ChatStream:
-        """A stream for a turn whose own stream is gone, such as after a restart: it begins anew and gives the whole."""
+        """A stream for a turn whose own stream is gone, such as after a restart: it begins anew and gives the whole.
+        It is one for all that ask while the turn lasts, which may be as long as a person takes to answer."""
+        for known in self._streams.values():
+            if known.session_id == session_id and known.answer is None and not known.log.ended:
+                return known
         stream = self._new_stream(session_id, caller.user_id)
         stream.tell("restart", {"text": ""})
         self._start(self._tell_outcome(stream, self._kernel.agent(process.pid)))

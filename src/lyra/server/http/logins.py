@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.core.ids import Entropy, random_key
 from lyra.core.limits import SERVER_LOGIN_FAILURES, SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
+from lyra.server.acts import record_act
 from lyra.server.http.problems import too_many
 from lyra.server.identity import Caller
 from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
+    from lyra.kernel.kernel import Kernel
     from lyra.server.identity import TokenHolder, TokenTable
 
-__all__ = ["FORM_FIELD", "FORM_HEADER", "CookiePlace", "LoginTable", "PersonLogin"]
+__all__ = ["FORM_FIELD", "FORM_HEADER", "CookiePlace", "LoginTable", "PersonLogin", "begin_login"]
 
 FORM_FIELD: Final = "form_token"
 FORM_HEADER: Final = "x-lyra-form"
+_STRANGER: Final = Caller(person="a stranger", role="none")
 
 
 class PersonLogin(NamedTuple):
@@ -137,3 +140,16 @@ class LoginTable:
 
 def _hashed(login_id: str) -> bytes:
     return hashlib.sha256(login_id.encode("utf-8", "surrogatepass")).digest()
+
+
+def begin_login(kernel: Kernel, logins: LoginTable, token: str, address: str, replaced: str) -> str:
+    """Log the holder of a token in, and tell it; gives what the cookie holds. The login that the browser had before,
+    `replaced`, ends. A token that is not known is told with the address that it came from."""
+    try:
+        caller, login_id = logins.begin(token.strip(), address)
+    except Unauthenticated as error:
+        record_act(kernel, _STRANGER, "login", {"address": address}, error.code)
+        raise
+    logins.end(replaced)
+    record_act(kernel, caller, "login", {}, "ok")
+    return login_id

@@ -29,6 +29,7 @@ SSE_HEADERS: Final = (
     (b"x-accel-buffering", b"no"),
 )
 _HEARTBEAT: Final = b": ping\n\n"
+_PIECE_BYTES: Final = 64 * 1024  # of events for one reader at a time
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 
@@ -121,8 +122,10 @@ class SseLog:
                     yield _HEARTBEAT
 
     def _batch(self, after: int, wanted: Callable[[LoggedEvent], bool] | None) -> tuple[bytes, int]:
-        """The events after a number as one piece of bytes, and the number of the last of them."""
+        """Events after a number as one piece of bytes, and the number of the last of them. A piece is bounded: what a
+        client does not take is kept for it alone."""
         pieces = []
+        size = 0
         skip = after + 1 - self.first
         if skip < 0:
             pieces.append(sse_event({"count": -skip}, event="missed"))
@@ -131,6 +134,9 @@ class SseLog:
             logged = self._events[index]
             if wanted is None or wanted(logged):
                 pieces.append(logged.piece)
+                size += len(logged.piece)
+                if size >= _PIECE_BYTES:
+                    return b"".join(pieces), logged.number
         return b"".join(pieces), self.last
 
     async def _wait(self, heartbeat_s: float) -> bool:

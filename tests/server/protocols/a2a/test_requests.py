@@ -174,6 +174,7 @@ def test_the_audit_log_has_what_a_client_changed_and_not_what_it_looked_at() -> 
             task = await task_of(client, message("hi"))
             await client.get_task(pb.GetTaskRequest(id=task.id))
             await client.list_tasks(pb.ListTasksRequest())
-            assert [(row["person"], row["act"], row["target"]) for row in acts] == [("ada", "a2a.SendMessage", "echo")]
+            told = [(row["person"], row["act"], row["target"]) for row in acts]
+            assert told == [("ada", "a2a.SendMessage", f"echo {task.id}")]
 
     in_loop(main())

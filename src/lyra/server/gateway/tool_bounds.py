@@ -1,0 +1,66 @@
+"""The tools of a request that a budget can hold.
+
+Tools that the client runs cost the bytes of their description. Tools that the provider runs are paid for by use, and
+bring in text of any length: they have no bound. A request whose only tools they are, or that demands one, is refused. A
+program that offers a web search beside tools of its own, as codex does without being asked, works without it: the
+entry is left out of what is sent, and a header of the answer says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.server.gateway.request import GatewayRequest
+
+__all__ = ["BoundedTools", "bounded_tools"]
+
+_CLIENT_TOOLS: Final = frozenset({"", "function", "custom", "local_shell", "apply_patch"})
+_GROUP: Final = "namespace"  # tools of the client under one name
+_OPTIONAL_TOOLS: Final = frozenset({"web_search", "web_search_preview"})
+_FREE_CHOICES: Final = (None, "auto", "none")
+_entries: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class BoundedTools(NamedTuple):
+    """`kept` are the entries to send, None for all as they came; `left_out` are the types of the others; `unbounded` is
+    the type of a tool for which the request has to be refused."""
+
+    kept: list[msgspec.Raw] | None = None
+    left_out: tuple[str, ...] = ()
+    unbounded: str | None = None
+
+
+def bounded_tools(request: GatewayRequest) -> BoundedTools:
+    """Which tools of a request can be sent for a key with a budget."""
+    tools = request.value("tools")
+    if not isinstance(tools, list):
+        return BoundedTools()
+    hosted = [tool for tool in tools if not _is_of_client(tool)]
+    if not hosted:
+        return BoundedTools()
+    may_leave_out = (
+        request.format.name == "responses"
+        and len(hosted) < len(tools)
+        and request.value("tool_choice") in _FREE_CHOICES
+    )
+    needed = [tool for tool in hosted if not may_leave_out or _type(tool) not in _OPTIONAL_TOOLS]
+    if needed:
+        return BoundedTools(unbounded=_type(needed[0]))
+    raw = _entries.decode(request.raw("tools"))
+    kept = [entry for entry, tool in zip(raw, tools, strict=True) if _is_of_client(tool)]
+    return BoundedTools(kept, tuple(sorted({_type(tool) for tool in hosted})))
+
+
+def _type(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else ""
+    return str(kind or "")
+
+
+def _is_of_client(tool: Any) -> bool:
+    """Whether the client runs a tool, or all tools of a group."""
+    if _type(tool) != _GROUP:
+        return _type(tool) in _CLIENT_TOOLS
+    inner = tool.get("tools")
+    return isinstance(inner, list) and all(_type(entry) in _CLIENT_TOOLS for entry in inner)
