@@ -75,6 +75,24 @@ async def test_a_refresh_keeps_focus_selection_and_open_parts(stage: Stage, brow
     assert place == ["ask-message", 2, 6]
 
 
+async def test_what_happens_before_the_stream_is_open_is_shown(stage: Stage, browser_page: WatchedPage) -> None:
+    """Between the page and its stream no event is told: all regions are read again when it opens."""
+    page = browser_page.page
+    asked, may_open = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        asked.set()
+        await may_open.wait()
+        await route.continue_()
+
+    await page.route("**/api/events?*", hold)
+    await browser_page.go("/")
+    await asked.wait()
+    stage.kernel.spawn(_rests, name="early bird")
+    may_open.set()
+    await browser_page.shown("text=early bird")
+
+
 async def test_a_stream_that_is_lost_is_told_and_found_again(stage: Stage, browser_page: WatchedPage) -> None:
     """The dot says so, and what happened meanwhile is shown when the server is back."""
     page = browser_page.page
@@ -144,3 +162,21 @@ async def test_arrows_fold_and_open_the_tree(stage: Stage, browser_page: Watched
     assert await child.get_attribute("aria-level") == "2"
     await table.press("Enter")
     await page.wait_for_url("**/processes/*")
+
+
+async def test_headings_stand_over_their_columns(stage: Stage, browser_page: WatchedPage) -> None:
+    """Also where rows are scrolled; the room above and below the drawn rows shows no line."""
+    stage.kernel.spawn(_starts, 200, name="many")
+    await browser_page.go("/processes")
+    await browser_page.shown("table[role=treegrid]")
+    await browser_page.page.evaluate("document.querySelector('.grid-box').scrollTop = 2000")
+    await browser_page.shown('tr[aria-rowindex="70"]')
+    edges = await browser_page.page.evaluate(
+        """[".grid-box thead tr", '.grid-box tr[aria-rowindex="70"]'].map((line) =>
+          [...document.querySelector(line).cells].map((cell) => Math.round(cell.getBoundingClientRect().right)))"""
+    )
+    assert edges[0] == edges[1]
+    borders = await browser_page.page.evaluate(
+        "[...document.querySelectorAll('.spacer')].map((line) => getComputedStyle(line).borderBottomWidth)"
+    )
+    assert set(borders) == {"0px"}

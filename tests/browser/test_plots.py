@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.browser.conftest import PAST, NewPage
 from tests.browser.stage import Stage
-from tests.browser.watched_page import PHONE, WatchedPage
+from tests.browser.watched_page import PHONE, SCREEN, WatchedPage
 
 _BOX_HEIGHTS = "[...document.querySelectorAll('.plot-box')].map((box) => box.getBoundingClientRect().height)"
 _CLICK_FIRST_BAR = """() => {
@@ -168,6 +169,30 @@ async def test_a_node_is_rolled_back_and_the_other_page_follows(stage: Stage, ne
         await page.shown("#changes td:has-text('set by hand')")
         await other.shown("#changes td:has-text('set by hand')")
         assert await page.page.locator("#node .state").first.inner_text() != mode
+
+
+_LABELS = """[...document.querySelectorAll("#confidence .plot-label")].map((label) => {
+  const [box, plot] = [label.getBoundingClientRect(), label.closest("svg").getBoundingClientRect()];
+  const lines = [...label.querySelectorAll("tspan")].map((line) => line.textContent);
+  return { name: label.querySelector("title").textContent, shown: lines.join(" "),
+    inside: box.left >= plot.left && box.right <= plot.right && box.top >= plot.top && box.bottom <= plot.bottom,
+    top: box.top, bottom: box.bottom };
+})"""
+
+
+@PAST
+@pytest.mark.parametrize("viewport", [SCREEN, PHONE], ids=["screen", "phone"])
+async def test_the_labels_of_lines_are_read_whole(stage: Stage, new_page: NewPage, viewport: dict[str, int]) -> None:
+    """None is cut off at the edge of the picture, and none lies over another."""
+    async with new_page(viewport=viewport) as page:
+        await page.go("/nodes/loyalty_points_v1")
+        await page.shown("#confidence .plot-label")
+        labels = await page.page.evaluate(_LABELS)
+    assert any("needed for" in label["name"] for label in labels), labels
+    assert [label["shown"] for label in labels] == [label["name"] for label in labels]
+    assert all(label["inside"] for label in labels), labels
+    ordered = sorted(labels, key=lambda label: label["top"])
+    assert all(above["bottom"] <= below["top"] + 4 for above, below in pairwise(ordered)), labels
 
 
 @PAST

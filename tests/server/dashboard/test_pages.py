@@ -166,6 +166,19 @@ async def test_the_processes_are_paged_without_a_script(parts: Served) -> None:
     assert len(elements(none, "tr")) == 1
 
 
+@served(echo(), waits)
+async def test_the_heading_of_a_process_is_its_name_with_its_pid_beside(parts: Served) -> None:
+    """An agent is known by its name; where there is none, the pid stands alone."""
+    await parts.operator.post("/api/agents/echo/chat", json={"message": "hello"})
+    (agent,) = parts.kernel.processes
+    plain = parts.kernel.spawn(waits)
+    async with logged_in(parts) as browser:
+        (heading,) = re.findall("<h1>(.*?)</h1>", await browser.page(f"/processes/{agent}"))
+        (alone,) = re.findall("<h1>(.*?)</h1>", await browser.page(f"/processes/{plain.pid}"))
+    assert words(heading) == f"echo {agent}"
+    assert alone == plain.pid
+
+
 @served(waits, starts)
 async def test_the_tree_is_fetched_once_and_then_what_changed(parts: Served) -> None:
     kernel = parts.kernel

@@ -114,17 +114,25 @@ def act_form(call: HttpCall, action: str, *children: Child, why_not: str = "", *
 
 # ---------------------------------------------------------------- whole pages
 def page(
-    call: HttpCall, title: str, *main: Child, scripts: Iterable[str] = (), status: int = 200, wide: bool = False
+    call: HttpCall,
+    title: str,
+    *main: Child,
+    scripts: Iterable[str] = (),
+    status: int = 200,
+    wide: bool = False,
+    beside: str = "",
 ) -> RawAnswer:
-    """A page, or the one region of it that the request asks for. `scripts` are names of `static/`."""
+    """A page, or the one region of it that the request asks for. `scripts` are names of `static/`, `beside` is a quiet
+    word in its heading, such as an id."""
     wanted = call.headers.get("x-region", "")
     if wanted:
         return RawAnswer(_region_of(join(*main), wanted).encode(), _HTML, 200, PAGE_HEADERS)
     bar = figures_region(call)
+    quiet = [" ", tag("span", beside, class_="beside")] if beside else None
     body = join(
         tag("a", "Skip to content", href="#main", class_="skip"),
         tag("header", _nav(call), bar, class_="site"),
-        tag("main", tag("h1", title), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
+        tag("main", tag("h1", title, quiet), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
     )
     data: dict[str, Any] = {
         "data_form": call.form_token,

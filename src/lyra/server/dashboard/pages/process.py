@@ -45,9 +45,10 @@ async def _process(call: HttpCall) -> RawAnswer:
         return RawAnswer(b"", "text/plain", 303, {"location": link(call, "processes", process.known_as)})
     if row is None:  # an entry of the table that ended and was forgotten meanwhile
         raise ConfigError(f"process {pid} has no page")
-    title = row.name or row.pid
+    title, beside = (row.name, row.pid) if row.name not in ("", row.pid) else (row.pid, "")
     if process is None:
-        return page(call, title, region(call, "who", TREE_EVENTS, _who(call, row, None)), wide=True)
+        who = region(call, "who", TREE_EVENTS, _who(call, row, None))
+        return page(call, title, who, wide=True, beside=beside)
     run = process.stands_for or process
     return page(
         call,
@@ -63,6 +64,7 @@ async def _process(call: HttpCall) -> RawAnswer:
         ),
         scripts=(WATERFALL_SCRIPT,),
         wide=True,
+        beside=beside,
     )
 
 

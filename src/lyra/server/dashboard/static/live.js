@@ -22,7 +22,6 @@ let failures = 0;
 let retryTimer = 0;
 let hiddenTimer = 0;
 let planned = false;
-let wasOpen = false;
 
 // ---------------------------------------------------------------- events
 export function onEvents(kinds, callback) {
@@ -69,9 +68,7 @@ function connect() {
 function opened() {
   failures = 0;
   show("open", "● live");
-  // What happened between the rendering of the page and now, or while the stream was lost, was not told.
-  if (wasOpen || performance.now() > 2_000) refreshAll();
-  wasOpen = true;
+  refreshAll(); // what happened since the page was rendered, or while the stream was lost, was not told
 }
 
 function failed() {
@@ -132,6 +129,7 @@ async function fetchRegion(region, pace) {
 }
 
 function replace(region, text) {
+  if (!("region" in region.dataset)) return; // a script has taken it over meanwhile
   const parsed = new DOMParser().parseFromString(text, "text/html");
   const fresh = parsed.getElementById(region.id);
   if (fresh === null) return;

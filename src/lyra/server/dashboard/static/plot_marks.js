@@ -2,12 +2,13 @@
 //
 // A series has a colour and, so that colour is never alone, a pattern (bars) or a dash and a label (lines).
 
-import { svgElement } from "./plot_scales.js";
+import { LABEL_GAP_PX, labelLines, svgElement } from "./plot_scales.js";
 
 const SERIES = 8; // with a colour and pattern of their own
 const HATCHES = [
   [], ["M0 8 L8 0"], ["M0 0 L8 8"], ["M0 4 H8"], ["M4 0 V8"], ["M0 8 L8 0", "M0 0 L8 8"], ["M0 4 H8", "M4 0 V8"], ["M2 2 h2 v2 h-2 z"],
 ];
+const LINE_PX = 13; // of a label
 const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 3", "10 4", "4 2 1 2", "3 6"];
 
 export function patternsOf(data, name) {
@@ -114,11 +115,26 @@ function drawLines(group, data, frame) {
     const last = series.cells.findLastIndex((cell) => cell.value !== null);
     if (last >= 0) ends.push({ name: series.name, kind, y: frame.y(series.cells[last].value) });
   });
+  drawLabels(group, ends, frame);
+}
+
+// Beside the ends of their lines, none over another, all above the bottom of the picture.
+function drawLabels(group, ends, frame) {
   ends.sort((one, other) => one.y - other.y);
   let above = -Infinity;
   for (const end of ends) {
-    const y = Math.max(end.y + 4, above + 13);
-    above = y;
-    group.append(svgElement("text", { x: frame.right + 6, y: y.toFixed(1), class: `plot-label ${end.kind}` }, end.name));
+    end.lines = labelLines(end.name, frame.labels);
+    end.top = Math.max(end.y + 4 - (end.lines.length - 1) * LINE_PX * 0.5, above + LINE_PX);
+    above = end.top + (end.lines.length - 1) * LINE_PX;
+  }
+  const lift = Math.max(0, above - frame.bottom - LINE_PX);
+  for (const end of ends) {
+    const label = svgElement("text", { class: `plot-label ${end.kind}` });
+    end.lines.forEach((line, index) => {
+      const y = (end.top - lift + index * LINE_PX).toFixed(1);
+      label.append(svgElement("tspan", { x: frame.right + LABEL_GAP_PX, y }, line));
+    });
+    label.append(svgElement("title", {}, end.name));
+    group.append(label);
   }
 }

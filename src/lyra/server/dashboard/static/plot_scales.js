@@ -2,6 +2,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+export const LABEL_GAP_PX = 6; // between a line and its label
+const LABEL_CHAR_PX = 7;
+
 export function svgElement(name, attributes = {}, text = "") {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -43,11 +46,29 @@ function range(data) {
   return { low, high: data.unit === "share" ? 1 : high || 1 };
 }
 
+// The labels of lines stand at their right ends: as much room as the longest needs, up to a part of the plot.
+function labelsWidth(data, width) {
+  const names = data.series.filter((series) => series.roles.includes("line")).map((series) => series.name);
+  return Math.min(LABEL_GAP_PX + Math.max(...names.map((name) => name.length), 4) * LABEL_CHAR_PX, width * 0.32);
+}
+
+// A label in lines that fit; a word that is longer than a line is cut.
+export function labelLines(name, labels) {
+  const chars = Math.max(3, Math.floor((labels - LABEL_GAP_PX) / LABEL_CHAR_PX));
+  const lines = [];
+  for (const word of name.split(" ")) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= chars) lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(word.length <= chars ? word : `${word.slice(0, chars - 1)}…`);
+  }
+  return lines;
+}
+
 export function frameOf(data, width, height) {
   const { low, high: peak } = range(data);
   const ticks = niceTicks(low, peak, 4);
   const high = data.unit === "share" ? peak : Math.max(peak, ticks.at(-1) ?? peak);
-  const labels = data.kind === "stacked" ? 0 : Math.min(72, width / 6);
+  const labels = data.kind === "stacked" ? 0 : labelsWidth(data, width);
   const widest = Math.max(...niceTicks(low, high, 4).map((value) => tickText(value, data.unit).length), 2);
   const left = 14 + widest * 7;
   const right = width - 12 - labels;
@@ -57,7 +78,7 @@ export function frameOf(data, width, height) {
   const step = (right - left) / Math.max(1, data.kind === "stacked" ? count : count - 1);
   const shift = data.kind === "stacked" ? step / 2 : 0;
   return {
-    left, right, top, bottom, low, high, step,
+    left, right, top, bottom, low, high, step, labels,
     x: (index) => (count === 1 && !shift ? (left + right) / 2 : left + shift + step * index),
     y: (value) => bottom - ((value - low) / (high - low)) * (bottom - top),
     indexAt: (x) => Math.max(0, Math.min(count - 1, Math.round((x - left - shift) / (step || 1)))),

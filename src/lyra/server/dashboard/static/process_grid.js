@@ -4,7 +4,7 @@ import { onEvents } from "./live.js";
 import { addKeys } from "./keys.js";
 
 const ROW_PX = 32;
-const AROUND = 12; // rows drawn above and below the ones that are seen
+const AROUND = 8; // rows drawn above and below the ones that are seen
 const REFRESH_MS = 150;
 const SHAPES = {
   new: ["waiting", "○", "new"], ready: ["running", "●", "ready"], running: ["running", "●", "running"],
@@ -46,6 +46,9 @@ class ProcessGrid {
     if (!this.mark) return; // the server's rows stay
     this.box.closest("[data-region]")?.removeAttribute("data-region"); // from here on the rows are the script's
     this.table.setAttribute("role", "treegrid");
+    for (const group of [this.table.tHead, this.body]) group.setAttribute("role", "rowgroup"); // they are no table boxes
+    this.table.tHead.rows[0].setAttribute("role", "row");
+    for (const head of this.table.tHead.rows[0].cells) head.setAttribute("role", "columnheader");
     this.table.setAttribute("aria-label", "Processes");
     this.table.tabIndex = 0;
     this.box.removeAttribute("tabindex");
@@ -238,7 +241,7 @@ class ProcessGrid {
       if (count) line.setAttribute("aria-expanded", String(!folded));
       else line.removeAttribute("aria-expanded");
       parts.name.style.paddingLeft = `${8 + depth * 20}px`;
-      parts.fold.textContent = folded ? "▸" : "▾";
+      write(parts.fold, folded ? "▸" : "▾");
       parts.fold.classList.toggle("none", count === 0);
     }
     if (line.row === row && line.count === count) return;
@@ -248,14 +251,14 @@ class ProcessGrid {
     line.id = `row-${row.pid}`;
     parts.link.href = this.page + encodeURIComponent(row.pid);
     parts.link.title = `${row.pid} ${row.program}`;
-    parts.link.textContent = row.name || row.pid;
-    parts.note.textContent = ` ${row.strategy || row.program}${count ? ` (${count})` : ""}`;
+    write(parts.link, row.name || row.pid);
+    write(parts.note, ` ${row.strategy || row.program}${count ? ` (${count})` : ""}`);
     const [colour, shape, word] = SHAPES[row.state] ?? ["waiting", "○", row.state];
-    parts.state.dataset.state = colour;
-    parts.shape.textContent = shape;
-    parts.word.textContent = ` ${row.doing || word}`;
-    parts.restarts.textContent = row.restarts ? String(row.restarts) : "";
-    parts.cost.textContent = row.cost_micro_usd ? money(row.cost_micro_usd) : "";
+    if (parts.state.dataset.state !== colour) parts.state.dataset.state = colour;
+    write(parts.shape, shape);
+    write(parts.word, ` ${row.doing || word}`);
+    write(parts.restarts, row.restarts ? String(row.restarts) : "");
+    write(parts.cost, row.cost_micro_usd ? money(row.cost_micro_usd) : "");
   }
 
   emptyLine() {
@@ -344,6 +347,13 @@ class ProcessGrid {
     const index = this.visible.findIndex(([row]) => row.pid === parent);
     if (index >= 0) this.move(0, index);
   }
+}
+
+// A text that is already there is not written again: the browser would lay the row out anew.
+function write(element, text) {
+  if (element.written === text) return;
+  element.written = text;
+  element.textContent = text;
 }
 
 function money(microUsd) {
