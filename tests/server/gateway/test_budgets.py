@@ -234,3 +234,34 @@ def test_images_count_as_images_and_not_as_text() -> None:
         assert statuses == [200, 402, 402]
 
     in_loop(main())
+
+
+def test_text_that_a_tokenizer_writes_out_is_bounded_by_what_it_becomes() -> None:
+    """A character that stands for a whole phrase is reserved as the phrase, also where it comes as an escape."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((b"{}",))) as served:  # no usage: the reservation is charged
+            for number, sign in enumerate(("\ufdfa", "\\ufdfa")):
+                key = await served.key(f"k{number}", budget="$1")
+                async with served.client(key) as client:
+                    text = json.dumps(body(stream=False, max_completion_tokens=1), ensure_ascii=False)
+                    content = text.replace("hello", sign * 10_000).encode()
+                    assert (await client.post(PATH, content=content)).status_code == 200
+                assert (await served.view(f"k{number}"))["input_tokens"] > 330_000
+
+    in_loop(main())
+
+
+def test_two_bounds_of_an_answer_are_both_lowered() -> None:
+    """A provider may read either member: none of them is above what was reserved."""
+
+    async def main() -> None:
+        async with serving_gateway(dearest) as served:
+            key = await served.key(budget="$0.001")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=body(max_tokens=90_000, max_completion_tokens=10))
+                assert answer.status_code == 200
+            sent = served.provider.received[0].data
+            assert sent["max_tokens"] == sent["max_completion_tokens"] < 1_667
+
+    in_loop(main())

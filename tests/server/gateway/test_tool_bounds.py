@@ -21,6 +21,10 @@ def clearing(*kinds: str) -> dict[str, Any]:
     return {"context_management": {"edits": [{"type": kind, "keep": "all"} for kind in kinds]}}
 
 
+def cached(ttl: str) -> dict[str, Any]:
+    return {"type": "text", "text": "ttl", "cache_control": {"type": "ephemeral", "ttl": ttl}}
+
+
 def answered(_: Received) -> Reply:
     return Reply((chat_answer(),))
 
@@ -39,6 +43,8 @@ def answered(_: Received) -> Reply:
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "compact_20260112")}, 400),
         ("/v1/messages", {**MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400),
         ("/v1/messages", {**MESSAGES, "context_management": "all"}, 400),
+        ("/v1/messages", {**MESSAGES, "system": [cached("5m")]}, 200),
+        ("/v1/messages", {**MESSAGES, "system": [cached("1h")]}, 400),  # dearer than the price of the model says
     ],
 )
 def test_only_what_has_a_bound_is_sent(path: str, body: dict[str, Any], status: int) -> None:

@@ -15,9 +15,10 @@ from lyra.models.tokens import BASE_TOKENS, IMAGE_TOKENS, MESSAGE_TOKENS, TOOLS_
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.tool_bounds import bounded_tools
 
-__all__ = ["ANSWER_TOKENS", "choices", "input_bound", "output_bound", "refuse_unbounded"]
+__all__ = ["ANSWER_TOKENS", "answer_least", "choices", "input_bound", "output_bound", "refuse_unbounded"]
 
 ANSWER_TOKENS: Final = 32_768  # the bound of an answer where neither the request nor the money left sets a lower one
+_ANSWER_TOKENS_LEAST: Final = 64  # for a shorter answer than this, or than was asked for, the model is not asked
 _IMAGE_PARTS: Final = frozenset({"image", "image_url", "input_image"})
 _CONVERSATION: Final = ("messages", "input")
 # Parts of a message whose tokens are not bounded by their bytes, or are not in the request at all.
@@ -38,13 +39,19 @@ _SHORTENING_EDITS: Final = ("clear_thinking_", "clear_tool_uses_")
 _DEARER_TIERS: Final = ("priority", "scale")
 
 
-def input_bound(request: GatewayRequest) -> int:
-    """The most tokens that the request can be."""
+# The tokens of an image as large as providers take them: models of OpenAI count by tiles or patches, each in its way.
+_IMAGE_TOKENS_BY_NAME: Final = (("4o-mini", 50_000), ("claude", IMAGE_TOKENS))
+_IMAGE_TOKENS_USUAL: Final = 25_000
+
+
+def input_bound(request: GatewayRequest, model: str) -> int:
+    """The most tokens that the request can be for a model."""
+    image_tokens = next((most for word, most in _IMAGE_TOKENS_BY_NAME if word in model), _IMAGE_TOKENS_USUAL)
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
     for part in _parts(request):
         tokens += MESSAGE_TOKENS
         if _type(part) in _IMAGE_PARTS:
-            tokens += IMAGE_TOKENS - _data_bytes(part)
+            tokens += image_tokens - _data_bytes(part)
     return tokens
 
 
@@ -82,6 +89,13 @@ def output_bound(request: GatewayRequest) -> int:
     return (request.limit or ANSWER_TOKENS) if request.format.limits else 0
 
 
+def answer_least(request: GatewayRequest) -> int:
+    """The fewest tokens of answer that are worth a call: the provider refuses a bound that its thinking would fill."""
+    thinking = request.value("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    return _ANSWER_TOKENS_LEAST + (budget if isinstance(budget, int) and budget > 0 else 0)
+
+
 def choices(request: GatewayRequest) -> int:
     """How many answers are asked for."""
     count = request.value("n") if request.format.name == "chat" else None
@@ -100,11 +114,28 @@ def refuse_unbounded(request: GatewayRequest) -> None:
         raise _unbounded(
             f"the tool {unbounded_tool[:60]!r}", hint="switch that tool off, or use a key without a budget"
         )
+    if request.format.vendor == "anthropic" and request.may_name("ttl") and _is_cached_long(request.data()):
+        raise _unbounded("a cache_control of another ttl than 5m")
     if request.value("service_tier") in _DEARER_TIERS:
         raise _unbounded("service_tier")
     for part in _parts(request):
         if _type(part) in _UNBOUNDED_PARTS:
             raise _unbounded(f"a part of type {_type(part)!r}")
+
+
+def _is_cached_long(data: Any) -> bool:
+    """Whether a part asks for a cache that costs more to write than the price of the model says."""
+    pending = [data]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            control = node.get("cache_control")
+            if isinstance(control, dict) and control.get("ttl", "5m") != "5m":
+                return True
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return False
 
 
 def _only_shortens(management: Any) -> bool:

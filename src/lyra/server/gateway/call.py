@@ -26,7 +26,7 @@ from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
 from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.gateway.answer_filter import AnswerFilter
-from lyra.server.gateway.bounds import choices, input_bound, output_bound, refuse_unbounded
+from lyra.server.gateway.bounds import answer_least, choices, input_bound, output_bound, refuse_unbounded
 from lyra.server.gateway.settlement import may_be_billed, spent
 from lyra.server.gateway.tool_bounds import bounded_tools
 from lyra.server.gateway.translation.translated import TranslatedRequest
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GatewayCall", "call_effect"]
 
-_ANSWER_TOKENS_LEAST: Final = 64  # for a shorter answer than this, or than was asked for, the model is not asked
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
 _SERVER_KEY_REFUSED: Final = (401, 403)
@@ -133,7 +132,7 @@ class GatewayCall:
         if request.format.is_free:
             self.body = self._body()
             return self.quoted
-        tokens_in = input_bound(request)
+        tokens_in = input_bound(request, self.target.model)
         self.is_limited = budget.limits_money
         if self.is_limited:
             if price is None:
@@ -158,7 +157,7 @@ class GatewayCall:
         request = self.request
         changes: dict[str, Any] = {"model": self.target.model}
         if self.bound_lowered is not None:
-            changes[self._limit_name()] = self.bound_lowered
+            changes |= dict.fromkeys(self._limit_names(), self.bound_lowered)
         if self.is_limited and (tools := bounded_tools(request)).kept is not None:
             changes["tools"], self.tools_left_out = tools.kept, tools.left_out
         if request.format.name == "chat" and request.stream:
@@ -174,7 +173,7 @@ class GatewayCall:
         if left is None or price.worst_case(tokens_in, wanted * count) <= left:
             return wanted
         tokens: int = price.affordable_output(left, tokens_in) // count
-        if tokens < min(wanted, _ANSWER_TOKENS_LEAST) or not request.format.limits:
+        if tokens < min(wanted, answer_least(request)) or not request.format.limits:
             held = Money(int(budget.reserved("usd")))
             hint = f"calls in flight hold {held} of it: ask again later" if held else "ask the operator for more"
             raise BudgetExceeded(
@@ -182,11 +181,11 @@ class GatewayCall:
             )
         return min(tokens, wanted)
 
-    def _limit_name(self) -> str:
-        """The member that bounds the answer: the one that the request has, else the provider's usual one."""
+    def _limit_names(self) -> list[str]:
+        """The members that bound the answer: those that the request has, else the provider's usual one."""
         names = self.request.format.limits
-        given = next((name for name in names if self.request.has(name)), "")
-        return given or names[0 if self.target.provider.name in ("openai", "azure") or len(names) == 1 else -1]
+        usual = names[0 if self.target.provider.name in ("openai", "azure") or len(names) == 1 else -1]
+        return [name for name in names if self.request.has(name)] or [usual]
 
     def _ask_for_usage(self, changes: dict[str, Any]) -> None:
         """Have a stream of chat completions tell its usage; a client that did not ask for it does not see it."""

@@ -8,6 +8,7 @@ member that is given twice stands once, the last of them: a provider never reads
 from __future__ import annotations
 
 from typing import Any, Final
+from unicodedata import normalize
 
 import msgspec
 
@@ -25,7 +26,7 @@ _encode: Final = msgspec.json.encode
 class GatewayRequest:
     """See the module."""
 
-    __slots__ = ("_members", "_values", "format", "model", "stream")
+    __slots__ = ("_has_escapes", "_is_ascii", "_members", "_values", "format", "model", "stream")
 
     def __init__(self, wire: WireFormat, raw: bytes) -> None:
         self.format = wire
@@ -34,6 +35,7 @@ class GatewayRequest:
             # All of it is read once: a part that is no JSON, or no UTF-8, is refused here and never sent on.
             self._values: dict[str, Any] = msgspec.json.decode(raw)
             raw.decode("utf-8")
+            self._is_ascii, self._has_escapes = raw.isascii(), b"\\u" in raw
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
         model = self.value("model")
@@ -61,16 +63,26 @@ class GatewayRequest:
     def size_bytes(self) -> int:
         """The most bytes that the body may have that goes to the provider."""
         members = self._members.items()
-        return _ADDED_BYTES_MAX + sum(len(_encode(name)) + len(memoryview(value)) + 2 for name, value in members)
+        size = sum(len(_encode(name)) + len(memoryview(value)) + 2 for name, value in members)
+        return _ADDED_BYTES_MAX + max(size, self._normal_bytes)
+
+    @property
+    def _normal_bytes(self) -> int:
+        """The bytes of the text as some tokenizers read it: compatibility forms written out, where it has any."""
+        if self._is_ascii and not self._has_escapes:
+            return 0
+        return len(normalize("NFKC", _encode(self._values).decode()).encode())
+
+    def may_name(self, word: str) -> bool:
+        """Whether the word can be a name in the request; False is certain."""
+        return self._has_escapes or any(word.encode() in bytes(value) for value in self._members.values())
 
     @property
     def limit(self) -> int | None:
         """The most tokens that the answer may have; None where the request does not say."""
-        for name in self.format.limits:
-            limit = self.value(name)
-            if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0:
-                return limit
-        return None
+        limits = [self.value(name) for name in self.format.limits]
+        given = [limit for limit in limits if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0]
+        return max(given, default=None)  # which of two counts is the provider's affair
 
     def body(self, changes: dict[str, Any]) -> bytes:
         """The request with other values for some members; the rest as it came, in its order."""
