@@ -35,7 +35,7 @@ try:
 except ImportError as error:
     raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
 
-from lyra.server.acts import record_act
+from lyra.server.act_record import record_act
 from lyra.server.grpc.guard import CallGuard, Observe
 from lyra.server.grpc.handlers import SERVICES, handlers_of, service_names
 from lyra.server.grpc.standard import health_handlers, reflection_handlers

@@ -20,7 +20,7 @@ from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
 from lyra.errors import LyraError, Overloaded
 from lyra.observe.otel.requests import request_span
-from lyra.server.acts import record_act
+from lyra.server.act_record import record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
 from lyra.server.http.connection import SECURITY_HEADERS

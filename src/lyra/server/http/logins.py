@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.core.ids import Entropy, random_key
 from lyra.core.limits import SERVER_LOGIN_FAILURES, SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
-from lyra.server.acts import record_act
+from lyra.server.act_record import record_act
 from lyra.server.http.problems import too_many
 from lyra.server.identity import Caller
 from lyra.server.request_window import RequestWindow

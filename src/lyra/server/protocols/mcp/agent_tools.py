@@ -19,7 +19,7 @@ from lyra._version import __version__
 from lyra.agents.session.events import Interrupted, ToolProgress, ToolStarted
 from lyra.errors import ConfigError, LyraError
 from lyra.mcp.server.serve import progress_of
-from lyra.server.acts import record_act
+from lyra.server.act_record import record_act
 from lyra.server.http.problems import HttpRefusal, problem_of
 
 if TYPE_CHECKING:
