@@ -16,11 +16,11 @@ the guard of the API. How a page is written:
 `login`     log-in and log-out; `problem` shows errors; `assets` has the files of `static/`, each `*.css` of which is
             loaded by every page
 
-An endpoint of a page is `Endpoint(name="pages.x", is_documented=False, …)`; one of a form is named `acts.x` and has
+An endpoint of a page is `Endpoint(name="pages.x", is_documented=False, …)`; one of a form begins with `acts`, and has
 `method="POST"`. Names of these two groups show errors as pages. In a handler `call.caller` has `person`, `role`, `name`
 and `may_change`; `call.form` has the fields of a form; an answer to a form is `layout.see_other(call, "inbox")`.
 
 `static/site.js` is loaded by every page and imports `live.js` (`onEvents(kinds, callback)`, `refresh(region)`,
-`refreshAll()`), `morph.js`, `keys.js` (`addKeys(title, rows)`), `times.js`, `copy.js`, `acts.js`
+`refreshAll()`), `morph.js`, `keys.js` (`addKeys(title, rows)`), `times.js`, `copy.js`, and the one for acts
 (`act(path, body, method)` for a request of the API with the form token, `announce(text)`).
 """
