@@ -9,7 +9,7 @@ from pathlib import Path
 import lyra.kernel
 
 ROOT = Path(lyra.kernel.__file__).parent
-FACE = {"kernel.py", "__init__.py"}
+FACE = {"kernel.py", "forks.py", "__init__.py"}  # forks are made with a kernel that is open
 
 
 def _modules() -> dict[str, Path]:

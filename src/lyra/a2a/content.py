@@ -1,6 +1,6 @@
 """The parts of A2A messages and artifacts as the content of Lyra's messages, and back.
 
-Text and JSON data become text, images become Images; a part that no agent can read is a PartNotSupported. What comes
+Text and JSON data become text, images become Images; a part that no agent can read is a ConfigError. What comes
 from a remote agent is text from outside: characters that no screen shows are left out, and long texts are cut.
 """
 
@@ -18,7 +18,7 @@ from lyra.errors import ConfigError
 
 __all__ = [
     "IMAGE_TYPES",
-    "PartNotSupported",
+    "UNREADABLE_PART",
     "content_of_parts",
     "data_of_parts",
     "output_of_parts",
@@ -26,13 +26,10 @@ __all__ = [
     "text_of_parts",
 ]
 
+UNREADABLE_PART: Final = "part.media_type"  # the key of an error about a part that no agent reads
 IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 OUTPUT_CHARS_MAX: Final = 100_000
 _IMAGES_MAX: Final = 8
-
-
-class PartNotSupported(ConfigError):
-    """A part of a message has a media type that no agent reads."""
 
 
 def content_of_parts(parts: Any) -> str | list[dict[str, Any]]:
@@ -59,7 +56,9 @@ def _readable(part: Any) -> dict[str, Any]:
         return Image.from_url(part.url).to_data()
     if kind == "raw" and (media.startswith("text/") or media == "application/json"):
         return {"type": "text", "text": _named(part, bytes(part.raw).decode("utf-8", "replace"))}
-    raise PartNotSupported(f"a part of type {media or 'unknown'!r} cannot be read", hint="send text, JSON or an image")
+    raise ConfigError(
+        f"a part of type {media or 'unknown'!r} cannot be read", hint="send text, JSON or an image", key=UNREADABLE_PART
+    )
 
 
 def _named(part: Any, text: str) -> str:

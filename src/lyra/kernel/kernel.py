@@ -834,7 +834,11 @@ class Kernel:
 
     def graft(self, states: dict[str, ProcessState]) -> None:
         """Have processes whose rows were just written go on from there, as after a restart: see `forks`."""
-        assert self._recovery is not None
+        if self._recovery is None or not self.open:
+            raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
+        given: object = states
+        if not isinstance(given, dict) or not all(isinstance(state, ProcessState) for state in given.values()):
+            raise ConfigError("graft takes the states of processes by pid")
         self._recovery.graft(states)
 
     def hold_back(self) -> None:

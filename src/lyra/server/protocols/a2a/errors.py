@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.a2a.content import PartNotSupported
+from lyra.a2a.content import UNREADABLE_PART
 from lyra.errors import CapabilityDenied, ConfigError, LyraError
 from lyra.server.http.problems import HttpRefusal, problem_of
 
@@ -54,7 +54,7 @@ def rpc_error_of(error: Exception, kernel: Kernel) -> RpcError:
         return error
     problem = problem_of(error, kernel)
     message = f"{problem.message} ({problem.hint})" if problem.hint else problem.message
-    if isinstance(error, PartNotSupported):
+    if isinstance(error, ConfigError) and error.fields.get("key") == UNREADABLE_PART:
         return RpcError("content_type", message)
     if isinstance(error, (ConfigError, CapabilityDenied)):
         return RpcError("invalid_params", message)
