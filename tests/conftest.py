@@ -25,7 +25,13 @@ _HERE = Path(__file__).parent
 
 use_own_home()
 
-pytest_plugins = ["tests.memory_folders", "tests.own_stores", "tests.worker_reports", "tests.endless"]
+pytest_plugins = [
+    "tests.memory_folders",
+    "tests.own_stores",
+    "tests.worker_reports",
+    "tests.endless",
+    "tests.log_handlers",
+]
 
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
