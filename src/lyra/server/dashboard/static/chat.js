@@ -125,6 +125,8 @@ function showSpent(doing) {
 // ---------------------------------------------------------------- the stream
 function setRunning(isRunning) {
   talk.dataset.running = isRunning ? "yes" : "no";
+  if (isRunning) delete talk.dataset.region; // the answer is drawn here; reading the region again would remove it
+  else talk.dataset.region = "";
   stop.hidden = !isRunning;
   say.querySelector("button").disabled = isRunning;
 }
