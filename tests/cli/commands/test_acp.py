@@ -238,8 +238,16 @@ async def test_an_agent_of_the_folder_is_served_by_its_name(tmp_path: Path) -> N
     write = call("Write", file_path="notes.txt", content="milk")
     declared_agent(tmp_path, SCRIBE, write, "Noted.", call("Bash", command="touch ran"), "No shell.")
     audit = tmp_path / "audit.jsonl"
-    words = ("--agent", "scribe", "--trust-folder", "--db", str(tmp_path / "store.db"), *MODEL)
-    words = (*words, "--set", f"audit.file={audit}")
+    words = (
+        "--agent",
+        "scribe",
+        "--trust-folder",
+        "--db",
+        str(tmp_path / "store.db"),
+        *MODEL,
+        "--set",
+        f"audit.file={audit}",
+    )
     async with editing(tmp_path, *words, load="") as (editor, agent, begun):
         assert begun.agent_info.name == "scribe"
         session = await agent.new_session(cwd=str(tmp_path), mcp_servers=[])
