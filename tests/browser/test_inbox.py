@@ -49,7 +49,7 @@ async def test_the_keys_choose_and_answer(stage: Stage, browser_page: WatchedPag
     await browser_page.go("/inbox")
     keys = browser_page.page.keyboard
     await keys.press("n")
-    chosen = await browser_page.shown("article.question-chosen")
+    chosen = await browser_page.shown("article.question[data-chosen]")
     assert "Refund" in await chosen.inner_text()
     assert _response(stage, refund) is None
     await keys.press("j")
@@ -62,6 +62,22 @@ async def test_the_keys_choose_and_answer(stage: Stage, browser_page: WatchedPag
     await keys.press("Escape")
     await keys.press("k")
     await keys.press("n")
+    answer = await stage.until(lambda: _response(stage, refund))
+    assert answer.approved is False
+
+
+async def test_the_chosen_question_stays_chosen_when_the_list_changes(stage: Stage, browser_page: WatchedPage) -> None:
+    """A question that comes up beside it takes neither the mark nor the keys away."""
+    refund = await _ask(stage)
+    await browser_page.go("/inbox")
+    await browser_page.page.keyboard.press("j")
+    await browser_page.shown("article.question[data-chosen]")
+    await _release(stage, 8)
+    await browser_page.page.locator("article.question").nth(1).wait_for()
+    chosen = browser_page.page.locator("article.question[data-chosen]")
+    assert await chosen.count() == 1
+    assert "Refund" in await chosen.inner_text()
+    await browser_page.page.keyboard.press("n")
     answer = await stage.until(lambda: _response(stage, refund))
     assert answer.approved is False
 

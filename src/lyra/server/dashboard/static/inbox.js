@@ -12,9 +12,13 @@ let chosen = null; // the id of the question that the keys act on
 const cards = () => [...document.querySelectorAll("article.question")];
 const current = () => cards().find((card) => card.dataset.key === chosen);
 
-function choose(card) {
-  for (const other of cards()) other.classList.toggle("question-chosen", other === card);
+function mark(card) {
+  for (const other of cards()) other.toggleAttribute("data-chosen", other === card);
   chosen = card?.dataset.key ?? null;
+}
+
+function choose(card) {
+  mark(card);
   if (!card) return;
   card.focus({ preventScroll: true });
   card.scrollIntoView({ block: "nearest" });
@@ -45,7 +49,7 @@ async function answer(form, button) {
   const text = form.elements.text.value;
   const body = { ...JSON.parse(button.dataset.answer), text };
   if (button.value === "skip") body.data = text;
-  form.classList.add("busy");
+  form.toggleAttribute("data-busy", true);
   try {
     const all = cards();
     const next = all[all.findIndex((card) => card.dataset.key === id) + 1] ?? all.at(-2);
@@ -55,7 +59,7 @@ async function answer(form, button) {
   } catch (error) {
     announce(error.message);
   } finally {
-    form.classList.remove("busy");
+    form.toggleAttribute("data-busy", false);
   }
 }
 
@@ -64,15 +68,12 @@ document.addEventListener("submit", (event) => {
   if (!form) return;
   event.preventDefault();
   const button = event.submitter ?? form.querySelector("button");
-  if (!form.classList.contains("busy")) answer(form, button);
+  if (!form.hasAttribute("data-busy")) answer(form, button);
 });
 
 document.addEventListener("focusin", (event) => {
   const card = event.target.closest?.("article.question");
-  if (card && card.dataset.key !== chosen) {
-    chosen = card.dataset.key;
-    for (const other of cards()) other.classList.toggle("question-chosen", other === card);
-  }
+  if (card && card.dataset.key !== chosen) mark(card);
 });
 
 document.addEventListener("keydown", (event) => {

@@ -1,7 +1,9 @@
 // Changes a part of the page into another version of itself and keeps what the person is doing there: focus, selection,
-// scroll positions, open <details>, text in fields. Children are matched by `id` or `data-key`, else by their order.
+// scroll positions, open <details>, text in fields, and the marks `data-chosen` and `data-busy`, which scripts set and the
+// server never does. Children are matched by `id` or `data-key`, else by their order.
 
 const FIELDS = new Set(["INPUT", "TEXTAREA", "SELECT"]);
+const MARKS = new Set(["data-chosen", "data-busy"]);
 
 export function morph(from, to) {
   if (from.nodeType === Node.TEXT_NODE || from.nodeType === Node.COMMENT_NODE) {
@@ -25,7 +27,7 @@ function morphAttributes(from, to) {
 }
 
 function isOfThePerson(element, name) {
-  return (name === "open" && (element.tagName === "DETAILS" || element.tagName === "DIALOG")) ||
+  return MARKS.has(name) || (name === "open" && (element.tagName === "DETAILS" || element.tagName === "DIALOG")) ||
     (name === "aria-expanded" && element.hasAttribute("data-folds"));
 }
 
