@@ -102,7 +102,7 @@ def test_children_have_parents_and_orphans_go_to_the_root(target):
 
     async def crashing_parent(ctx):
         ctx.spawn(forever, name="kid")
-        await ctx.sleep(0.01)
+        await ctx.receive()
         raise RuntimeError("gone")
 
     async def main():
@@ -113,6 +113,7 @@ def test_children_have_parents_and_orphans_go_to_the_root(target):
             assert kid is not None
             assert kid.parent == parent.pid
             assert parent.children == [kid.pid]
+            await kernel.send(parent.pid, "go")
             await parent.wait()
             await settle(kernel)
             assert kid.alive

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import subprocess
 from collections.abc import AsyncIterator
@@ -79,6 +81,21 @@ async def test_a_worktree_has_what_is_there_now(project: Path, worktrees: Worktr
     assert git(project, "status", "--porcelain") == before, "the project itself is as it was"
     assert await worktrees.changes(worktree) == []
     assert await worktrees.create("general-aaaaa") == worktree
+
+
+async def test_one_act_on_a_repository_at_a_time(project: Path, worktrees: Worktrees, tmp_path: Path) -> None:
+    """Two sessions make worktrees of one repository at once: each waits for its turn, since git fails on a worktree
+    that another git has half made."""
+    other = Worktrees(str(project), tmp_path / "other")
+    fd = os.open(project / ".git", os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    making = [asyncio.create_task(worktrees.create("one")), asyncio.create_task(other.create("two"))]
+    await asyncio.sleep(1.0)
+    assert not (project / ".git" / "worktrees").exists()
+    os.close(fd)
+    for worktree in await asyncio.gather(*making):
+        assert tree(worktree, "app.py").exists()
+    assert sorted(os.listdir(project / ".git" / "worktrees")) == ["one", "two"]
 
 
 async def test_changes_are_shown_file_by_file(project: Path, worktrees: Worktrees) -> None:

@@ -3,14 +3,18 @@
 Questions run in the sandbox, with the repository read-only and without a network. Acts (a worktree, a branch) change
 git's own files, which the sandbox never opens, so they run outside it. Both get no settings of the user or the machine,
 no hooks, no monitors and no transports, and the acts are such that check nothing out: no filter of the repository runs.
+Of several acts on one repository, also those of other sessions, only one runs at a time: a git that makes a worktree
+fails on one that another git has half made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +26,8 @@ from lyra.sandbox.job import LaunchPlan
 __all__ = ["RepositoryGit", "is_safe_path"]
 
 _ASK_S: Final = 60.0
+_TURN_POLL_S: Final = 0.02
+_TURN_TRIES: Final = 3_000
 _OUTPUT_BYTES_MAX: Final = 256 << 20  # lists of files, and their content
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _SETTINGS: Final = (
@@ -129,8 +135,9 @@ class RepositoryGit:
             return await Job(plan, Limits(), stdin=None, timeout_s=_ASK_S, apart=True, spill=None).wait()
 
         # Reading settings runs nothing. `core.hooksPath` does not hold hooks that settings declare (git 2.54).
-        listed = await run(["config", "--name-only", "-z", "--get-regexp", r"^hook\..*\.(command|event)$"], {})
-        return _checked(await run(words, _without_hooks(_fields(listed.output.head))), words)
+        async with _turn(self.head.common_folder):
+            listed = await run(["config", "--name-only", "-z", "--get-regexp", r"^hook\..*\.(command|event)$"], {})
+            return _checked(await run(words, _without_hooks(_fields(listed.output.head))), words)
 
     async def merged(self, ours: bytes, base: bytes, theirs: bytes, scratch: str) -> bytes | None:
         """The text with the changes of both sides; None where they contradict each other. The three are written to
@@ -141,6 +148,23 @@ class RepositoryGit:
         command = ["/bin/sh", "-c", 'exec "$@"', "git", *_git(["merge-file", "-p", "ours", "base", "theirs"])]
         result = await self._sandbox.run(command, profile, apart=True)
         return result.output.head if result.ok else None
+
+
+@asynccontextmanager
+async def _turn(folder: str) -> AsyncIterator[None]:
+    """Wait until no other act holds git's own folder, and hold it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(_TURN_TRIES):
+            with suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            await asyncio.sleep(_TURN_POLL_S)
+        else:
+            raise ToolError(f"another act on {folder} does not end", reason="timeout")
+        yield
+    finally:
+        os.close(fd)
 
 
 def _write_sides(folder: Path, sides: dict[str, bytes]) -> None:
