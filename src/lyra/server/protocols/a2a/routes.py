@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lyra.errors import ConfigError
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
+from lyra.server.http.problems import HttpRefusal
 from lyra.server.protocols.a2a.card import agent_card, card_data, default_agent
 from lyra.server.protocols.a2a.requests import answer_request
 from lyra.server.protocols.a2a.tasks import A2aTasks
@@ -20,7 +22,11 @@ async def default_card(call: HttpCall) -> dict[str, Any]:
 
 
 async def card(call: HttpCall) -> dict[str, Any]:
-    return card_data(agent_card(call.parts.chats.directory.declaration(call.path["agent"]), call.base_url))
+    try:
+        agent = call.parts.chats.directory.declaration(call.path["agent"])
+    except (HttpRefusal, ConfigError):  # a stranger is not told which names there are
+        raise HttpRefusal(404, "there is no agent of that name") from None
+    return card_data(agent_card(agent, call.base_url))
 
 
 async def request(call: HttpCall) -> RawAnswer | Streamed:
