@@ -93,7 +93,7 @@ class Gateway:
 
     async def _provided(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
         """The answer of the model's provider, or of the first fallback that is not down."""
-        targets = self._targets.of(key.settings, request.model, request.format)
+        targets = self._targets.of(key.settings, request)
         if request.format.is_free and not targets[0].is_native:
             return estimated_count(self._kernel, request, targets[0].name)
         slot = self._cache.slot(key.settings, call.endpoint.name, call.raw_body, call.headers)
@@ -141,11 +141,6 @@ class Gateway:
         asked.prepare(key.process.budget)  # what is refused here leaves no row
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
         task.add_done_callback(looked_at)
-        more = {} if slot is None else {CACHE_HEADER: "miss"}
-        if asked.bound_lowered is not None:
-            more[_BOUND_HEADER] = str(asked.bound_lowered)
-        if asked.tools_left_out:
-            more[_LEFT_OUT_HEADER] = ", ".join(asked.tools_left_out)
         try:
             if request.stream:
                 await relay.wait_begun()
@@ -155,6 +150,11 @@ class Gateway:
             if request.stream:  # the rest of a whole answer is waited for: its usage is told at its end
                 task.cancel()
             raise
+        more = {} if slot is None else {CACHE_HEADER: "miss"}
+        if asked.bound_lowered is not None:
+            more[_BOUND_HEADER] = str(asked.bound_lowered)
+        if asked.tools_left_out:
+            more[_LEFT_OUT_HEADER] = ", ".join(asked.tools_left_out)
         if relay.has_begun:
             return Streamed(self._pieces(asked, task, slot), {**relay.headers, **more})
         assert asked.answer is not None
@@ -191,9 +191,7 @@ class Gateway:
             try:
                 await _outcome(task)
             except LyraError as error:
-                vendor = asked.request.format.vendor
-                body = failure_body(error, vendor, self._kernel)
-                yield sse_event(body, event="error" if vendor == "anthropic" else "")
+                yield asked.relay.last if error.fields.get("told") else self._error_event(asked, error)
                 return
             if slot is not None and (kept := asked.relay.kept) is not None:
                 slot.keep(kept, stream=True)
@@ -201,6 +199,10 @@ class Gateway:
                 yield asked.relay.last
         finally:
             task.cancel()
+
+    def _error_event(self, asked: GatewayCall, error: LyraError) -> bytes:
+        vendor = asked.request.format.vendor
+        return sse_event(failure_body(error, vendor, self._kernel), event="error" if vendor == "anthropic" else "")
 
 
 async def _outcome(task: asyncio.Task[None]) -> None:
