@@ -24,10 +24,11 @@ from lyra.server.gateway.relay import Relay
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, ModelTargets
 from lyra.server.gateway.token_count import estimated_count
+from lyra.server.http.credentials import credential_of
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import too_many
 from lyra.server.http.sse import sse_event
-from lyra.server.identity import Caller, bearer_token
+from lyra.server.identity import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["Gateway", "gateway_of", "identify_key"]
+__all__ = ["KEY_HINT", "Gateway", "gateway_of", "identify_key"]
+
+KEY_HINT: Final = "`lyra keys create` makes a key; send it as `authorization: Bearer KEY` or `x-api-key: KEY`"
 
 _EFFECTS_MAX: Final = 10_000
 _BOUND_HEADER: Final = "x-lyra-max-tokens"  # the bound of the answer, where it is not the request's own
@@ -52,14 +55,9 @@ def _make(parts: HttpParts) -> Gateway:
     return Gateway(parts.kernel)
 
 
-def key_text(headers: Mapping[str, str]) -> str:
-    """The key or the token that a request comes with."""
-    return bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
-
-
 async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller | None:
     """The caller of a request with a key of the gateway's; None where it has none, so that tokens are looked at."""
-    key = await gateway_of(parts).keys.find(key_text(headers))
+    key = await gateway_of(parts).keys.find(credential_of(headers))
     return None if key is None else Caller.of_user(key.settings.user or f"key/{key.settings.name}")
 
 
@@ -77,7 +75,7 @@ class Gateway:
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
         """The key of a request; a token of the server stands for a key without limits."""
-        key = await self.keys.find(key_text(call.headers))
+        key = await self.keys.find(credential_of(call.headers))
         return await self.keys.of_user(call.caller.user_id) if key is None else key
 
     async def answer(self, call: HttpCall, request: GatewayRequest) -> Any:
