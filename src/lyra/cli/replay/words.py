@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.cli.render import printable
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.steps import RunStep
+    from lyra.observe.timeline.step import RunStep
 
 __all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines"]
 

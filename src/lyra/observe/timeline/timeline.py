@@ -19,7 +19,8 @@ from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment, RunProcess
-from lyra.observe.timeline.steps import RunStep, StepFold
+from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.steps import StepFold
 from lyra.observe.timeline.values import plain
 
 __all__ = ["STEPS_MAX", "RunTimeline"]

@@ -13,7 +13,7 @@ from lyra.agents.forks.change import StepChange
 from lyra.core.checking.check import one_of
 from lyra.errors import ConfigError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
-from lyra.observe.timeline.steps import RunStep
+from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.html import Child, Html, tag
