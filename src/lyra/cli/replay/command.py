@@ -18,6 +18,7 @@ from lyra.cli.replay.opened import opened_store, timeline_of
 from lyra.cli.replay.prompt import RunPrompt, fork_lines, result_value
 from lyra.cli.replay.words import cost_words, moment_lines, step_line
 from lyra.errors import ConfigError, LyraError
+from lyra.observe.timeline.timeline import COMPACTED
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
@@ -123,6 +124,8 @@ def _print(timeline: RunTimeline, options: dict[str, Any], *, as_json: bool) -> 
     if as_json:
         document({**timeline.summary(), "timeline": [step.to_data() for step in steps]})
         return
+    if timeline.is_compacted:
+        note(f"note: {COMPACTED} (--at 0)")
     for step in steps:
         click.echo(step_line(step))
     left = len(timeline.steps) - options["after"] - len(steps)
@@ -141,6 +144,8 @@ def _talk(invocation: Invocation, store: str, timeline: RunTimeline, *, load: st
     prompt = RunPrompt(timeline, fork)
     state = timeline.ended_as or "running"
     note(f"{timeline.pid} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
+    if timeline.is_compacted:
+        note(f"note: {COMPACTED}")
     click.echo("\n".join(prompt.here()))
     is_person, failed = sys.stdin.isatty(), False
     for line in _typed(is_person=is_person):
