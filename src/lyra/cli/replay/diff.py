@@ -58,12 +58,12 @@ def _lines(compared: RunDifference, *, every: bool) -> list[str]:
         lines.append(f"  steps 1 to {begin - 1} are the same")
     for number, old, new in compared.pairs(begin, end):
         if number < first:
-            lines += [f" {step_line(old)}"] if old is not None else []
+            lines += [step_line(old, side=" ")] if old is not None else []
             continue
         if number == first:
             lines.append(f"step {first} is the first that differs:")
-        lines += [f"-{step_line(old)}"] if old is not None else []
-        lines += [f"+{step_line(new)}"] if new is not None else []
+        lines += [step_line(old, side="-")] if old is not None else []
+        lines += [step_line(new, side="+")] if new is not None else []
     if end < compared.length:
         lines.append(f"  {compared.length - end} more steps; --all shows them")
     return lines
