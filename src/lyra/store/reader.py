@@ -59,8 +59,12 @@ def open_to_read(target: str) -> Store:
             "a memory store ends with its kernel; there is nothing to look at",
             hint="name a file or a postgresql:// URL",
         )
+    if target.startswith(("postgresql://", "postgres://")):
+        from lyra.store.postgres_reader import PostgresReader
+
+        return PostgresReader(target)
     if "://" in target and not target.startswith("sqlite://"):
         from lyra.store import open_store
 
-        return open_store(target)
+        return open_store(target)  # which says what there is
     return SqliteReader(target.removeprefix("sqlite://"))

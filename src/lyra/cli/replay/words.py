@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cli.render import printable
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.steps import RunStep
+    from lyra.observe.timeline.step import RunStep
 
 __all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines"]
 
@@ -20,8 +22,8 @@ def dollars(micro_usd: int) -> str:
     return f"${micro_usd / 1_000_000:.6f}".rstrip("0").rstrip(".") if micro_usd else "$0"
 
 
-def step_line(step: RunStep, *, is_here: bool = False) -> str:
-    """One step on one line: number, kind, what, what came of it, what it cost."""
+def step_line(step: RunStep, *, is_here: bool = False, side: str = "") -> str:
+    """One step on one line: number, kind, what, what came of it, what it cost. `side` stands before it."""
     came = f" → {step.status}: {step.error}" if step.error else f" → {step.result}" if step.result else ""
     if step.status in ("running", "waiting", "cut_off"):
         came = f" → {step.status}"
@@ -30,8 +32,16 @@ def step_line(step: RunStep, *, is_here: bool = False) -> str:
     tokens = f"  {step.tokens} tokens" if step.tokens else ""
     recorded = "  (recorded)" if step.is_recorded and (step.micro_usd or step.tokens) else ""
     tries = f"  {step.tries} tries" if step.tries > 1 else ""
-    head = f"{'>' if is_here else ' '}{step.number:>4} {step.pid:<8} {step.kind:<{_KIND_WIDTH}}"
-    return printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}")
+    head = f"{side}{'>' if is_here else ' '}{step.number:>4} {step.pid:<8} {step.kind:<{_KIND_WIDTH}}"
+    return fitted(printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}"))
+
+
+def fitted(line: str) -> str:
+    """The line cut to the width of the terminal; for a pipe it is whole."""
+    if not sys.stdout.isatty():
+        return line
+    columns = shutil.get_terminal_size().columns
+    return line if len(line) <= columns else f"{line[: columns - 1]}…"
 
 
 def cost_words(totals: Mapping[str, Any]) -> str:

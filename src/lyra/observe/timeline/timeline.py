@@ -19,12 +19,14 @@ from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment, RunProcess
-from lyra.observe.timeline.steps import RunStep, StepFold
+from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.steps import StepFold
 from lyra.observe.timeline.values import plain
 
-__all__ = ["STEPS_MAX", "RunTimeline"]
+__all__ = ["COMPACTED", "STEPS_MAX", "RunTimeline"]
 
 STEPS_MAX: Final = 200_000  # of one run; further rows are not read
+COMPACTED: Final = "its first rows were dropped by a compaction; the moment 0 is what was kept"
 _MESSAGES_SHOWN: Final = 200
 _TREE_SHOWN: Final = 500
 
@@ -52,7 +54,8 @@ class RunTimeline:
     @classmethod
     def named(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
         """The run of a process by pid, or by the name that a process had last."""
-        pid = word
+        _, kept = reader.kept_states()
+        pid = next((pid for pid, state in kept.items() if (state.get("created") or {}).get("name") == word), word)
         for event in reader.rows(wanted=_is_creation):
             if event.pid == word:
                 pid = word
@@ -112,9 +115,8 @@ class RunTimeline:
     def step(self, number: int) -> RunStep:
         """A step by its number; ConfigError where there is none."""
         if not 1 <= number <= len(self.steps):
-            raise ConfigError(
-                f"there is no step {number} in the run of {self.pid}", hint=f"it has steps 1 to {len(self.steps)}"
-            )
+            known = f"it has steps 1 to {len(self.steps)}" if self.steps else COMPACTED
+            raise ConfigError(f"there is no step {number} in the run of {self.pid}", hint=known)
         return self.steps[number - 1]
 
     def page(self, after: int, limit: int) -> list[RunStep]:
@@ -168,9 +170,13 @@ class RunTimeline:
         return None
 
     def totals(self, upto: int | None = None) -> dict[str, Any]:
-        """What the steps cost, up to a number or in all; steps that a fork took over are summed apart."""
+        """What the steps cost, up to a number or in all; steps that a fork took over are summed apart. What processes
+        had spent whose rows were dropped counts, too."""
         usage: dict[str, int] = {}
         recorded: dict[str, int] = {}
+        for kept in self._rows.kept.values():
+            for name, amount in (kept.get("spent") or {}).items():
+                usage[name] = usage.get(name, 0) + amount
         for step in islice(self.steps, upto):
             target = recorded if step.is_recorded else usage
             for name, amount in step.usage.items():
@@ -257,7 +263,8 @@ class RunTimeline:
         }
 
     def _unknown(self, pid: str) -> NoSuchProcess:
-        known = list(dict.fromkeys(event.pid for event in self._reader.rows(wanted=_is_creation)))
+        _, kept = self._reader.kept_states()
+        known = list(dict.fromkeys((*kept, *(event.pid for event in self._reader.rows(wanted=_is_creation)))))
         near = did_you_mean(pid, known)
         hint = f"did you mean {near!r}?" if near else "`lyra ps -a` lists the processes of a store"
         return NoSuchProcess(f"there is no process {pid!r} in {self.location}", hint=hint, pid=pid)

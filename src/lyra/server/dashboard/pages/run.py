@@ -13,10 +13,10 @@ from lyra.agents.forks.change import StepChange
 from lyra.core.checking.check import one_of
 from lyra.errors import ConfigError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
-from lyra.observe.timeline.steps import RunStep
-from lyra.observe.timeline.timeline import RunTimeline
+from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.timeline import COMPACTED, RunTimeline
 from lyra.server.dashboard.facts import facts_row
-from lyra.server.dashboard.html import Child, Html, tag
+from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.plan_picture import plan_of_run, plan_picture
 from lyra.server.dashboard.run_view import difference_view, lanes, moment_view, step_list
@@ -137,7 +137,8 @@ def _facts(call: HttpCall, pid: str, summary: Mapping[str, Any]) -> Html:
         place = {"at": fork["at"], "other": pid}
         words = f"{fork['of']} at step {fork['at']}"
         facts.append(("Fork of", tag("a", words, href=link(call, "runs", fork["of"], query=place))))
-    return facts_row(facts)
+    dropped = tag("p", f"Note: {COMPACTED}.", class_="note") if summary["is_compacted"] else None
+    return join(facts_row(facts), dropped)
 
 
 def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
