@@ -118,7 +118,8 @@ class Chats:
         stream = self._streams.get(name) if name else self._last_stream(session_id)
         if stream is not None and stream.session_id != session_id:  # an event of a session that was not asked for
             raise NoSuchSession(f"no event {event_id[:80]!r} in session {session_id[:80]!r}")
-        if stream is None:
+        is_over = stream is not None and not name and stream.log.ended
+        if stream is None or (is_over and self._kernel.agent(process.pid).current is not None):
             return self._take_up(session_id, caller, process), 0
         after = int(number) if number.isdigit() and len(number) < 16 else 0
         if not stream.log.holds(after):
