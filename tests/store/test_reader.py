@@ -70,6 +70,19 @@ def test_rows_of_a_kernel_that_opens_the_store_meanwhile_are_read(tmp_path: Path
     store.close()
 
 
+def test_rows_of_a_kernel_that_opened_and_closed_the_store_meanwhile_are_read(tmp_path: Path) -> None:
+    """No log is left then that would tell of it."""
+    path = tmp_path / "run.db"
+    fill(path, "one")
+    store = SqliteReader(path)
+    count = len(list(store.read()))
+    fill(path, "two")
+    assert "two" in {record.pid for record in store.read()}
+    assert len(list(store.read())) > count
+    assert [file.name for file in tmp_path.iterdir()] == ["run.db"]
+    store.close()
+
+
 def test_a_schema_that_does_not_exist_is_not_made(postgres_url: str) -> None:  # noqa: F811
     """Looking at a store of PostgreSQL under a wrong name leaves nothing there."""
     for _ in range(2):

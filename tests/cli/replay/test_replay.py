@@ -298,8 +298,8 @@ class Terminal:
         self.text = ""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execvpe(command[0], command, {**os.environ, **env, "TERM": "xterm"})
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def until(self, text: str, *, after: int = 0) -> str:
         deadline = time.monotonic() + 60

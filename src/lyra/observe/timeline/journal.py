@@ -29,6 +29,10 @@ class RowReader(Protocol):
 
     def rows(self, *, after: int = 0, upto: int | None = None, wanted: Wanted | None = None) -> Iterator[Event]: ...
 
+    def last_seq(self) -> int:
+        """The number of the last row there is."""
+        ...
+
     def blob(self, digest: str) -> bytes: ...
 
     def kept_states(self) -> tuple[int, dict[str, Any]]:
@@ -50,6 +54,9 @@ class StoredRows:
         for row in self._store.read(after=after, upto=upto):
             if wanted is None or wanted(row.pid, row.kind):
                 yield Event(row.seq, row.time, row.pid, row.kind, codec.decode(row.data))
+
+    def last_seq(self) -> int:
+        return self._store.last_seq()
 
     def blob(self, digest: str) -> bytes:
         return self._store.get_blob(digest)

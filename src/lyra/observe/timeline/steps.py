@@ -34,6 +34,7 @@ class StepFold:
         self._open: dict[tuple[str, str], RunStep] = {}
         self._mailed: dict[int, Event] = {}  # messages that were sent and not taken, by the number of their row
         self._programs: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # of the processes, by pid
         self._started: dict[tuple[str, str], int] = {}  # children of supervisors, by what they are: how often
         self._calls: dict[str, list[Mapping[str, Any]]] = {}  # tool calls that a model asked for, by process
         self._running = OpenCalls[RunStep]()
@@ -53,6 +54,7 @@ class StepFold:
     def _created(self, event: Event, data: Mapping[str, Any]) -> None:
         program, parent = fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
         self._programs[event.pid] = program
+        self.names[event.pid] = str(data.get("name") or program.rpartition(":")[2])
         arguments = value_of(self._reader, data, "args")
         fork = data.get("fork") or {}
         whose = data.get("name") or program

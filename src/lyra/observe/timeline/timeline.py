@@ -39,7 +39,8 @@ class RunTimeline:
         self._rows = RunRows(reader, pid)
         self._steps_max = steps_max
         self._fold = StepFold(reader)
-        self._seq = 0
+        self._seq = 0  # of the last row of the run
+        self._read_seq = 0  # of the last row that was looked at
         self._kept: RunMoment | None = None  # the state that was looked at last
         self._members: dict[str, set[str]] = {}  # groups that processes of the run are in
         self.pid = pid
@@ -77,22 +78,28 @@ class RunTimeline:
         return list(self._rows.pids)
 
     @property
+    def names(self) -> Mapping[str, str]:
+        """What the processes of the run are called, by pid: their names, or those of their programs."""
+        return self._fold.names
+
+    @property
     def is_compacted(self) -> bool:
         """Whether the first rows of the run were dropped from the store."""
         return self.pid in self._rows.kept
 
     def refresh(self) -> int:
         """Read the rows that came since; gives how many steps are new."""
-        before = len(self._fold.steps)
-        for event in self._rows.read(after=self._seq):
+        before, last = len(self._fold.steps), self._reader.last_seq()
+        for event in self._rows.read(after=self._read_seq, upto=last):
             if len(self._fold.steps) >= self._steps_max:
                 self.is_cut = True
-                break
-            self._seq = event.seq
+                return len(self._fold.steps) - before
+            self._seq = self._read_seq = event.seq
             if self._is_shown(event):
                 self._fold.add(event)
             if event.pid == self.pid:
                 self._note_end(event)
+        self._read_seq = last  # rows of other runs between the last one of this run and here are not read again
         return len(self._fold.steps) - before
 
     def _is_shown(self, event: Event) -> bool:

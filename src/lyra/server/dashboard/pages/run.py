@@ -63,10 +63,7 @@ class RunLook(NamedTuple):
 
 def _look(run: RunTimeline, place: str, process: str) -> RunLook:
     here = len(run.steps) if place == "" else min(step_number(place), len(run.steps))
-    then = run.moment(here, process or None)
-    last = then if here == len(run.steps) else run.moment(len(run.steps))
-    names = {row["pid"]: row["name"] or row["program"].rpartition(":")[2] for row in last["tree"]}
-    return RunLook(run.summary(), list(run.steps), here, then, names)
+    return RunLook(run.summary(), list(run.steps), here, run.moment(here, process or None), run.names)
 
 
 async def _run(call: HttpCall) -> RawAnswer:
