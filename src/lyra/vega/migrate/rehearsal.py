@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.money import Money
 from lyra.errors import Divergence, LyraError
 from lyra.kernel.base.waiting import suspend
