@@ -16,8 +16,6 @@ from weakref import WeakKeyDictionary
 
 from lyra.agents.session.call_details import tell_model_call
 from lyra.agents.session.models.agent_models import AgentModels
-from lyra.agents.session.models.model_settings import ModelSettings
-from lyra.agents.session.models.provider_keys import ProviderKeys
 from lyra.agents.session.open_questions import OpenQuestions
 from lyra.agents.session.records import call_record, session_record
 from lyra.agents.session.session import AgentSession
@@ -28,7 +26,6 @@ from lyra.errors import LyraError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.process.process import Process
 from lyra.kernel.supervision.supervisor import supervise
-from lyra.models.client import LLMClient
 from lyra.models.tokens import ConversationTokens
 from lyra.observe.exports import export_as_configured
 
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from lyra.core.effect import Effect
     from lyra.core.tool import JobLog, Tool
     from lyra.kernel.kernel import Kernel
+    from lyra.models.client import LLMClient
     from lyra.models.stream import Completion
 
 __all__ = ["AgentRuntime", "home", "runtime_of"]
@@ -67,7 +65,6 @@ class AgentRuntime:
         "ask",
         "clean",
         "clean_data",
-        "client",
         "estimate",
         "has_answered",
         "is_own",
@@ -85,11 +82,10 @@ class AgentRuntime:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.settings = ModelSettings(kernel.config, kernel.clock)
-        self.client: LLMClient = kernel.parts.get("models") or LLMClient(self.settings.providers)
         self.sessions: dict[str, AgentSession] = {}
-        self.keys = ProviderKeys(self.client, self.settings)
-        self.models = AgentModels(kernel, self.client, self.settings, self.keys)
+        self.models = AgentModels(kernel)
+        self.settings = self.models.settings
+        self.keys = self.models.keys
         self.questions = OpenQuestions(kernel, self.sessions, self.keys)
         self.ask = self.questions.ask
         self.clean = self.keys.clean
@@ -105,6 +101,11 @@ class AgentRuntime:
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
         self.unfit: Callable[[LyraError], object] | None = None
         export_as_configured(kernel)
+
+    @property
+    def client(self) -> LLMClient:
+        """Reaches the providers of models."""
+        return self.models.client
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -276,9 +277,7 @@ class AgentRuntime:
         self.questions.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-        if self.kernel.parts.get("models") is not self.client:
-            await self.client.close()
-        self.keys.forget()
+        await self.models.close()
 
 
 def _is_root(process: Process) -> bool:

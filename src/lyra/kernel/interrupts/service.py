@@ -35,7 +35,6 @@ from lyra.errors import (
 from lyra.kernel.base.acting import check_right, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.effects.door import raise_journaled, take_entry
 from lyra.kernel.interrupts.expiry import ExpiryTimers
 from lyra.kernel.interrupts.interrupt import (
     DECISIONS_IN_DOUBT,
@@ -56,6 +55,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import raise_journaled, take_entry
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core

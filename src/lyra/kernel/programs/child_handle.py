@@ -14,12 +14,12 @@ from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.core.type_parameters import Result_co
 from lyra.errors import Corrupt, Divergence, NoSuchProcess
 from lyra.kernel.base.waiting import no_wait, suspend
-from lyra.kernel.effects.door import Diverged, raise_journaled, take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Exit, Process
+from lyra.kernel.process.replay import Diverged, raise_journaled, take_entry
 
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry

@@ -30,7 +30,7 @@ from lyra.core.type_parameters import Parameters, Result_co, Taken
 from lyra.errors import ConfigError, Denied, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.waiting import NO_WAIT, suspend
-from lyra.kernel.effects.door import Door, raise_journaled, take_entry
+from lyra.kernel.effects.door import Door
 from lyra.kernel.effects.registry import Declared
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row
@@ -39,6 +39,7 @@ from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.links import Links, Ready, read_signal
 from lyra.kernel.process.mailbox import NOTHING, receive_within
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import raise_journaled, take_entry
 from lyra.kernel.programs.budget_view import BudgetView
 from lyra.kernel.programs.child_handle import ChildHandle
 from lyra.kernel.programs.journaled_call import once, read

@@ -12,12 +12,12 @@ from typing import Any
 
 from lyra.core import codec
 from lyra.errors import LyraError
-from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import take_entry
 
 __all__ = ["once", "read"]
 

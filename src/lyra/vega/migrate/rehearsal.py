@@ -20,9 +20,9 @@ from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.money import Money
 from lyra.errors import Divergence, LyraError
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.effects.door import Diverged
 from lyra.kernel.journal.history import Fold
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.checkpoints import restored

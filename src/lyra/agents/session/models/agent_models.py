@@ -11,19 +11,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lyra.agents.session.agent_cache import cache_of
-from lyra.agents.session.models.provider_keys import check_model_name
+from lyra.agents.session.models.model_settings import ModelSettings
+from lyra.agents.session.models.provider_keys import ProviderKeys, check_model_name
 from lyra.errors import ConfigError
+from lyra.models.client import LLMClient
 from lyra.models.provider import LLMProvider
 from lyra.models.tokens import Estimator
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.agents.session.models.model_settings import ModelSettings
-    from lyra.agents.session.models.provider_keys import ProviderKeys
     from lyra.core.policies.policy import RateLimit
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.kernel import Kernel
-    from lyra.models.client import LLMClient
     from lyra.models.pricing import Price
     from lyra.models.request import Request
 
@@ -34,15 +33,15 @@ _PRICE_AFTER_S: Final = 0.1  # the request has been sent by then
 
 
 class AgentModels:
-    """See the module. `tokens` are the token estimates, corrected by the counts of providers."""
+    """See the module. `client` reaches the providers; `keys` are those that no text may hold."""
 
-    __slots__ = ("_kernel", "_keys", "_loaded", "_priced", "_resolved", "client", "settings", "tokens")
+    __slots__ = ("_kernel", "_loaded", "_priced", "_resolved", "client", "keys", "settings", "tokens")
 
-    def __init__(self, kernel: Kernel, client: LLMClient, settings: ModelSettings, keys: ProviderKeys) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._keys = keys
-        self.client = client
-        self.settings = settings
+        self.settings = ModelSettings(kernel.config, kernel.clock)
+        self.client: LLMClient = kernel.parts.get("models") or LLMClient(self.settings.providers)
+        self.keys = ProviderKeys(self)
         self.tokens = Estimator()
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
@@ -121,7 +120,7 @@ class AgentModels:
     def _named(self, model: str) -> tuple[LLMProvider, str, str]:
         try:
             self.settings.need(model)
-            check_model_name(model, self._keys.known)
+            check_model_name(model, self.keys.known)
             name = self.client.resolve(model)
             return self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}"
         except ConfigError as mistake:
@@ -135,3 +134,9 @@ class AgentModels:
     def estimate(self, model: str, request: Request) -> int:
         """Tokens that a request will take; rather too many than too few."""
         return self.tokens.estimate(model, request)
+
+    async def close(self) -> None:
+        """The kernel has closed. A client that was handed in belongs to its owner."""
+        if self._kernel.parts.get("models") is not self.client:
+            await self.client.close()
+        self.keys.forget()

@@ -21,9 +21,8 @@ from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
 from lyra.models.settings import secrets_of
 
 if TYPE_CHECKING:
-    from lyra.agents.session.models.model_settings import ModelSettings
+    from lyra.agents.session.models.agent_models import AgentModels
     from lyra.config import Config
-    from lyra.models.client import LLMClient
 
 __all__ = ["ProviderKeys", "check_model_name", "is_key", "keys_in_environment", "known_to"]
 
@@ -68,11 +67,10 @@ def check_model_name(model: str, known: Iterable[str]) -> None:
 class ProviderKeys:
     """The keys that the agents of one kernel know. The kernel masks them in the texts of errors, until `forget`."""
 
-    __slots__ = ("__weakref__", "_client", "_known", "_prepared", "_secrets", "_settings", "forget")
+    __slots__ = ("__weakref__", "_known", "_models", "_prepared", "_secrets", "forget")
 
-    def __init__(self, client: LLMClient, settings: ModelSettings) -> None:
-        self._client = client
-        self._settings = settings
+    def __init__(self, models: AgentModels) -> None:
+        self._models = models
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = keys_in_environment()
         self._prepared: tuple[tuple[str, ...], KnownKeys] | None = None
@@ -81,7 +79,8 @@ class ProviderKeys:
     @property
     def known(self) -> tuple[str, ...]:
         """The API keys that this process knows: its providers', and those in the usual environment variables."""
-        secrets = (*self._client.secrets(), *self._settings.secrets)
+        models = self._models
+        secrets = (*models.client.secrets(), *models.settings.secrets)
         if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
             self._known = tuple(sorted({*keys_in_environment(), *filter(is_key, secrets)}, key=len, reverse=True))
