@@ -338,8 +338,8 @@ def test_in_a_terminal_lines_fit_and_ctrl_c_stops_a_fork_and_not_the_prompt(lyra
     assert len(lines) == 3
     assert all(len(line) <= 40 for line in lines)
     assert lines[0].endswith("…")
-    assert len(terminal.type("goto 1\ndetail\n", "kind = ")) > 300  # whole values are not cut
-    terminal.type("goto 3\n", "replay> ")
+    terminal.type("goto 1\ndetail\n", "long " * 50)  # whole values are not cut
+    terminal.type("goto 3\n", ">   3 job")
     terminal.type("fork\n", "process job-fork-1 runs")
     stopped = terminal.type("\x03", "replay> ")
     assert "stopped" in stopped
