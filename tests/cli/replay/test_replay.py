@@ -162,6 +162,32 @@ def test_a_fork_from_the_prompt(lyra: Any, store: str, monkeypatch: pytest.Monke
     assert "step 4 is the first that differs" in done.stdout
 
 
+def test_with_its_file_a_program_tells_its_variables_and_arguments(
+    lyra: Any, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the lists, at a moment and at the prompt; without it, what the journal has. Nothing is performed."""
+    before = programs.acts()
+    steps = lyra("replay", store, "trip", "--steps", "--load", FILE).stdout
+    assert 'programs:reserve {"room":"sea"} → ' in steps
+    assert 'programs:pay {"amount":120} → 120' in steps
+    assert 'programs:mail {"text":"sea"} → sea' in steps  # of the child
+    assert '"amount":120} → 120' not in lyra("replay", store, "trip", "--steps").stdout
+    moment = lyra.json("replay", store, "trip", "--at", "8", "--load", FILE)
+    (frame,) = moment["frames"]
+    assert (frame["function"], frame["variables"]["order"]) == ("booking", {"amount": 120})
+    assert "frames" not in lyra.json("replay", store, "trip", "--at", "8")
+    shown = talked(lyra, monkeypatch, "goto 8\nvars\n", store, "trip", "--load", FILE).stdout
+    assert f"in booking, {FILE}:" in shown
+    assert 'order = {"amount": 120}' in shown
+    assert programs.acts() == before
+    other = Path(lyra.folder, "other.py")
+    other.write_text("x = 1\n")
+    done = lyra("replay", store, "trip", "--at", "8", "--load", str(other))
+    assert done.returncode == 0
+    assert "cannot be run again" in done.stderr
+    assert "arguments = " in done.stdout
+
+
 def test_a_fork_of_a_program_needs_its_file(lyra: Any, store: str) -> None:
     """And says so; nothing is written."""
     done = lyra("replay", store, "trip", "--fork-at", "9")
@@ -338,8 +364,8 @@ def test_in_a_terminal_lines_fit_and_ctrl_c_stops_a_fork_and_not_the_prompt(lyra
     assert len(lines) == 3
     assert all(len(line) <= 40 for line in lines)
     assert lines[0].endswith("…")
-    assert len(terminal.type("goto 1\ndetail\n", "kind = ")) > 300  # whole values are not cut
-    terminal.type("goto 3\n", "replay> ")
+    terminal.type("goto 1\ndetail\n", "long " * 50)  # whole values are not cut
+    terminal.type("goto 3\n", ">   3 job")
     terminal.type("fork\n", "process job-fork-1 runs")
     stopped = terminal.type("\x03", "replay> ")
     assert "stopped" in stopped

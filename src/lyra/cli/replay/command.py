@@ -16,12 +16,14 @@ from lyra.cli.command_lines import answer_lines, typed_lines, with_completion
 from lyra.cli.render import document, note, printable
 from lyra.cli.replay.opened import opened_store, timeline_of
 from lyra.cli.replay.prompt import RunPrompt, fork_lines, result_value
+from lyra.cli.replay.variables import RunVariables
 from lyra.cli.replay.words import cost_words, moment_lines, step_line
 from lyra.errors import ConfigError
 from lyra.observe.timeline.timeline import COMPACTED
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
+    from lyra.cli.replay.program_file import ProgramFile
     from lyra.observe.timeline.timeline import RunTimeline
 
 __all__ = ["replay"]
@@ -76,17 +78,18 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     change = _change(options)
     with opened_store(store) as opened:
         timeline = timeline_of(opened, pid)
+        programs = _programs(timeline, options["load"])
         if mode in ("lists_steps", "place"):
-            _print(timeline, options, as_json=as_json)
+            _print(timeline, RunVariables(opened, timeline, programs), options, as_json=as_json)
             return
         if mode == "prompt":
-            ctx.exit(_talk(ctx, store, timeline, load=options["load"]))
+            ctx.exit(_talk(ctx, store, RunVariables(opened, timeline, programs), timeline, programs))
         if mode == "fork_at":
             timeline.step(options["fork_at"])
     from lyra.cli.replay.fork import go_on, make_fork
 
     if mode == "resume":
-        facts = go_on(invocation, store, timeline, load=options["load"])
+        facts = go_on(invocation, store, timeline, programs=programs)
         lines = [printable(f"{facts['fork']}: {facts['error'] or facts['answer'] or facts['state']}")]
     else:
         facts = make_fork(
@@ -95,7 +98,7 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
             timeline,
             number=options["fork_at"],
             change=change,
-            load=options["load"],
+            programs=programs,
             new_pid=options["new_pid"],
         )
         lines = fork_lines(facts)
@@ -104,6 +107,14 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     else:
         click.echo("\n".join(lines))
     ctx.exit(1 if facts["error"] else 0)
+
+
+def _programs(timeline: RunTimeline, file: str | None) -> ProgramFile | None:
+    if file is None:
+        return None
+    from lyra.cli.replay.program_file import ProgramFile
+
+    return ProgramFile(file, dict.fromkeys(step.name for step in timeline.steps if step.name))
 
 
 def _mode(options: dict[str, Any], *, as_json: bool) -> str:
@@ -131,11 +142,12 @@ def _change(options: dict[str, Any]) -> StepChange:
 
 
 # ---------------------------------------------------------------- printed
-def _print(timeline: RunTimeline, options: dict[str, Any], *, as_json: bool) -> None:
+def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, Any], *, as_json: bool) -> None:
     place = options["place"]
+    variables.add_arguments()
     if place is not None:
         step = timeline.step(place) if place else None
-        moment = timeline.moment(place, options["process"])
+        moment = variables.moment(place, options["process"])
         if as_json:
             document(moment)
         else:
@@ -156,14 +168,19 @@ def _print(timeline: RunTimeline, options: dict[str, Any], *, as_json: bool) -> 
 
 
 # ---------------------------------------------------------------- the prompt
-def _talk(ctx: click.Context, store: str, timeline: RunTimeline, *, load: str | None) -> int:
+def _talk(
+    ctx: click.Context, store: str, variables: RunVariables, timeline: RunTimeline, programs: ProgramFile | None
+) -> int:
     """Read commands until the end; gives the exit code."""
     from lyra.cli.replay.fork import make_fork
 
     def fork(number: int, change: StepChange) -> dict[str, Any]:
-        return make_fork(ctx.ensure_object(Invocation), store, timeline, number=number, change=change, load=load)
+        return make_fork(
+            ctx.ensure_object(Invocation), store, timeline, number=number, change=change, programs=programs
+        )
 
-    prompt = RunPrompt(timeline, fork)
+    prompt = RunPrompt(timeline, variables, fork)
+    variables.add_arguments()
     state = timeline.ended_as or "running"
     note(f"{timeline.pid} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
     if timeline.is_compacted:

@@ -19,11 +19,13 @@ from lyra.cli.replay.words import (
     step_line,
     tree_lines,
     value_lines,
+    variable_lines,
 )
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
+    from lyra.cli.replay.variables import RunVariables
     from lyra.observe.timeline.timeline import RunTimeline
 
 __all__ = ["PROMPT_COMMANDS", "RunPrompt"]
@@ -59,8 +61,9 @@ PROMPT_COMMANDS: Final[dict[str, CommandRow]] = {
 class RunPrompt:
     """The place in a run. `fork(number, change)` makes a fork and tells what came of it."""
 
-    def __init__(self, timeline: RunTimeline, fork: Forker) -> None:
+    def __init__(self, timeline: RunTimeline, variables: RunVariables, fork: Forker) -> None:
         self.timeline = timeline
+        self._variables = variables
         self.place = 0
         self.is_over = False
         self._fork_run = fork
@@ -124,9 +127,12 @@ class RunPrompt:
     def _moment(self) -> dict[str, Any]:
         return self.timeline.moment(self.place)
 
+    def _moment_with_frames(self) -> dict[str, Any]:
+        return self._variables.moment(self.place)
+
     def _show(self, _: str) -> list[str]:
         step = self.timeline.step(self.place) if self.place else None
-        return moment_lines(self._moment(), step)
+        return moment_lines(self._moment_with_frames(), step)
 
     def _detail(self, _: str) -> list[str]:
         detail = self.timeline.detail(self.place)
@@ -143,7 +149,7 @@ class RunPrompt:
         return conversation_lines(self._moment()["conversation"]) or ["nothing was said"]
 
     def _vars(self, _: str) -> list[str]:
-        return value_lines(self._moment()["variables"]) or ["none are known"]
+        return variable_lines(self._moment_with_frames()) or ["none are known"]
 
     def _budget(self, _: str) -> list[str]:
         return budget_lines(self._moment()["budget"]) or ["nothing was used, and nothing is limited"]

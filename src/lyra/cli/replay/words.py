@@ -12,7 +12,7 @@ from lyra.cli.render import printable
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import RunStep
 
-__all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines"]
+__all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines", "variable_lines"]
 
 _TEXT_SHOWN: Final = 2_000
 _KIND_WIDTH: Final = 10
@@ -77,6 +77,17 @@ def value_lines(values: Mapping[str, Any]) -> list[str]:
     return [printable(f"  {name} = {_json(value)[:_TEXT_SHOWN]}") for name, value in values.items()]
 
 
+def variable_lines(moment: Mapping[str, Any]) -> list[str]:
+    """The variables of the program where it is known, a function a block, and what the journal knows."""
+    lines = []
+    for frame in moment.get("frames", ()):
+        beside = f" (beside others: {frame['branch']})" if frame["branch"] else ""
+        lines.append(printable(f"  in {frame['function']}, {frame['file']}:{frame['line']}{beside}"))
+        lines += [f"  {line}" for line in value_lines(frame["variables"])]
+    known = value_lines(moment["variables"])
+    return [*lines, "  from the journal", *(f"  {line}" for line in known)] if lines and known else [*lines, *known]
+
+
 def budget_lines(budget: list[Mapping[str, Any]]) -> list[str]:
     lines = []
     for scope in budget:
@@ -125,7 +136,7 @@ def moment_lines(moment: Mapping[str, Any], step: RunStep | None) -> list[str]:
     lines = [step_line(step, is_here=True) if step is not None else "> before the first step"]
     sections = (
         ("conversation", conversation_lines(moment["conversation"])),
-        ("variables", value_lines(moment["variables"])),
+        ("variables", variable_lines(moment)),
         ("budget", budget_lines(moment["budget"])),
         ("mailbox", [printable(f"  {text}") for text in moment["mailbox"]["messages"]]),
         ("tree", tree_lines(moment["tree"])),

@@ -203,7 +203,7 @@ class RunTimeline:
                 state.take_kept(pid, kept)
         if number <= 0:
             return state
-        step, last = self.step(number), self._last_row(number)
+        step, last = self.step(number), self.last_seq_of(number)
         begin = 0 if self._members else max(0, self._rows.first_seq - 1)  # values of groups may be older than the run
         for event in self._rows.read(after=max(begin, state.seq), upto=last):
             state.add(event)
@@ -212,16 +212,16 @@ class RunTimeline:
                 state.add(event)
         return state
 
-    def _last_row(self, number: int) -> int:
-        """The last row before the next step."""
+    def last_seq_of(self, number: int) -> int:
+        """The last row that belongs to a step: the one before the next step."""
         return self.steps[number].seq - 1 if number < len(self.steps) else self._seq
 
     def _state_to_look_at(self, number: int) -> RunMoment:
         """The same as `state`; the one that was looked at last is read on, where that is earlier."""
         kept, self._kept = self._kept, None
-        is_earlier = kept is not None and 0 < kept.seq <= self._last_row(number) and number > 0
+        is_earlier = kept is not None and 0 < kept.seq <= self.last_seq_of(number) and number > 0
         state = self._read_on(kept if kept is not None and is_earlier else RunMoment(self._reader), number)
-        if number > 0 and state.seq <= self._last_row(number):
+        if number > 0 and state.seq <= self.last_seq_of(number):
             self._kept = state
         return state
 
