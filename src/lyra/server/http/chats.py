@@ -99,12 +99,17 @@ class Chats:
 
     async def begin(self, session_id: str, caller: Caller, process: AgentProcess[Any], message: Any) -> ChatStream:
         """Put a message to the agent; it is in the store when this returns. Its answer is told to the stream, whether
-        it has readers or not."""
+        it has readers or not. The stream is there before the turn is: a page that hears of the turn finds it."""
         answer = process.stream(message, events=True)
-        await answer.begin()
-        await self._kernel.durable()
         stream = self._new_stream(session_id, caller.user_id)
         stream.answer = answer
+        try:
+            await answer.begin()
+            await self._kernel.durable()
+        except BaseException:
+            self._end(stream)
+            del self._streams[stream.log.name]
+            raise
         self._start(self._tell_answer(stream, answer))
         return stream
 

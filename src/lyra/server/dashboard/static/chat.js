@@ -255,9 +255,9 @@ if (talk && say && stop) {
   if (talk.dataset.running === "yes") takeUp();
   talk.addEventListener("refreshed", conform);
   // Turns that were begun elsewhere. The end of one that was drawn here is no news.
-  onEvents(["agent.began", "agent.answered"], ({ pid, kind }) => {
+  onEvents(["message.received", "agent.answered"], ({ pid, kind }) => {
     if (pid !== talk.dataset.pid || !("region" in talk.dataset)) return;
-    if (kind === "agent.began") isRead = false;
+    if (kind === "message.received") isRead = false;
     if (!isRead || talk.dataset.running === "yes") refresh(talk);
   });
 }

@@ -42,6 +42,14 @@ function load() {
   }
 }
 
+// The parts that show another step than the last one, on a page that follows the run.
+function readBehind(last) {
+  for (const name of ["moment", "fork"]) {
+    const region = document.getElementById(name);
+    if (region && region.dataset.at !== last) refresh(region);
+  }
+}
+
 document.addEventListener("input", (event) => {
   if (event.target.id === "scrub") show(Number(event.target.value));
 });
@@ -73,6 +81,7 @@ document.addEventListener("refreshed", (event) => {
   handle.max = String(count);
   if (isAtEnd) handle.value = String(count);
   tell(Number(handle.value), count);
+  if (isAtEnd) readBehind(String(count));
 });
 
 // The list of the steps and the lanes show the one at the place; the page itself does not move. Where the person has
