@@ -425,8 +425,23 @@ async def _close(pieces: Any) -> None:
     await pieces.aclose()
 
 
+def _sink_above(process: Process) -> Sink | None:
+    """The sink of the nearest turn above a process that has one."""
+    runtime: AgentRuntime | None = process.kernel.parts.get("agents")
+    above = process.parent
+    while above is not None and runtime is not None:
+        session = runtime.sessions.get(above.pid)
+        if session is not None and session.turn is not None and session.turn[1].sink is not None:
+            return session.turn[1].sink
+        above = above.parent
+    return None
+
+
 def show_question(sink: Sink | None, process: Process, interrupt_id: str, about: dict[str, Any] | None = None) -> bool:
-    """Put a question into the stream of an answer; whether there is a stream."""
+    """Put a question into the stream of an answer; whether there is a stream. A question of a helper whose own answer
+    is not streamed stands in the stream of the agent above it: its reader would wait without knowing for what."""
+    if sink is None:
+        sink = _sink_above(process)
     if sink is None:
         return False
     interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)

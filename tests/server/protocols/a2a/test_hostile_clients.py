@@ -11,6 +11,7 @@ from a2a.utils.errors import InvalidParamsError, TaskNotCancelableError, Unsuppo
 
 from lyra import Agent
 from lyra.server.protocols.a2a import tasks as tasks_module
+from tests.server.http.support import VIEWER
 from tests.server.http.test_webhooks import receiving
 from tests.server.protocols.a2a.support import BOB, OPERATOR, Gated, in_loop, message, scripted, serving, task_of
 from tests.server.protocols.a2a.test_questions import clerk
@@ -169,6 +170,47 @@ def test_a_client_speaks_as_the_user_whatever_it_says() -> None:
             assert [row.role for row in task.history] == [pb.ROLE_USER]
             session = next(iter(served.kernel.parts["agents"].sessions.values()))
             assert session.messages[0].role == "user"
+
+    in_loop(main())
+
+
+def test_a_viewer_looks_at_tasks_and_changes_none() -> None:
+    """Tasks of all users are looked up, listed and followed; a message, a cancel and a push configuration are refused
+    and told to the audit log, and nothing has begun."""
+
+    async def main() -> None:
+        gated = Gated()
+        async with (
+            serving(gated.agent) as served,
+            served.client("gated", polling=True) as ada,
+            served.client("gated", VIEWER, streaming=True) as viewer,
+            served.client("gated", VIEWER, polling=True) as looking,
+        ):
+            task = await task_of(ada, message("go"))
+            acts: list[Any] = []
+            served.kernel.on_event(lambda event: acts.append(event.data), kinds=("person.acted",))
+            assert (await looking.get_task(pb.GetTaskRequest(id=task.id))).id == task.id
+            assert len((await looking.list_tasks(pb.ListTasksRequest())).tasks) == 1
+            assert (await looking.get_extended_agent_card(pb.GetExtendedAgentCardRequest())).name == "gated"
+            stream = viewer.subscribe(pb.SubscribeToTaskRequest(id=task.id))
+            assert (await anext(stream)).task.id == task.id
+            assert acts == []
+            push = pb.TaskPushNotificationConfig(task_id=task.id, url="https://example.org/in")
+            refused: list[Any] = [
+                lambda: task_of(looking, message("mine")),
+                lambda: task_of(viewer, message("mine")),
+                lambda: task_of(looking, message("yes", task_id=task.id)),
+                lambda: looking.cancel_task(pb.CancelTaskRequest(id=task.id)),
+                lambda: looking.create_task_push_notification_config(push),
+            ]
+            for request in refused:
+                with pytest.raises(Exception, match="viewer changes nothing"):
+                    await request()
+            assert [(row["person"], row["outcome"]) for row in acts] == [("vera", "denied")] * len(refused)
+            gated.open()
+            events = [event async for event in stream]
+            assert events[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
+            assert len((await ada.list_tasks(pb.ListTasksRequest())).tasks) == 1
 
     in_loop(main())
 

@@ -60,8 +60,10 @@ A2A_ENDPOINTS: Final = (
         summary="A request of A2A: a JSON-RPC 2.0 call of version 1.0 or 0.3 of the protocol",
         handler=request,
         may_stream=True,
+        checks_role=True,
         statuses=(404,),
         opens=A2aTasks,
-        about="Methods that stream answer with server-sent events. Errors have the shape of JSON-RPC.",
+        about="Methods that stream answer with server-sent events. Errors have the shape of JSON-RPC. A viewer may look"
+        " tasks up, list and follow them.",
     ),
 )
