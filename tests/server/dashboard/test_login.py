@@ -301,9 +301,9 @@ async def test_tokens_cannot_be_tried_without_end(parts: Served) -> None:
 def test_an_address_may_try_again_after_a_while() -> None:
     clock = SimClock()
     logins = LoginTable(clock, TokenTable({OPERATOR: ""}))
-    for _ in range(SERVER_LOGIN_FAILURES):
+    for number in range(SERVER_LOGIN_FAILURES):
         with pytest.raises(Unauthenticated):
-            logins.begin("wrong", "10.0.0.1")
+            logins.begin(f"wrong-{number}", "10.0.0.1")
     with pytest.raises(RateLimited):
         logins.begin(OPERATOR, "10.0.0.1")
     assert logins.begin(OPERATOR, "10.0.0.2")

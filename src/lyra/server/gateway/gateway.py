@@ -24,10 +24,10 @@ from lyra.server.gateway.relay import Relay
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, ModelTargets
 from lyra.server.gateway.token_count import estimated_count
-from lyra.server.http.credentials import credential_of
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import too_many
 from lyra.server.http.sse import sse_event
+from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import Caller
 
 if TYPE_CHECKING:

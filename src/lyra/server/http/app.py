@@ -24,7 +24,6 @@ from lyra.server.act_record import record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
 from lyra.server.http.connection import SECURITY_HEADERS
-from lyra.server.http.credentials import credential_of
 from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
 from lyra.server.http.guard import (
     LOOPBACK_HOSTS,
@@ -41,6 +40,7 @@ from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
+from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import TokenTable
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class HttpApp:
         if endpoint.is_open:
             return guard.anonymous(cookie)
         try:
-            with guard.logins.credentials.attempt(address, credential_of(headers)):
+            with guard.logins.token_limit.attempt(address, credential_of(headers)):
                 own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
                 if own is not None:
                     return guard.known(own, headers, cookie)

@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, Unauthenticated
-from lyra.server.http.credentials import credential_of
 from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
 from lyra.server.http.problems import HttpRefusal, too_many
+from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import OPERATOR, USER, Caller, TokenTable
 from lyra.server.request_window import RequestWindow
 

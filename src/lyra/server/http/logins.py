@@ -3,7 +3,7 @@
 The cookie holds a random id, not the token; the table keeps a hash of it, in memory. A login ends by log-out, after
 `SERVER_LOGIN_S`, or when the server stops. Each login has a form token: a request that changes something and is known
 by its cookie alone must carry it, in the header `x-lyra-form` or the field `form_token`, so that a page of another
-origin cannot make one. `credentials` limits how many tokens that are not known one address may try.
+origin cannot make one. `token_limit` limits how many tokens that are not known one address may try.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lyra.core.ids import Entropy, random_key
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
 from lyra.server.act_record import record_act
-from lyra.server.http.credentials import CredentialLimit
+from lyra.server.http.token_limit import TokenLimit
 from lyra.server.identity import Caller
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class CookiePlace(NamedTuple):
 class LoginTable:
     """See the module. A bounded number is kept; the oldest is dropped."""
 
-    __slots__ = ("_clock", "_entropy", "_key", "_logins", "credentials", "tokens")
+    __slots__ = ("_clock", "_entropy", "_key", "_logins", "token_limit", "tokens")
 
     def __init__(self, clock: Clock, tokens: TokenTable | None) -> None:
         """Without tokens the application has an authenticator of its own, and no login is made here."""
@@ -83,14 +83,14 @@ class LoginTable:
         self._entropy = Entropy()
         self._key = random_key()
         self._logins: OrderedDict[bytes, PersonLogin] = OrderedDict()
-        self.credentials = CredentialLimit(clock)  # shared by logins and by requests with a token or a key
+        self.token_limit = TokenLimit(clock)  # shared by logins and by requests with a token or a key
 
     def begin(self, token: str, address: str = "") -> tuple[Caller, str]:
         """A new login of the holder of a token: the caller, and what the cookie holds. Unauthenticated if the token is
         not known, RateLimited if too many from this address were not."""
         if self.tokens is None:
             raise Unauthenticated("this server takes no tokens: its application knows its users")
-        with self.credentials.attempt(address, token):
+        with self.token_limit.attempt(address, token):
             holder = self.tokens.holder(token)
         caller_key = hashlib.sha256(token.encode()).hexdigest()[:32]
         now_s = self._clock.monotonic()

@@ -6,19 +6,19 @@ import pytest
 
 from lyra.core.limits import SERVER_CALLERS_KEPT, SERVER_LOGIN_FAILURES
 from lyra.errors import RateLimited, Unauthenticated
-from lyra.server.http.credentials import CredentialLimit, credential_of
+from lyra.server.http.token_limit import TokenLimit, credential_of
 from lyra.testing import SimClock
 from tests.server.gateway.support import serving_gateway
 from tests.server.http.support import ADA, client, in_loop
 
 
-def attempt(limit: CredentialLimit, address: str, credential: str, *, is_known: bool) -> None:
+def attempt(limit: TokenLimit, address: str, credential: str, *, is_known: bool) -> None:
     with limit.attempt(address, credential):
         if not is_known:
             raise Unauthenticated("not known")
 
 
-def guess(limit: CredentialLimit, address: str = "10.0.0.1") -> None:
+def guess(limit: TokenLimit, address: str = "10.0.0.1") -> None:
     for number in range(SERVER_LOGIN_FAILURES):
         with pytest.raises(Unauthenticated):
             attempt(limit, address, f"guess-{number}", is_known=False)
@@ -27,7 +27,7 @@ def guess(limit: CredentialLimit, address: str = "10.0.0.1") -> None:
 def test_an_address_that_guesses_has_to_wait() -> None:
     """Then no other credential from there is looked at, not even a right one, until the minute is over."""
     clock = SimClock()
-    limit = CredentialLimit(clock)
+    limit = TokenLimit(clock)
     attempt(limit, "10.0.0.1", "works", is_known=True)
     guess(limit)
     with pytest.raises(RateLimited) as refused:
@@ -42,23 +42,25 @@ def test_an_address_that_guesses_has_to_wait() -> None:
     attempt(limit, "10.0.0.1", "right", is_known=True)
 
 
-def test_a_credential_that_is_not_known_any_more_is_no_guess() -> None:
-    """A program that goes on with a revoked key locks no other out."""
-    limit = CredentialLimit(SimClock())
-    attempt(limit, "10.0.0.1", "key", is_known=True)
+@pytest.mark.parametrize("was_known", [True, False])
+def test_a_token_that_is_tried_again_is_no_other_guess(was_known: bool) -> None:
+    """A program that goes on with a revoked key, or with a wrong one, locks no other out, and is told what is wrong."""
+    limit = TokenLimit(SimClock())
+    if was_known:
+        attempt(limit, "10.0.0.1", "key", is_known=True)
     for _ in range(3 * SERVER_LOGIN_FAILURES):
         with pytest.raises(Unauthenticated):
             attempt(limit, "10.0.0.1", "key", is_known=False)
     attempt(limit, "10.0.0.1", "other", is_known=True)
 
 
-def test_a_bounded_number_of_credentials_is_remembered() -> None:
+def test_a_bounded_number_of_tokens_is_remembered() -> None:
     """The one that was used least recently is forgotten, and is one among those to be guessed then."""
-    limit = CredentialLimit(SimClock())
+    limit = TokenLimit(SimClock())
     for number in range(SERVER_CALLERS_KEPT + 1):
         attempt(limit, "10.0.0.1", f"key-{number}", is_known=True)
     guess(limit)
-    attempt(limit, "10.0.0.1", "key-1", is_known=True)
+    attempt(limit, "10.0.0.1", "key-100", is_known=True)
     with pytest.raises(RateLimited):
         attempt(limit, "10.0.0.1", "key-0", is_known=True)
 
