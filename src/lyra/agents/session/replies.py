@@ -24,6 +24,7 @@ from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
     from lyra.agents.session.open_questions import OpenQuestions
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
@@ -425,8 +426,23 @@ async def _close(pieces: Any) -> None:
     await pieces.aclose()
 
 
+def _sink_above(process: Process) -> Sink | None:
+    """The sink of the nearest turn above a process that has one."""
+    runtime: AgentRuntime | None = process.kernel.parts.get("agents")
+    above = process.parent
+    while above is not None and runtime is not None:
+        session = runtime.sessions.get(above.pid)
+        if session is not None and session.turn is not None and session.turn[1].sink is not None:
+            return session.turn[1].sink
+        above = above.parent
+    return None
+
+
 def show_question(sink: Sink | None, process: Process, interrupt_id: str, about: dict[str, Any] | None = None) -> bool:
-    """Put a question into the stream of an answer; whether there is a stream."""
+    """Put a question into the stream of an answer; whether there is a stream. A question of a helper whose own answer
+    is not streamed stands in the stream of the agent above it: its reader would wait without knowing for what."""
+    if sink is None:
+        sink = _sink_above(process)
     if sink is None:
         return False
     interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)

@@ -372,7 +372,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     inside = "ctx" in getattr(tool.run, "takes", ())
     with Held(scopes, turn.scopes):  # agents that the tool asks draw on the caller's budgets too
         output = await turn.ctx.do(_effect(turn.session, tool, inside=inside), use)
-        if not inside:
+        if not inside or output is not None:  # in a fork the journal may have another output of a tool inside
             return output
         assert tool.run is not None
         work = contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink, call)))

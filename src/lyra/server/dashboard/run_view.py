@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from lyra.observe.timeline.difference import RunDifference
-from lyra.observe.timeline.steps import RunStep
+from lyra.observe.timeline.step import RunStep
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
 
@@ -28,6 +28,7 @@ _LABEL_PX: Final = 132
 _LIST_AROUND: Final = 60
 _VALUE_CHARS: Final = 4_000
 _COMPARED_MAX: Final = 200
+_COMPARED_BEFORE: Final = 3  # steps that are the same, before the first difference
 
 # The shape and the colour class of the marks of each kind of step.
 MARKS: Final[dict[str, tuple[str, str]]] = {
@@ -315,11 +316,9 @@ def _text(value: Any) -> str:
 def difference_view(compared: RunDifference, address: Callable[[str, int], str]) -> Html:
     """Both runs by step; the first that differs is marked. Of those before it the last ones are shown."""
     first = compared.first
-    begin = 1 if first is None else max(1, first - 3)
+    begin = compared.begin(_COMPARED_BEFORE)
     rows: list[Child] = []
-    for number, (old, new) in enumerate(compared.rows, start=1):
-        if not begin <= number < begin + _COMPARED_MAX:
-            continue
+    for number, old, new in compared.pairs(begin, begin + _COMPARED_MAX - 1):
         is_same = first is None or number < first
         rows.append(
             tag(

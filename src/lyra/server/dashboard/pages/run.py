@@ -13,10 +13,10 @@ from lyra.agents.forks.change import StepChange
 from lyra.core.checking.check import one_of
 from lyra.errors import ConfigError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
-from lyra.observe.timeline.steps import RunStep
-from lyra.observe.timeline.timeline import RunTimeline
+from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.timeline import COMPACTED, RunTimeline
 from lyra.server.dashboard.facts import facts_row
-from lyra.server.dashboard.html import Child, Html, tag
+from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.plan_picture import plan_of_run, plan_picture
 from lyra.server.dashboard.run_view import difference_view, lanes, moment_view, step_list
@@ -63,10 +63,7 @@ class RunLook(NamedTuple):
 
 def _look(run: RunTimeline, place: str, process: str) -> RunLook:
     here = len(run.steps) if place == "" else min(step_number(place), len(run.steps))
-    then = run.moment(here, process or None)
-    last = then if here == len(run.steps) else run.moment(len(run.steps))
-    names = {row["pid"]: row["name"] or row["program"].rpartition(":")[2] for row in last["tree"]}
-    return RunLook(run.summary(), list(run.steps), here, then, names)
+    return RunLook(run.summary(), list(run.steps), here, run.moment(here, process or None), run.names)
 
 
 async def _run(call: HttpCall) -> RawAnswer:
@@ -137,7 +134,8 @@ def _facts(call: HttpCall, pid: str, summary: Mapping[str, Any]) -> Html:
         place = {"at": fork["at"], "other": pid}
         words = f"{fork['of']} at step {fork['at']}"
         facts.append(("Fork of", tag("a", words, href=link(call, "runs", fork["of"], query=place))))
-    return facts_row(facts)
+    dropped = tag("p", f"Note: {COMPACTED}.", class_="note") if summary["is_compacted"] else None
+    return join(facts_row(facts), dropped)
 
 
 def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
