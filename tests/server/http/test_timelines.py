@@ -185,7 +185,7 @@ async def test_a_kernel_without_a_store_says_so(parts: Served) -> None:
     await parts.ada.post("/api/agents/echo/chat", json={"message": "x", "session_id": "s"})
     answer = await parts.ada.get("/api/runs/s/timeline")
     assert answer.status_code == 409
-    assert "--store" in answer.text
+    assert "--db" in answer.text
 
 
 @pytest.mark.parametrize("path", ["timeline", "at/1"])

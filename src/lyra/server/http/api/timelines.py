@@ -5,7 +5,7 @@ A run is named by the pid of its process, or by the id of a session. What belong
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -19,7 +19,10 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQu
 from lyra.server.http.timelines import Timelines
 from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
 
-__all__ = ["ENDPOINTS", "fork_of", "run_pid"]
+if TYPE_CHECKING:
+    from lyra.agents.forks.program_frames import ProgramFrame
+
+__all__ = ["ENDPOINTS", "fork_of", "frames_of", "run_pid"]
 
 _PAGE_MAX: Final = 5_000
 
@@ -32,9 +35,11 @@ class StepsQuery(RequestQuery):
 
 
 class MomentQuery(RequestQuery):
-    """`process` is one of the run's processes: of which to tell."""
+    """`process` is one of the run's processes: of which to tell. With `frames` a Python program is run again over its
+    journal up to there, and the answer has the functions that it stood in with their variables: for operators."""
 
     process: str = ""
+    frames: bool = False
 
 
 class TimelineAnswer(msgspec.Struct):
@@ -91,7 +96,17 @@ async def moment(call: HttpCall) -> dict[str, Any]:
     pid = run_pid(call, call.path["pid"])
     number = step_number(call.path["number"])
     process = call.query.process or None
-    return await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
+    told = await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
+    if call.query.frames:
+        told["frames"] = [frame.to_data() for frame in await frames_of(call, pid, number, told["pid"])]
+    return told
+
+
+async def frames_of(call: HttpCall, pid: str, number: int, process: str) -> list[ProgramFrame]:
+    """The functions that the program of a process stood in after a step; for those who may run programs."""
+    if not (call.caller.is_operator and call.caller.may_change):
+        raise Denied("the variables of a program need an operator", hint="the program is run again to see them")
+    return await call.parts.shared(Timelines).frames(pid, number, process)
 
 
 def step_number(text: str) -> int:
@@ -159,7 +174,10 @@ ENDPOINTS: Final = (
         handler=moment,
         query=MomentQuery,
         statuses=(404, 409),
-        about="Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first.",
+        about=(
+            "Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first. With "
+            "`frames` the local variables of a Python program, which is run again up to there and performs nothing."
+        ),
     ),
     Endpoint(
         name="runs.fork",
