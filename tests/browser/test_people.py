@@ -58,6 +58,16 @@ async def test_a_process_is_restarted_and_stopped_in_its_page(stage: Stage, brow
     assert [person for person, _ in acts] == ["olga", "olga"]
 
 
+async def test_the_trace_of_an_agent_appears_with_its_first_call(stage: Stage, browser_page: WatchedPage) -> None:
+    """The page of an agent that has done nothing yet has a place for its trace, which fills while it works."""
+    agent = await stage.kernel.spawn(stage.scene.cast["guide"], name="a new guide")
+    await browser_page.go(f"/processes/{agent.pid}")
+    await browser_page.shown("#trace >> text=called no model and no tool yet")
+    await browser_page.page.locator("#live[data-live=open]").wait_for()
+    await agent.send("What is this?")
+    await browser_page.shown("#trace table.waterfall >> text=model")
+
+
 async def test_a_question_is_answered_by_the_keyboard_alone(stage: Stage, browser_page: WatchedPage) -> None:
     """From the overview to the answer with Tab and Enter."""
     await stage.kernel.send("refunds", {"text": "Please pay order A-1042 back."})

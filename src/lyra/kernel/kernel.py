@@ -4,11 +4,11 @@
         handle = kernel.spawn(review, "https://…", budget="$0.50")
         print((await handle.wait()).result)
 
-Everything here happens on one event loop. This module is the face: it makes the parts, opens and closes, and has what
-callers ask for. The ground floor (`base.core`), the start and end of processes (`programs.lifetime`), the door
-(`effects.door`), the order of steps (`process.scheduler`), the journal (`journal.journal`), mailboxes
-(`process.mailbox`), questions (`interrupts`), coming back (`recovery`) and owning the store (`journal.lease`) each have
-a module, and ARCHITECTURE.md walks one effect through them. No module below this one knows it.
+Everything here happens on one event loop. This module is the face: it makes the parts and has what callers ask for.
+The ground floor (`base.core`), the start and end of processes (`programs.lifetime`), the door (`effects.door`), the
+order of steps (`process.scheduler`), the journal (`journal.journal`), mailboxes (`process.mailbox`), questions
+(`interrupts`), opening and closing (`opening`), coming back (`recovery`) and owning the store (`journal.lease`) each
+have a module, and ARCHITECTURE.md walks one effect through them. No module below this one knows it.
 
 Adding a subsystem: a folder with a class that derives from `base.subsystem.Subsystem`, and a row in
 `Kernel._make_subsystems`.
@@ -19,37 +19,35 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
-from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from lyra.core import limits
 from lyra.core.budgets.budget import Budget, Limits
 from lyra.core.checking.check import sendable_text
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.event import Event
-from lyra.core.faultpoint import point
 from lyra.core.ids import Entropy
 from lyra.core.naming import named
 from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
 from lyra.core.type_parameters import Taken
-from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
+from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit
 from lyra.kernel.as_user import UserKernel
 from lyra.kernel.base.acting import acting, as_registered, require, require_signal
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.bus.bus import CommBus
 from lyra.kernel.cleanup import Rounds
+from lyra.kernel.dormant import DormantProcesses
 from lyra.kernel.effects.door import Door
 from lyra.kernel.effects.registry import Declared
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.interrupts.service import InterruptService
 from lyra.kernel.journal.history import ProcessState
-from lyra.kernel.journal.journal import Journal
-from lyra.kernel.journal.lease import Ownership, owner_name
+from lyra.kernel.journal.snapshots import SnapshotWriter
+from lyra.kernel.opening import Opening, StoreTarget
 from lyra.kernel.parts import WorkerParts
 from lyra.kernel.pipelines.orchestrator import Orchestrator
 from lyra.kernel.pipelines.runner import run_pipeline
@@ -58,7 +56,7 @@ from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Calls, Context, require_send
-from lyra.kernel.programs.handle import Ack, Handle, acknowledge, stopped_before
+from lyra.kernel.programs.handle import Ack, Handle, acknowledge
 from lyra.kernel.programs.lifetime import Lifetimes, checked_word
 from lyra.kernel.programs.registry import Programs, Spawnable, SpawnOptions, dormant_process, program_of
 from lyra.kernel.recovery import Recovery
@@ -77,7 +75,6 @@ from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.rate_limits import RateLimiter
 from lyra.kernel.workers.time_limits import TimeLimits
 from lyra.kernel.workers.usage import ResourceTracker
-from lyra.store import open_store
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -89,8 +86,6 @@ __all__ = ["Kernel", "KernelOptions"]
 
 H = TypeVar("H", bound=Handle)
 T = TypeVar("T")
-_REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registered a program
-_REPLAY_LOOKS: Final = 500
 
 
 class KernelOptions(TypedDict, total=False):
@@ -117,17 +112,13 @@ class Kernel:
 
     __slots__ = (
         "__weakref__",
-        "_closing",
         "_door",
-        "_durability",
+        "_dormant",
         "_kills",
-        "_lease_s",
-        "_lease_wait_s",
-        "_ownership",
+        "_opening",
         "_programs",
         "_recovery",
-        "_target",
-        "_wakes",
+        "_snapshots",
         "abort",
         "budget",
         "bus",
@@ -167,11 +158,9 @@ class Kernel:
         "raise_if_failed",
         "rate_limiter",
         "resources",
-        "retention_s",
         "rng",
         "scheduler",
         "services",
-        "snapshot_every_events",
         "states",
         "supervisors",
         "taint",
@@ -200,17 +189,8 @@ class Kernel:
         processes_max: int = limits.PROCESSES_MAX,
         seams: Seams = Seams(),  # noqa: B008 (unchanging)
     ) -> None:
-        self._target: str | Store = os.fspath(store) if isinstance(store, os.PathLike) else store
-        self._durability = durability
-        self._lease_s = lease_s
-        self._lease_wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
-        self.snapshot_every_events = snapshot_every_events
-        self.retention_s = retention_s
         self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
         self.config: Config | None = None  # that it was made from, for the layers above
-        self._closing: asyncio.Future[None] | None = None
-        self._ownership: Ownership | None = None
-        self._recovery: Recovery | None = None
         self.core: Core[Process] = Core(
             loop_clock() if clock is None else clock,
             entropy=Entropy(seed),
@@ -222,6 +202,11 @@ class Kernel:
         self._forward_core()
         self._make_process_parts(seams, mailbox_messages_max)
         self._make_subsystems()
+        target = os.fspath(store) if isinstance(store, os.PathLike) else store
+        wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
+        self._make_store_parts(
+            StoreTarget(target, durability, lease_s, wait_s), snapshot_every_events, retention_s, seams.wakes
+        )
         self.states.update({state.NAME: state for state in seams.states})
         self.core.calls = Calls(
             door=self._door,
@@ -273,12 +258,12 @@ class Kernel:
         self.gate_state = self.declared.gate_state
         self.interrupts = InterruptService(core)
         self._door = seams.door(core, self.declared, self.interrupts.ask)
-        self._programs = seams.programs(self._became_known, ())
+        self._dormant = DormantProcesses(core)
+        self._programs = self._dormant.programs = seams.programs(self._dormant.became_known, ())
         self._kills = seams.kills
-        self._wakes = seams.wakes
         self.lifetimes = Lifetimes(core, self._programs, self.mailboxes, self.links, seams.pids)
-        self.supervisors = Supervisors(
-            core, self._programs, self.lifetimes, self.mailboxes, self.links, self.until_known
+        self.supervisors = self._dormant.supervisors = Supervisors(
+            core, self._programs, self.lifetimes, self.mailboxes, self.links, self._dormant.until_known
         )
 
     def _make_subsystems(self) -> None:
@@ -334,6 +319,34 @@ class Kernel:
         )
         for subsystem in subsystems:
             core.subsystems.add(subsystem)
+
+    def _make_store_parts(
+        self, target: StoreTarget, every_events: int, retention_s: float, wakes: Collection[str] | None
+    ) -> None:
+        """The parts that read the store and write it down; in a kernel without one they do nothing."""
+        core = self.core
+        self._snapshots = SnapshotWriter(
+            core, self.lifetimes.forget, every_events=every_events, retention_s=retention_s
+        )
+        self._recovery = Recovery(
+            core,
+            self._snapshots,
+            self._dormant,
+            programs=self._programs,
+            lifetimes=self.lifetimes,
+            links=self.links,
+            interrupts=self.interrupts,
+            supervisors=self.supervisors,
+            wakes=wakes,
+        )
+        self._opening = Opening(
+            core,
+            target,
+            lifetimes=self.lifetimes,
+            recovery=self._recovery,
+            snapshots=self._snapshots,
+            parts=self.parts,
+        )
 
     @classmethod
     def from_config(cls, config: Config, **overrides: Any) -> Kernel:
@@ -442,68 +455,12 @@ class Kernel:
         `owned` is called once the store is this kernel's and nothing has been read from it: no other kernel can
         change what it reads there, and where it raises, the store is given back as it was.
         """
-        core = self.core
-        if core.started or core.stopping:
-            raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
-        core.loop = asyncio.get_running_loop()
-        core.thread = thread_id()
-        core.started = core.open = True
-        core.started_s = core.clock.monotonic()
-        store = self._store()
-        if store is None:
-            return
-        try:
-            self._ownership = Ownership(core, store, lease_s=self._lease_s, wait_s=self._lease_wait_s)
-            lease = await self._ownership.take(owner_name(self.entropy.text(8), self._lease_s))
-            self._ownership.open_signed()
-            if owned is not None:
-                owned()
-            self._recovery = Recovery(
-                core,
-                store,
-                programs=self._programs,
-                lifetimes=self.lifetimes,
-                links=self.links,
-                interrupts=self.interrupts,
-                supervisors=self.supervisors,
-                snapshot_every_events=self.snapshot_every_events,
-                retention_s=self.retention_s,
-                wakes=self._wakes,
-            )
-            core.journal = Journal(core, store, epoch=lease.epoch, seq=0)
-            await self._recovery.load()
-            for restored in core.subsystems.restored:
-                restored()
-        except BaseException:
-            core.started = core.open = False
-            core.journal = None
-            self.core.close_writer()
-            if self._ownership is not None:
-                self._ownership.give_up()
-            self._release_store(store)
-            raise
-        core.write_early_settings()
-        self._ownership.keep()
-        self.scheduler.poke()
-        point("recovery.done")
-
-    def _store(self) -> Store | None:
-        """`"memory"` is a kernel without a journal; a Store object of any kind is one with."""
-        if isinstance(self._target, str):
-            return None if self._target == "memory" else open_store(self._target, durability=self._durability)
-        return self._target
+        await self._opening.start(owned)
 
     def open_reader(self) -> Store | None:
         """A connection of its own to this kernel's store, for reading beside it; the caller closes it. None for a
         kernel without a store, or with one that was handed in."""
-        if isinstance(self._target, str) and self._target != "memory":
-            return open_store(self._target, durability=self._durability)
-        return None
-
-    def _release_store(self, store: Store) -> None:
-        self.core.close_writer()
-        if isinstance(self._target, str):  # a Store that was handed in belongs to the caller
-            store.close()
+        return self._opening.target.open_own()
 
     async def close(
         self, *, drain_s: float = DRAIN_S, repeatable_drain_s: float | None = None, snapshot: bool = True
@@ -519,68 +476,7 @@ class Kernel:
         `shutdown`.
         """
         require_signal("kernel")
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-            return
-        self._closing = asyncio.get_running_loop().create_future()
-        try:
-            await self._close(drain_s, repeatable_drain_s, snapshot=snapshot)
-        finally:
-            self._closing.set_result(None)
-
-    async def _close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
-        core = self.core
-        if not core.started:
-            core.stopping = True
-            return
-        if core.failure is None:
-            await core.drain(drain_s, repeatable_s=repeatable_s)
-        core.stopping = True
-        for stop in core.subsystems.stop:
-            stop()
-        if self._recovery is not None:
-            self._recovery.stop()
-        journal = self.journal
-        try:
-            if journal is not None and self.failure is None:
-                await self._last_commit(journal, snapshot=snapshot)
-        finally:  # also when the last rows find no room: no caller was told that they are durable
-            await self._shut(journal)
-
-    async def _shut(self, journal: AnyJournal | None) -> None:
-        self.scheduler.stopped = True
-        if journal is not None:
-            journal.frozen = True
-        self._stop_programs()
-        for part in self.parts.values():
-            await part.close()
-        await self.tasks.close()
-        if self._ownership is not None and journal is not None:
-            self._ownership.stop()
-            self.core.close_writer()  # a call that was given up still uses the connection; two threads must not
-            with suppress(StoreError):  # lost with the store, or another kernel's by now
-                self._ownership.give_up()
-            self._release_store(journal.store)
-
-    async def _last_commit(self, journal: AnyJournal, *, snapshot: bool) -> None:
-        await journal.acknowledged(journal.seq)
-        if snapshot and self._recovery is not None and self.failure is None:
-            await self._recovery.snapshot_at_close()
-
-    def _stop_programs(self) -> None:
-        """Each live program sees CancelledError once; nothing it still does is performed or written."""
-        for guests in self.processes.guests:
-            guests.stop()
-        for process in list(self.processes.present()):
-            if process.exit is not None:
-                continue
-            if self.journal is None:
-                process.kill_reason = "shutdown"
-            self.lifetimes.close_program(process)
-            self.lifetimes.stop_branches(process)
-            if self.journal is None and process.exit is None:
-                self.lifetimes.finish(process, "shutdown")
-            self.lifetimes.let_go(process, self.core.failure or stopped_before(process.pid))
+        await self._opening.close(drain_s, repeatable_drain_s, snapshot=snapshot)
 
     # ------------------------------------------------------------------ processes, from outside
 
@@ -801,40 +697,20 @@ class Kernel:
     def missing_program(self, process: Process) -> str | None:
         """The program that a process cannot go on without and that this kernel does not know; a guard's is that of the
         process it stands for."""
-        if self._recovery is None or not (self._recovery.dormant or self.supervisors.waiting):
-            return None
-        run = process.stands_for or process
-        name = run.program if run.is_dormant else self.supervisors.missing_program(process.pid)
-        return name if name is not None and self.programs.get(name) is None else None
+        return self._dormant.missing_program(process)
 
     async def until_known(self, process: Process) -> None:
         """Return when the process can go on; ConfigError if it is dormant. While other processes replay, the spawn that
         registers its program may still come, so this waits for them, for a limited time."""
-        for _ in range(_REPLAY_LOOKS):
-            program = self.missing_program(process)
-            if program is None:
-                return
-            if not self.may_become_known(program):
-                break
-            await self.outside_pause(_REPLAY_LOOK_S)
-        else:
-            program = self.missing_program(process)
-        if program is not None:
-            raise dormant_process(process.pid, program)
+        await self._dormant.until_known(process)
 
     def may_become_known(self, program: str) -> bool:
         """Whether the replay of another process is about to register a program."""
-        return self._recovery is not None and self._recovery.may_become_known(program)
-
-    def _became_known(self, name: str) -> None:
-        """A program has a name for the first time: what waited for it goes on."""
-        self.supervisors.known(name)
-        if self._recovery is not None:
-            self._recovery.revive(name)
+        return self._dormant.may_become_known(program)
 
     def graft(self, states: dict[str, ProcessState]) -> None:
         """Have processes whose rows were just written go on from there, as after a restart: see `forks`."""
-        if self._recovery is None or not self.open:
+        if self.journal is None or not self.open:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
         given: object = states
         if not isinstance(given, dict) or not all(isinstance(state, ProcessState) for state in given.values()):
@@ -843,13 +719,11 @@ class Kernel:
 
     def hold_back(self) -> None:
         """Dormant processes whose programs become known from now on wait for `let_go`."""
-        if self._recovery is not None:
-            self._recovery.hold_back()
+        self._dormant.hold_back()
 
     def let_go(self, but: Collection[str] = ()) -> None:
         """Resume the held processes except the pids in `but`, which stay held until the next call."""
-        if self._recovery is not None:
-            self._recovery.let_go(but)
+        self._dormant.let_go(but)
 
     # ------------------------------------------------------------------ for workers outside
 

@@ -36,8 +36,8 @@ async def compacted(store: str, *, turn_after: bool) -> None:
         clock.advance(60)
         await agent.send("thanks")
         await kernel.durable()
-        assert kernel._recovery is not None
-        await kernel._recovery.snapshot()
+        assert kernel._snapshots is not None
+        await kernel._snapshots.write()
         if turn_after:
             await agent.send("bye")
             await kernel.durable()

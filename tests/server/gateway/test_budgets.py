@@ -265,3 +265,24 @@ def test_two_bounds_of_an_answer_are_both_lowered() -> None:
             assert sent["max_tokens"] == sent["max_completion_tokens"] < 1_667
 
     in_loop(main())
+
+
+def test_the_header_of_the_bound_says_what_the_provider_was_told() -> None:
+    """Also where calls at once take money from each other between the first look at the budget and the reservation."""
+
+    async def main() -> None:
+        async with serving_gateway(dearest) as served:
+            key = await served.key(budget="$0.015")  # pays for one and a half of the longest answers
+            async with served.client(key) as client:
+                answers = await asyncio.gather(*(client.post(PATH, json=body(seed=number)) for number in range(8)))
+            told = {
+                received.data["seed"]: received.data["max_completion_tokens"] for received in served.provider.received
+            }
+            said = {
+                number: int(answer.headers["x-lyra-max-tokens"])
+                for number, answer in enumerate(answers)
+                if answer.status_code == 200
+            }
+            assert said == told
+
+    in_loop(main())

@@ -35,10 +35,10 @@ from lyra.errors import (
 )
 from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.waiting import looked_at, resume
-from lyra.kernel.effects.door import Diverged
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
 from lyra.kernel.process.process import NORMAL, PLAIN_ENDS, PRIORITIES, TIME_IS_UP, Exit, Process
+from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import Context, ExitProgram
 
 if TYPE_CHECKING:

@@ -17,26 +17,39 @@ from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers
+    from lyra.mcp.settings import ServerSettings
 
-__all__ = ["servers_for"]
+__all__ = ["handed_servers", "servers_for"]
 
 
 def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied: Any) -> McpServers | None:
     """The servers, not started yet; None where there are none."""
-    handed = [_entry(server) for server in given or ()]
+    handed = handed_servers(given)
     added = plugin_servers(folder)
     if not handed and not added and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
         return None
     from lyra.mcp import McpServers
     from lyra.mcp.client.servers import load_settings
-    from lyra.mcp.settings import settings_of
 
+    named = {settings.name: settings for settings in handed}
     try:
-        named = {name: settings_of(name, entry, origin="user", place="the editor") for name, entry in handed}
         known = {settings.name: settings for settings in (*added, *load_settings(config, folder))}
     except ConfigError as error:
         raise refusal(error) from None
     return McpServers(list({**known, **named}.values()), workspace=folder, denied=denied)
+
+
+def handed_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
+    """The settings of the servers that an editor hands over; a request error where one cannot be used."""
+    entries = [_entry(server) for server in given or ()]
+    if not entries:
+        return []
+    from lyra.mcp.settings import settings_of
+
+    try:
+        return [settings_of(name, entry, origin="user", place="the editor") for name, entry in entries]
+    except ConfigError as error:
+        raise refusal(error) from None
 
 
 def _entry(server: Any) -> tuple[str, dict[str, Any]]:

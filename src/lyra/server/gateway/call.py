@@ -47,7 +47,7 @@ __all__ = ["GatewayCall", "call_effect"]
 
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
-_SERVER_KEY_REFUSED: Final = (401, 403)
+_SERVER_KEY_REFUSED: Final = (401, 402, 403)
 
 
 class GatewayRetry(Retry, frozen=True):
@@ -168,7 +168,7 @@ class GatewayCall:
         """The bound of the answer that the money left pays; BudgetExceeded where that is too short."""
         request = self.request
         refuse_unbounded(request)
-        wanted, count = output_bound(request), choices(request)
+        wanted, count = output_bound(request, self.target.model), choices(request)
         left = budget.spendable("usd")
         if left is None or price.worst_case(tokens_in, wanted * count) <= left:
             return wanted
@@ -260,7 +260,7 @@ class GatewayCall:
             data = None
         code, sentence = provider.sentence(answer.status, data) if data is not None else usual_sentence(0, None)
         sentence = provider.http.clean(sentence) or f"{provider.name} answered with status {answer.status}"
-        if answer.status not in _SERVER_KEY_REFUSED:  # those are about the server's key, which the client does not have
+        if answer.status not in _SERVER_KEY_REFUSED:  # about the server's key, not the client's
             media = answer.headers.get("content-type", "application/json")
             text = provider.http.redact(body)
             self.refusal = RawAnswer(text, media, answer.status, answer_headers(answer.headers))

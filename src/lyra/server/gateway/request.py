@@ -73,6 +73,14 @@ class GatewayRequest:
             return 0
         return len(normalize("NFKC", _encode(self._values).decode()).encode())
 
+    @property
+    def other_models(self) -> list[str]:
+        """The models that the request names besides its own: a provider may ask one of them in its place, or by a
+        tool."""
+        entries = [entry for name in ("models", "fallbacks", "tools") for entry in _entries(self.value(name))]
+        names = [entry.get("model") if isinstance(entry, dict) else entry for entry in entries]
+        return [name for name in names if isinstance(name, str)]
+
     def may_name(self, word: str) -> bool:
         """Whether the word can be a name in the request; False is certain."""
         return self._has_escapes or any(word.encode() in bytes(value) for value in self._members.values())
@@ -93,3 +101,7 @@ class GatewayRequest:
         ]
         texts += [_encode(name) + b":" + _encode(value) for name, value in changes.items() if name not in members]
         return b"{" + b",".join(texts) + b"}"
+
+
+def _entries(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -56,7 +56,9 @@ async def _process(call: HttpCall) -> RawAnswer:
         region(call, "who", TREE_EVENTS, _head(call, row), _who(call, row, process)),
         tag(
             "div",
-            tag("div", _conversation(call, process), _trace(call, pid, await _spans(call, process)), class_="stack"),
+            tag(
+                "div", _conversation(call, process), _trace(call, process, await _spans(call, process)), class_="stack"
+            ),
             tag(
                 "div", _budget(call, process), _mailbox(call, run), _rights(process), _events(call, pid), class_="stack"
             ),
@@ -176,23 +178,26 @@ async def _spans(call: HttpCall, process: Process) -> list[Span]:
     return [span for span in await own_spans(call) if span.pid in pids][-_SPANS_SHOWN:]
 
 
-def _trace(call: HttpCall, pid: str, spans: list[Span]) -> Html | None:
-    del pid
-    if not spans:
+def _trace(call: HttpCall, process: Process, spans: list[Span]) -> Html | None:
+    """The newest trace of the process; an agent that did nothing yet has an empty place for it."""
+    if not spans and not (process.stands_for or process).program.startswith("agent:"):
         return None
 
     def href(span: Span) -> str:
         return link(call, "traces", span.trace_id, query={"span": span.span_id}) + "#call"
 
-    newest = spans[-1].trace_id
-    shown = [span for span in spans if span.trace_id == newest]
-    whole = tag("p", tag("a", "The whole trace", href=link(call, "traces", newest)))
+    content: Child = tag("p", "It has called no model and no tool yet.", class_="note")
+    if spans:
+        newest = spans[-1].trace_id
+        shown = [span for span in spans if span.trace_id == newest]
+        whole = tag("p", tag("a", "The whole trace", href=link(call, "traces", newest)))
+        content = join(waterfall(shown, href=href), whole)
     return region(
         call,
         "trace",
         ("model.called", "tool.called", "agent.answered"),
         tag("h2", "Trace"),
-        join(waterfall(shown, href=href), whole),
+        content,
         every_ms=1_000,
     )
 

@@ -160,9 +160,11 @@ class EventTranslator:
         return [self._types.CustomEvent(name="lyra.tool_progress", value=value)]
 
     def _interrupted(self, event: Interrupted) -> list[Any]:
-        """The run's outcome tells it; what is noted here is the call that it is about."""
-        if event.id and event.about.get("call_id"):
-            self._turn.call_of[event.id] = str(event.about["call_id"])
+        """The run's outcome tells it; what is noted here is the call that it is about, where the front end knows it:
+        the call of a helper is not told."""
+        call_id = str(event.about.get("call_id", ""))
+        if event.id and call_id in self._turn.calls:
+            self._turn.call_of[event.id] = call_id
         return []
 
     def _notice(self, event: HookNotice) -> list[Any]:

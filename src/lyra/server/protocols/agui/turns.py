@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text, Thinking, ToolProgress
+from lyra.agents.session.open_questions import stop_turn
 from lyra.agents.session.replies import Stream
 from lyra.agents.session.shared import runtime_of
 from lyra.errors import LyraError
@@ -94,11 +95,13 @@ class AguiTurn:
         """Whether the turn has ended and all of it was read."""
         return self.ended and not self._events
 
-    def stop(self) -> None:
-        """Give the turn up; one from before a restart goes on, because its own caller is gone."""
+    def stop(self, kernel: Kernel, pid: str) -> None:
+        """Give the turn up; one from before a restart is stopped in its process, because its own caller is gone."""
+        if self.pending is None and not self.ended and not stop_turn(kernel, pid):
+            return
+        self.is_stopped = True
+        self._events.clear()
         if self.pending is not None:
-            self.is_stopped = True
-            self._events.clear()
             self.pending.cancel()
 
     async def wait_end(self) -> None:
