@@ -24,6 +24,7 @@ from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
     from lyra.agents.session.open_questions import OpenQuestions
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
