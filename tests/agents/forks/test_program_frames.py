@@ -42,7 +42,8 @@ def doubled(number: int) -> int:
 async def inner(ctx: Any, total: int) -> int:
     """A function of the program, in which it stands while its call is made."""
     twice = doubled(total)
-    return int(await ctx.do(add, twice, step=5))
+    async with asyncio.timeout(60):
+        return int(await ctx.do(add, twice, step=5))
 
 
 async def counter(ctx: Any, start: int) -> int:

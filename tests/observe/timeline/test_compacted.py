@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from lyra import Kernel
+from lyra.agents.forks.change import StepChange
+from lyra.agents.forks.fork import fork_run
 from lyra.cli.main import main as lyra
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.store.reader import open_to_read
@@ -61,6 +63,22 @@ def test_what_a_snapshot_covers_is_not_counted_again(store: str, *, turn_after: 
         run.step(99)
     assert ("compaction" in str(caught.value.hint)) is not turn_after
     rows.close()
+
+
+def test_a_run_without_its_beginning_is_not_forked(store: str) -> None:
+    """It says why, and nothing is written."""
+    asyncio.run(compacted(store, turn_after=True))
+
+    async def main() -> None:
+        rows = open_to_read(store)
+        async with Kernel(store, SimClock(2_000.0), programs=PROGRAMS) as kernel:
+            with pytest.raises(NoSuchProcess, match="does not have the beginning") as caught:
+                await fork_run(kernel, rows, "talk", 2, StepChange(reply="x"))
+            assert "compaction" in str(caught.value.hint)
+            assert "talk-fork-1" not in kernel.processes
+        rows.close()
+
+    asyncio.run(main())
 
 
 def test_messages_that_wait_are_kept(store: str) -> None:

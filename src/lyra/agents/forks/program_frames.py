@@ -44,8 +44,8 @@ Registration = Callable[[Kernel], Awaitable[None]]  # makes the programs of the 
 _PATIENCE_S: Final = 10.0  # for a program that waits for something other than its kernel
 _TEXT_MAX: Final = 2_000
 _CONTEXT: Final = "ctx"
-_OWN: Final = "lyra."
-_STEPS_PROCESS: Final = ("lyra.kernel.process", "asyncio.")  # modules below whose frames no program is
+_BETWEEN: Final = ("lyra.", "asyncio.")  # modules whose frames stand between those of a program
+_LOOP: Final = frozenset({"asyncio.events", "asyncio.base_events", "asyncio.runners"})  # below these no program is
 
 
 class ProgramFrame(NamedTuple):
@@ -229,13 +229,13 @@ class _WithBlobsOf(MemoryStore):
 
 
 def _program_frames(frame: FrameType | None) -> list[FrameType]:
-    """The frames of a program, the outermost first: those between the kernel, which steps it, and the call."""
+    """The frames of a program, the outermost first: those between the loop, whose turn it is, and the call."""
     frames: list[FrameType] = []
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        if module.startswith(_STEPS_PROCESS):
+        if module in _LOOP:
             break
-        if not module.startswith(_OWN):
+        if not module.startswith(_BETWEEN):
             frames.append(frame)
         frame = frame.f_back
     return frames[::-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -82,10 +83,16 @@ def variable_lines(moment: Mapping[str, Any]) -> list[str]:
     lines = []
     for frame in moment.get("frames", ()):
         beside = f" (beside others: {frame['branch']})" if frame["branch"] else ""
-        lines.append(printable(f"  in {frame['function']}, {frame['file']}:{frame['line']}{beside}"))
+        lines.append(printable(f"  in {frame['function']}, {_short_path(frame['file'])}:{frame['line']}{beside}"))
         lines += [f"  {line}" for line in value_lines(frame["variables"])]
     known = value_lines(moment["variables"])
     return [*lines, "  from the journal", *(f"  {line}" for line in known)] if lines and known else [*lines, *known]
+
+
+def _short_path(file: str) -> str:
+    """A file below the current folder as it is called from there."""
+    here = os.path.join(os.getcwd(), "")
+    return file[len(here) :] if file.startswith(here) else file
 
 
 def budget_lines(budget: list[Mapping[str, Any]]) -> list[str]:

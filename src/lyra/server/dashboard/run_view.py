@@ -10,12 +10,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from lyra.agents.forks.program_frames import ProgramFrame
 from lyra.observe.timeline.difference import RunDifference
 from lyra.observe.timeline.step import RunStep
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
 
-__all__ = ["difference_view", "lanes", "moment_view", "step_list"]
+__all__ = ["difference_view", "frames_view", "lanes", "moment_view", "step_list"]
 
 Address = Callable[[int], str]  # of the page at a step
 
@@ -171,13 +172,14 @@ def _words(step: RunStep) -> str:
 
 
 # ---------------------------------------------------------------- a moment
-def moment_view(moment: Mapping[str, Any]) -> Html:
-    """Left what was said or done, right variables, budget, mailbox and tree, as they were."""
+def moment_view(moment: Mapping[str, Any], frames: Html | None = None) -> Html:
+    """Left what was said or done, right variables, budget, mailbox and tree, as they were. `frames` are what is told of
+    the program besides."""
     left = [_step_part(moment["step"]), _conversation(moment["conversation"])]
     right = [
         _part("Budget", _budget(moment["budget"])),
         _part("Processes", _tree(moment["tree"], moment["processes"])),
-        _part("Variables", _variables(moment["variables"])),
+        _part("Variables", join(frames, _variables(moment["variables"]))),
         _part("Mailbox", _mailbox(moment["mailbox"])),
     ]
     return tag("div", tag("div", left, class_="left"), tag("div", right, class_="right"), class_="moment")
@@ -297,6 +299,18 @@ def _variables(values: Mapping[str, Any]) -> Child:
         return tag("p", "None are known here.", class_="note")
     rows = [join(tag("dt", name), tag("dd", tag("code", _text(value)))) for name, value in values.items()]
     return tag("dl", rows, class_="facts")
+
+
+def frames_view(frames: Sequence[ProgramFrame]) -> Html:
+    """The functions that a program stood in, each with its variables; the innermost first."""
+    if not frames:
+        return tag("p", "The program is in no function here.", class_="note")
+    parts: list[Child] = []
+    for frame in reversed(frames):
+        place = f"{frame.function}, line {frame.line} of {frame.file.rpartition('/')[2]}"
+        parts.append(tag("h4", place, title=f"{frame.file}:{frame.line}"))
+        parts.append(_variables(frame.variables))
+    return tag("div", parts, tag("h4", "From the journal"), class_="frames")
 
 
 def _mailbox(mailbox: Mapping[str, Any]) -> Child:
