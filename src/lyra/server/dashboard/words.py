@@ -18,6 +18,7 @@ __all__ = [
     "copied_id",
     "duration",
     "empty",
+    "end_state",
     "moment",
     "money",
     "relative",
@@ -69,6 +70,22 @@ def state(name: str, word: Child = None) -> Html:
     look = STATES.get(name) or StateLook("waiting", "○", name)
     shape = tag("span", look.shape, class_="shape", aria_hidden="true")
     return tag("span", shape, " ", look.word if word is None else word, class_="state", data_state=look.colour)
+
+
+# By the reason of an exit: the state that it is shown as, and its word. Every other reason is a failure.
+_ENDS: Final[dict[str, tuple[str, str]]] = {
+    "normal": ("done", "done"),
+    "shutdown": ("ended", "stopped"),
+    "killed": ("ended", "killed"),
+    "linked": ("ended", "ended with another"),
+    "error": ("failed", "crashed"),
+}
+
+
+def end_state(reason: str, *, has_error: bool = False) -> Html:
+    """How a process or a run ended: one that was stopped has not failed."""
+    name, word = _ENDS.get(reason, ("failed", reason))
+    return state("failed" if has_error else name, word)
 
 
 def money(micro_usd: int | None) -> str:

@@ -8,7 +8,7 @@ from lyra.core.naming import SUPERVISE
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
-from lyra.server.dashboard.words import copied_id, empty, moment, money, state
+from lyra.server.dashboard.words import copied_id, empty, end_state, moment, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.timelines import Timelines
 from lyra.server.owners import owner_if_known
@@ -62,11 +62,8 @@ def state_of(process: Process) -> Html:
     ended = process.exit
     run = process.stands_for or process
     if ended is None:
-        is_idle = run.program.startswith("agent:") and run.receiver is not None
-        return state("idle" if is_idle else process.state)
-    if ended.error is not None:
-        return state("failed", ended.reason)
-    return state("done" if ended.reason == "normal" else "killed", ended.reason)
+        return state("idle" if run.receiver is not None else process.state)
+    return end_state(ended.reason, has_error=ended.error is not None)
 
 
 def _is_run(process: Process) -> bool:
@@ -108,7 +105,7 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     lines = []
     for name, summary in (await call.parts.shared(Timelines).vega_runs(limit)).items():
         word = summary["state"]
-        mark = state("running") if word == "running" else state("done" if word == "normal" else "failed", word)
+        mark = state("running") if word == "running" else end_state(word)
         began_at, micro_usd = summary["began_at"] or 0.0, summary["usage"].get("usd", 0)
         lines.append(RunLine(name, name, "vega", mark, micro_usd, began_at, "Vega program"))
     return lines
