@@ -10,6 +10,7 @@ import pytest
 from lyra.kernel import Child
 from lyra.server.dashboard.words import end_state
 from tests.server.dashboard.support import Served, elements, logged_in, served, words
+from tests.server.http.support import echo
 
 
 async def waits(ctx: Any) -> None:
@@ -91,3 +92,32 @@ async def test_a_wrong_address_leads_on_to_pages(parts: Served) -> None:
             assert len(links) > 10, path
             assert "openapi" not in page, path
             assert "list_processes" not in page, path
+
+
+# ---------------------------------------------------------------- pages of a server on which nothing has happened
+_EMPTY = ("/", "/processes", "/runs", "/traces", "/costs")
+
+
+@served(waits)
+async def test_an_empty_page_says_how_this_server_gets_something(parts: Served) -> None:
+    """Without an agent: how it is started with some. No command that fills another server alone."""
+    async with logged_in(parts) as browser:
+        for path in _EMPTY:
+            text = words(await browser.page(path))
+            assert "lyra serve --load FILE.py" in text, path
+            assert "kernel.register_agent" in text, path
+        pipelines = words(await browser.page("/pipelines"))
+        assert f"http://{parts.address}/api/pipelines" in pipelines
+        assert "Authorization: Bearer" in pipelines
+
+
+@served(echo())
+async def test_an_empty_page_leads_to_the_agents(parts: Served) -> None:
+    """Where agents are known, the first step is to talk to one; then the page is not empty any more."""
+    async with logged_in(parts) as browser:
+        for path in _EMPTY:
+            buttons = [row for row in elements(await browser.page(path), "a") if row.get("class") == "button"]
+            assert "./chat" in [row["href"] for row in buttons], path
+        await parts.operator.post("/api/agents/echo/chat", json={"message": "hello"})
+        for path in ("/", "/processes", "/runs", "/traces"):
+            assert "Talk to an agent" not in await browser.page(path), path

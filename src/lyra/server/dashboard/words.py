@@ -158,6 +158,6 @@ def copied_id(text: str, *, chars_max: int = 16) -> Html:
     return tag("span", tag("code", short, title=text), button, class_="id")
 
 
-def empty(what: str, command: str = "") -> Html:
-    """What a page without data shows: what would be here, and the command that makes it so."""
-    return tag("div", tag("p", what), tag("pre", tag("code", command)) if command else None, class_="empty")
+def empty(what: str, command: str = "", *, more: Child = None) -> Html:
+    """What a page without data shows: what would be here, the command that makes it so, and more about it."""
+    return tag("div", tag("p", what), tag("pre", tag("code", command)) if command else None, more, class_="empty")

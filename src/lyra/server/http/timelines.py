@@ -96,9 +96,7 @@ class Timelines:
     def _run(self, pid: str) -> RunTimeline:
         store = self._opened()
         if store is None:
-            raise HttpRefusal(
-                409, "this kernel keeps no journal", hint="start it with a store: lyra serve --store FILE"
-            )
+            raise HttpRefusal(409, "this kernel keeps no journal", hint="start it with a store: lyra serve --db FILE")
         run = self._runs.pop(pid, None)
         if run is None:
             run = self._read(store, pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.naming import SUPERVISE
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
@@ -123,7 +124,7 @@ async def _runs(call: HttpCall) -> RawAnswer:
         and (not wanted or any(wanted in word.lower() for word in (line.pid, line.name, line.what)))
     ]
     rows = [_row(call, line) for line in chosen[:_SHOWN]]
-    content: Child = table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(is_any=bool(lines))
+    content: Child = table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(call, is_any=bool(lines))
     hidden = len(chosen) - len(rows)
     more = tag("p", f"{hidden:,} older runs are not shown: narrow the list.", class_="note") if hidden > 0 else None
     return page(call, "Runs", _filter(call, query), region(call, "runs", _EVENTS, content, more, every_ms=1_000))
@@ -171,12 +172,10 @@ def _filter(call: HttpCall, query: RunsQuery) -> Html:
     )
 
 
-def _nothing(*, is_any: bool) -> Html:
+def _nothing(call: HttpCall, *, is_any: bool) -> Html:
     if is_any:
         return empty("No run fits. Choose another kind, or another text.")
-    return empty(
-        "Conversations, programs, pipelines and Vega runs stand here, each to be stepped through.", "lyra demo"
-    )
+    return nothing_yet(call, "Conversations, programs, pipelines and Vega runs stand here, each to be stepped through.")
 
 
 ENDPOINTS: Final = (
