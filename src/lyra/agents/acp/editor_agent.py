@@ -95,7 +95,7 @@ class EditorAgent:
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(
                 load_session=self._is_durable,
-                mcp_capabilities=schema.McpCapabilities(http=self._servers is not None, sse=self._servers is not None),
+                mcp_capabilities=schema.McpCapabilities(http=self._servers is not None, sse=False),
                 prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
                 session_capabilities=schema.SessionCapabilities(
                     close=schema.SessionCloseCapabilities(),
