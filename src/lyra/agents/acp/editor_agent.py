@@ -38,6 +38,9 @@ _log: Final = logging.getLogger("lyra.agents")
 
 
 def _real(folder: str) -> str:
+    """The folder without links; a request error where no folder can have that name."""
+    if "\0" in folder or any("\ud800" <= char <= "\udfff" for char in folder):
+        raise invalid("the name of a folder is text without NUL")
     return os.path.realpath(folder)
 
 
