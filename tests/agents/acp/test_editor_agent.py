@@ -11,7 +11,7 @@ from acp import helpers
 
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.kernel.kernel import Kernel
-from tests.agents.acp.test_left_turns import editing, painter
+from tests.agents.acp.test_left_turns import call, done, editing, painter
 from tests.cli.commands.test_acp import Editor
 
 pytestmark = pytest.mark.anyio
@@ -75,3 +75,28 @@ async def test_the_name_of_a_link_is_shown_as_text(tmp_path: Path) -> None:
         told = face._open_sessions[session_id]._process.messages[0].text
         assert "\x1b" not in told
         assert told.endswith("/etc/hostname)")
+
+
+@pytest.mark.parametrize("word", ["", "yes", "Allow once", "ALLOW", "later", "retry"])
+async def test_an_answer_that_is_not_clearly_a_yes_is_a_no(tmp_path: Path, word: str) -> None:
+    """An option that was not offered does not let a call run."""
+    done.clear()
+    async with editing(tmp_path / "store.db", painter(call("paint", colour="red"), "No.")) as (editor, face):
+        editor.answer = word
+        session_id = (await face.new_session(cwd=str(tmp_path))).session_id
+        await face.prompt(session_id, [helpers.text_block("paint")])
+        assert editor.of("tool_call_update")[-1].status == "failed"
+        assert (editor.text(), done) == ("No.", [])
+
+
+async def test_what_an_editor_embeds_is_text_from_outside(tmp_path: Path) -> None:
+    """It reaches the model beside the user's words, and marks the session; the words of the user alone do not."""
+    async with editing(tmp_path / "store.db", painter("hi", "again")) as (_, face):
+        session_id = (await face.new_session(cwd=str(tmp_path))).session_id
+        process = face._open_sessions[session_id]._process
+        await face.prompt(session_id, [helpers.text_block("hello")])
+        assert not process.kernel.taint.tainted(process.pid)
+        resource: Any = helpers.resource_block(helpers.embedded_text_resource("file:///x/notes.md", "some notes"))
+        await face.prompt(session_id, [helpers.text_block("read this"), resource])
+        assert "some notes" in process.messages[2].text
+        assert process.kernel.taint.tainted(process.pid)
