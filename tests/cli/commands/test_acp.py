@@ -288,7 +288,8 @@ async def test_a_session_of_another_folder_does_not_go_on_in_this_one(tmp_path: 
 def tiny_server(folder: Path) -> Any:
     """An MCP server that the editor hands over, with a tool that adds."""
     shutil.copy(Path(__file__).parents[2] / "mcp" / "tiny_server.py", folder / "tiny.py")
-    return schema.McpServerStdio(name="tiny", command=sys.executable, args=[str(folder / "tiny.py")], env=[])
+    variables = [schema.EnvVariable(name="TINY_KEY", value="env:NOT_A_REFERENCE")]
+    return schema.McpServerStdio(name="tiny", command=sys.executable, args=[str(folder / "tiny.py")], env=variables)
 
 
 @pytest.mark.slow
@@ -312,9 +313,14 @@ async def test_servers_of_the_editor_are_tools_of_their_session_alone(tmp_path: 
         await agent.prompt(session_id=first.session_id, prompt=text("add again"))
         assert "there is no tool" in str(editor.of("tool_call_update")[-1].content)
         assert len(editor.asked) == 1
-        wrong = schema.HttpMcpServer(type="http", name="far", url="nonsense", headers=[])
-        with pytest.raises(acp.RequestError, match="url"):
-            await agent.new_session(cwd=str(tmp_path), mcp_servers=[wrong])
+        for wrong, words in (
+            (schema.HttpMcpServer(type="http", name="far", url="nonsense", headers=[]), "no address of HTTP"),
+            (schema.SseMcpServer(type="sse", name="far", url="https://example.org", headers=[]), "not spoken"),
+            (schema.McpServerStdio(name="a/b", command="x", args=[], env=[]), "cannot be the name"),
+            (schema.McpServerStdio(name="none", command="", args=[], env=[]), "no command"),
+        ):
+            with pytest.raises(acp.RequestError, match=words):
+                await agent.new_session(cwd=str(tmp_path), mcp_servers=[wrong])
 
 
 @pytest.mark.slow
