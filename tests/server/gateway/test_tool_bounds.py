@@ -44,6 +44,12 @@ def answered(_: Received) -> Reply:
         ("/v1/responses", {**RESPONSES, "tools": [SEARCH]}, 400),
         ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, SEARCH], "tool_choice": "required"}, 400),
         ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, SEARCH], "tool_choice": {"type": "web_search"}}, 400),
+        ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, {"type": "namespace", "name": "empty"}]}, 400),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [FUNCTION, SEARCH]},
+            400,
+        ),  # codex, and no one else, offers it unasked
         ("/v1/responses", {**RESPONSES, "context_management": [{"type": "compaction"}]}, 400),
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "clear_tool_uses_20250919")}, 200),
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "compact_20260112")}, 400),
