@@ -145,6 +145,7 @@ def test_a_provider_that_tells_too_much_cannot_pass_the_budget() -> None:
 @pytest.mark.parametrize(("reply", "tries", "is_charged"), [
     (Reply((), cuts=True), 1, True),  # the connection breaks after the request was read
     (Reply((b"{}",), status=504), 1, True),  # a proxy gave up waiting for the provider
+    (Reply((b"{}",), status=302), 1, True),  # an answer of a kind, and none to pass on
     (Reply((b"{}",), status=503), 2, False),  # the provider refused
 ])  # fmt: skip
 def test_a_try_that_may_be_billed_is_charged_and_not_made_again(reply: Reply, tries: int, is_charged: bool) -> None:

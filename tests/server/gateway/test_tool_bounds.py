@@ -55,6 +55,8 @@ def answered(_: Received) -> Reply:
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "compact_20260112")}, 400),
         ("/v1/messages", {**MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400),
         ("/v1/messages", {**MESSAGES, "context_management": "all"}, 400),
+        ("/v1/messages", {**MESSAGES, "context_management": {"compact": {}}}, 400),
+        ("/v1/messages", {**MESSAGES, "context_management": {**clearing()["context_management"], "more": 1}}, 400),
         ("/v1/messages", {**MESSAGES, "system": [cached("5m")]}, 200),
         ("/v1/messages", {**MESSAGES, "system": [cached("1h")]}, 400),  # dearer than the price of the model says
         ("/v1/messages", {**MESSAGES, "service_tier": "standard_only"}, 200),

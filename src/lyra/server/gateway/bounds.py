@@ -166,12 +166,12 @@ def _is_cached_long(data: Any) -> bool:
 
 def _only_shortens(management: Any) -> bool:
     """Whether the edits of a conversation that the provider makes only take text away."""
-    edits = management.get("edits", []) if isinstance(management, dict) else management
-    return not edits or (
-        isinstance(edits, list)
-        and isinstance(management, dict)
-        and management.keys() <= {"edits"}
-        and all(isinstance(edit, dict) and _type(edit).startswith(_SHORTENING_EDITS) for edit in edits)
+    if not management:
+        return True
+    is_known = isinstance(management, dict) and management.keys() <= {"edits"}
+    edits = management.get("edits") if is_known else None
+    return isinstance(edits, list) and all(
+        isinstance(edit, dict) and _type(edit).startswith(_SHORTENING_EDITS) for edit in edits
     )
 
 

@@ -19,9 +19,9 @@ from lyra.core.budgets.money import Money
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
-from lyra.models.tokens import WORDY
+from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.usage import TokenUsage
-from lyra.models.wire.faults import of_status, retry_after
+from lyra.models.wire.faults import UNREADABLE, of_status, retry_after
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
 from lyra.observe.history.calls import KEY_AGENT
@@ -132,8 +132,8 @@ class GatewayCall:
         if request.format.is_free:
             self.body = self._body()
             return self.quoted
-        tokens_in = input_bound(request, self.target.model)
         self.is_limited = budget.limits_money
+        tokens_in = input_bound(request, self.target.model) + self._added_tokens()
         if self.is_limited:
             if price is None:
                 raise _unpriced(self.target.name)
@@ -151,6 +151,14 @@ class GatewayCall:
         else:
             self.translated = TranslatedRequest(request, self.target.model, self.bound_lowered)
         return quoted
+
+    def _added_tokens(self) -> int:
+        """The most tokens that a translation adds to the request: the provider's format may say more in words."""
+        provider = self.target.provider
+        if not self.is_limited or self.target.is_native or not isinstance(provider, RemoteProvider):
+            return 0
+        body = provider.body(TranslatedRequest(self.request, self.target.model, None).request)
+        return TOOLS_TOKENS + max(0, len(msgspec.json.encode(body)) - self.request.size_bytes)
 
     def _body(self) -> bytes:
         """The client's bytes, with the provider's name for the model."""
@@ -205,7 +213,7 @@ class GatewayCall:
         provider, wire = self.target.provider, self.request.format
         assert isinstance(provider, RemoteProvider)
         url = upstream_url(provider, wire, self.target.model, self.query)
-        headers = upstream_headers(provider, self.target.model, self.headers)
+        headers = upstream_headers(provider, self.target.model, self.headers, self.key.settings.id)
         async with provider.http.forward(url, self.body, headers, stream=self.request.stream) as answer:
             if not 200 <= answer.status < 300:
                 raise await self._refused(provider, answer)
@@ -256,11 +264,13 @@ class GatewayCall:
         body = await answer.read()
         try:
             data = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             data = None
         code, sentence = provider.sentence(answer.status, data) if data is not None else usual_sentence(0, None)
         sentence = provider.http.clean(sentence) or f"{provider.name} answered with status {answer.status}"
-        if answer.status not in _SERVER_KEY_REFUSED:  # about the server's key, not the client's
+        if (
+            answer.status >= 400 and answer.status not in _SERVER_KEY_REFUSED
+        ):  # a redirect, and what is about the server
             media = answer.headers.get("content-type", "application/json")
             text = provider.http.redact(body)
             self.refusal = RawAnswer(text, media, answer.status, answer_headers(answer.headers))
