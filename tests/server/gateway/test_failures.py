@@ -235,6 +235,20 @@ def test_a_refusal_that_cannot_be_read_is_a_refusal(body: bytes) -> None:
     in_loop(main())
 
 
+def test_a_refusal_of_megabytes_is_not_passed_on() -> None:
+    """The client is told the status; the rest of the body is not waited for."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((b"x" * 100_000,) * 40, status=400)) as served:
+            key = await served.key()
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert len(answer.content) < 1_000
+
+    in_loop(main())
+
+
 def test_an_account_without_credit_is_not_told_as_the_clients_own() -> None:
     """A 402 of the provider is about the server's account: the client's budget is told with 402, so this is a 502."""
 
