@@ -16,6 +16,7 @@ HOSTED_GROUP = {**GROUP, "tools": [FUNCTION, SEARCH]}
 RESPONSES = {"model": "openai/gpt-5", "input": "hello", "max_output_tokens": 50}
 MESSAGES = {"model": "anthropic/claude-sonnet-4-5", "messages": [{"role": "user", "content": "x"}], "max_tokens": 50}
 CHAT = {"model": "openai/gpt-5", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 50}
+SEALED = {"type": "encrypted_content", "encrypted_content": "abc"}
 SCREENSHOT = {"type": "computer_screenshot", "file_id": "f"}
 
 
@@ -69,6 +70,7 @@ def answered(_: Received) -> Reply:
         ("/v1/responses", {**RESPONSES, "input": [{"type": "image_generation_call", "id": "i"}]}, 400),
         ("/v1/responses", {**RESPONSES, "input": [{"type": "function_call_output", "output": SCREENSHOT}]}, 400),
         ("/v1/responses", {**RESPONSES, "input": [{"role": "user", "content": "x"}, {"type": "reasoning"}]}, 200),
+        ("/v1/responses", {**RESPONSES, "input": [{"type": "agent_message", "content": [SEALED]}]}, 200),
         ("/v1/chat/completions", {**CHAT, "service_tier": "fast"}, 400),
         ("/v1/chat/completions", {**CHAT, "models": ["o1-pro"]}, 400),
         ("/v1/chat/completions", {**CHAT, "plugins": [{"id": "web"}]}, 400),

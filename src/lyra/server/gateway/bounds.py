@@ -39,10 +39,10 @@ _BOUNDED_PARTS: Final = {
     "responses": frozenset(
         {
             *("message", "input_text", "output_text", "input_image", "refusal", "text"),
-            *("reasoning", "reasoning_text", "summary_text"),
+            *("reasoning", "reasoning_text", "summary_text", "encrypted_content"),
             *("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
             *("local_shell_call", "local_shell_call_output", "apply_patch_call", "apply_patch_call_output"),
-            *("tool_search_call", "tool_search_output"),
+            *("tool_search_call", "tool_search_output", "agent_message", "additional_tools", "configuration_update"),
         }
     ),
     "embeddings": frozenset[str](),
