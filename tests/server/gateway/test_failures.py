@@ -123,7 +123,7 @@ def test_an_open_breaker_spares_the_provider() -> None:
     in_loop(main())
 
 
-def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
+def test_a_stream_that_breaks_ends_with_an_errorsse_bytes() -> None:
     """The client gets what came, and an error in the vendor's form; what came is charged, and no other is asked."""
 
     async def main() -> None:
@@ -142,15 +142,15 @@ def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
     in_loop(main())
 
 
-def _event(kind: str, **fields: Any) -> bytes:
+def sse_bytes(kind: str, **fields: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
 
 BROKEN_MESSAGE = (
-    _event("message_start", message={"id": "m", "model": "c", "usage": {"input_tokens": 5, "output_tokens": 1}}),
-    _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
-    _event("content_block_delta", index=0, delta={"type": "text_delta", "text": "some words"}),
-    _event("error", error={"type": "overloaded_error", "message": "Overloaded"}),
+    sse_bytes("message_start", message={"id": "m", "model": "c", "usage": {"input_tokens": 5, "output_tokens": 1}}),
+    sse_bytes("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    sse_bytes("content_block_delta", index=0, delta={"type": "text_delta", "text": "some words"}),
+    sse_bytes("error", error={"type": "overloaded_error", "message": "Overloaded"}),
 )
 MESSAGE: dict[str, Any] = {
     "model": "anthropic/claude-sonnet-4-5",
@@ -214,6 +214,37 @@ def test_a_fallback_that_the_server_has_no_settings_for_is_passed_over() -> None
             key = await served.key(fallbacks=["removed/model", "gemini/gemini-2.5-pro"])
             async with served.client(key) as client:
                 assert (await client.post(PATH, json=BODY)).status_code == 200
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"error": {"message": "\xff"}}', b"", b"<html>", b"[null]"])
+def test_a_refusal_that_cannot_be_read_is_a_refusal(body: bytes) -> None:
+    """It passes with its status, also to a client of another format, which is told the status in its own."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((body,) if body else (), status=422)) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+                translated = await client.post("/v1/messages", json={**MESSAGE, "model": BODY["model"]})
+            assert (answer.status_code, answer.content) == (422, body)
+            assert (translated.status_code, translated.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert (await served.view())["spent_micro_usd"] == 0
+
+    in_loop(main())
+
+
+def test_a_refusal_of_megabytes_is_not_passed_on() -> None:
+    """The client is told the status; the rest of the body is not waited for."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((b"x" * 100_000,) * 40, status=400)) as served:
+            key = await served.key()
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert len(answer.content) < 1_000
 
     in_loop(main())
 
