@@ -553,7 +553,8 @@ def test_rows_of_an_older_version_give_a_fork_no_more_than_all_above_allowed() -
     assert right is not None
     assert right.allows("fs.read:/tmp/a")
     assert not right.allows("fs.read:/etc/passwd")
-    assert forks._limits([Created("free")]) is forks._right([Created("free")]) is None
+    assert forks._limits([Created("free")]) is None
+    assert forks._right([Created("free")]) is None
 
 
 def test_a_fork_of_a_run_that_has_read_text_from_outside_has_read_it_too(store: str) -> None:
