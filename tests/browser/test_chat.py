@@ -153,6 +153,7 @@ async def test_a_question_from_the_page_of_the_process_is_shown(stage: Stage, br
     await page.locator("#talk[data-running=no]").wait_for()
     await page.locator("#talk[data-pid^=chat]").wait_for()
     pid = await page.locator("#talk").get_attribute("data-pid")
+    assert pid is not None
     stage.kernel.agent(pid).send_async("Tell me a long story")
     await browser_page.shown("article.said.you >> text=Tell me a long story")
     await page.locator("article.said.agent", has_text="Line 59 of a long answer").wait_for()

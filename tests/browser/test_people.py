@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -37,12 +38,16 @@ async def test_a_crash_and_its_restart_are_watched(stage: Stage, browser_page: W
     assert _pid(stage, "security") != before
 
 
+def _is_another(stage: Stage, gone: set[str]) -> bool:
+    return _alive(stage, "security") not in gone
+
+
 async def test_nothing_of_the_tree_is_cut_off(stage: Stage, browser_page: WatchedPage) -> None:
     """The restarts are read whole on the overview."""
     for _ in range(2):
-        before = _pid(stage, "security")
+        gone = {"", _pid(stage, "security")}
         await stage.kernel.send("security", {"change": 1, "title": "a change", "to": "team", "trouble": True})
-        await stage.until(lambda known=before: _alive(stage, "security") not in ("", known))
+        await stage.until(partial(_is_another, stage, gone))
     await browser_page.go("/")
     await browser_page.shown("#tree >> text=2 restarts")
     cut = await browser_page.page.evaluate(

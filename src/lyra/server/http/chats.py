@@ -19,7 +19,7 @@ from lyra.core.limits import (
     SERVER_STREAM_KEPT_S,
     SERVER_STREAMS_KEPT,
 )
-from lyra.errors import ConfigError, InvalidTransition, LyraError, NoSuchSession
+from lyra.errors import ConfigError, InvalidTransition, LyraError, NameTaken, NoSuchSession
 from lyra.server.http.directory import AgentDirectory
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal, problem_of
@@ -90,7 +90,11 @@ class Chats:
             raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
         session_id = session_id or self._kernel.entropy.text(16)
         pid = self.sessions.claim(session_id, caller)
-        process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)
+        try:
+            process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)
+        except NameTaken:
+            message, hint = f"session {session_id} is one with another agent", "leave session_id out to begin another"
+            raise InvalidTransition(message, hint=hint) from None
         if not process.alive:
             raise InvalidTransition(f"session {session_id} has ended", hint="leave session_id out to begin another")
         return session_id, await process

@@ -12,9 +12,10 @@ from lyra.observe.spans import Span
 from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.past import past_note
 from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
-from lyra.server.http.api.traces import TraceView, own_spans, trace_line
+from lyra.server.http.api.traces import TraceView, known_spans, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 
 __all__ = ["ENDPOINTS"]
@@ -52,7 +53,8 @@ def _fits(query: TracePageQuery, trace_id: str, spans: list[Span]) -> bool:
 async def _traces(call: HttpCall) -> RawAnswer:
     query: TracePageQuery = call.query
     one_of(query.order, _ORDERS, "order")
-    by_trace = _grouped(await own_spans(call))
+    note = await past_note(call)
+    by_trace = _grouped(known_spans(call))
     agents = sorted({span.agent for spans in by_trace.values() for span in spans if span.agent})
     fitting = {trace_id: spans for trace_id, spans in by_trace.items() if _fits(query, trace_id, spans)}
     shown = _ordered(fitting, query)
@@ -60,7 +62,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
         call,
         "Traces",
         _filters(call, query, agents),
-        region(call, "traces", _EVENTS, _list(call, shown, fitting, len(by_trace)), every_ms=1_000),
+        region(call, "traces", _EVENTS, note, _list(call, shown, fitting, len(by_trace)), every_ms=1_000),
         tag("p", f"{len(fitting) - len(shown):,} more fit.", class_="note") if len(fitting) > len(shown) else None,
     )
 
