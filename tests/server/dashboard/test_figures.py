@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from lyra.server.dashboard.figures import FiguresNow, HeaderFigures
+from lyra.server.dashboard.figures_view import sparkline
 from lyra.server.identity import Caller
 from lyra.server.site import begin_listening
-from tests.server.dashboard.support import Served, logged_in, served, serving, words
+from tests.server.dashboard.support import Served, elements, logged_in, served, serving, words
 from tests.server.dashboard.test_trace_pages import CHAT, asking
 from tests.server.http.support import in_loop
 
@@ -90,3 +91,14 @@ async def test_a_user_sees_only_their_own_hours(parts: Served) -> None:
     shared: HeaderFigures = parts.face.app.parts.shared(HeaderFigures)
     assert sum(shared.read(Caller.of_user("ada")).hours_micro_usd) > 0
     assert sum(shared.read(Caller.of_user("bob")).hours_micro_usd) == 0
+
+
+@pytest.mark.parametrize(("values", "count"), [((), 0), ((5,), 2), ((0, 0), 2), ((1, 5, 2), 3)])
+def test_the_small_picture_is_drawn_across(values: tuple[int, ...], count: int) -> None:
+    """Also in the first hour of a day, of which there is one figure."""
+    (line,) = elements(sparkline(values), "polyline")
+    points = str(line["points"] or "").split()
+    assert len(points) == count
+    if points:
+        assert points[0].startswith("0.0,")
+        assert points[-1].startswith("72.0,")

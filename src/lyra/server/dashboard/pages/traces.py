@@ -109,7 +109,8 @@ def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], 
         *("Trace", "Agent", "State", "Began"),
         *(TableColumn(name, is_figure=True) for name in ("took", "spans", "errors", "cost")),
     ]
-    return table("Traces", columns, [_row(call, line, spans[line.trace_id], now) for line in lines])
+    rows = [_row(call, line, spans[line.trace_id], now) for line in lines]
+    return table("Traces", columns, rows, name="traces-table")
 
 
 def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> TableRow:
