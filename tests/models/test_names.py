@@ -22,6 +22,7 @@ from lyra.models.provider import LLMProvider
         ("chatgpt-4o-latest", "openai", "chatgpt-4o-latest"),
         ("o3", "openai", "o3"),
         ("o4-mini", "openai", "o4-mini"),
+        ("text-embedding-3-small", "openai", "text-embedding-3-small"),
         ("gemini-2.5-flash", "gemini", "gemini-2.5-flash"),
         ("vertex/gemini-2.5-flash", "vertex", "gemini-2.5-flash"),
         ("anthropic.claude-sonnet-4-20250514-v1:0", "bedrock", "anthropic.claude-sonnet-4-20250514-v1:0"),

@@ -80,14 +80,14 @@ class _RemoteProcess:
         """Have one message answered, and give its caller the answer or the error."""
         process = self._ctx.own_process
         withdrawals = process.kernel.withdrawals
-        pending = runtime.pending.get(request_id)
+        pending = runtime.questions.pending.get(request_id)
 
         def is_given_up() -> bool:
             """Whether the caller left before its message came here, in the life of this kernel or of an earlier one."""
             return withdrawals.holds(process, request_id) if pending is None else pending.abandoned
 
         if request_id and self._ctx.journaled_read("given_up", is_given_up):
-            runtime.take(request_id)
+            runtime.questions.take(request_id)
             withdrawals.passed(process, request_id)
             return
         if pending is not None:
@@ -98,13 +98,13 @@ class _RemoteProcess:
             if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:
                 raise
             process.uncancel()  # its caller has left
-            runtime.take(request_id)
+            runtime.questions.take(request_id)
         except LyraError as error:
             if error.fields.get("status") == "unreachable":  # the process ends, and its callers with it
                 raise
-            self._deliver(runtime.take(request_id), error)
+            self._deliver(runtime.questions.take(request_id), error)
         else:
-            self._deliver(runtime.take(request_id), _reply(answer))
+            self._deliver(runtime.questions.take(request_id), _reply(answer))
         withdrawals.passed(process, request_id)
 
     @staticmethod

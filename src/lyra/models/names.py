@@ -54,6 +54,7 @@ _PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("o3", "openai"),
     ("o4", "openai"),
     ("codex-", "openai"),
+    ("text-embedding-", "openai"),
     ("gemini-", "gemini"),
     ("gemma-", "gemini"),
     *((f"{maker}.", "bedrock") for maker in _BEDROCK_MAKERS),

@@ -110,6 +110,26 @@ def test_a_stream_that_the_client_leaves_is_charged_its_reservation_once() -> No
     in_loop(main())
 
 
+def test_a_stream_that_is_left_counts_what_came_where_nothing_is_limited() -> None:
+    """A key without a budget has no reservation that bounds a call: its record says what the client was shown."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        first, second, *rest = chat_stream("some words that were shown " * 20)
+        async with serving_gateway(Reply((first + second, *rest), headers=SSE, gate=gate)) as served:
+            key = await served.key()
+            async with served.client(key) as client:
+                async with client.stream("POST", PATH, json=body(max_completion_tokens=500)) as stream:
+                    await anext(stream.aiter_bytes())
+                while not (view := await served.view())["calls"]:
+                    await asyncio.sleep(0.01)
+                assert view["output_tokens"] > 50
+                assert view["spent_micro_usd"] > 30
+            gate.set()
+
+    in_loop(main())
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_answer_without_usage_is_charged_its_reservation(stream: bool) -> None:
     """A provider that tells no usage may bill the most that the request allows."""
@@ -145,6 +165,7 @@ def test_a_provider_that_tells_too_much_cannot_pass_the_budget() -> None:
 @pytest.mark.parametrize(("reply", "tries", "is_charged"), [
     (Reply((), cuts=True), 1, True),  # the connection breaks after the request was read
     (Reply((b"{}",), status=504), 1, True),  # a proxy gave up waiting for the provider
+    (Reply((b"{}",), status=302), 1, True),  # an answer of a kind, and none to pass on
     (Reply((b"{}",), status=503), 2, False),  # the provider refused
 ])  # fmt: skip
 def test_a_try_that_may_be_billed_is_charged_and_not_made_again(reply: Reply, tries: int, is_charged: bool) -> None:
@@ -263,5 +284,26 @@ def test_two_bounds_of_an_answer_are_both_lowered() -> None:
                 assert answer.status_code == 200
             sent = served.provider.received[0].data
             assert sent["max_tokens"] == sent["max_completion_tokens"] < 1_667
+
+    in_loop(main())
+
+
+def test_the_header_of_the_bound_says_what_the_provider_was_told() -> None:
+    """Also where calls at once take money from each other between the first look at the budget and the reservation."""
+
+    async def main() -> None:
+        async with serving_gateway(dearest) as served:
+            key = await served.key(budget="$0.015")  # pays for one and a half of the longest answers
+            async with served.client(key) as client:
+                answers = await asyncio.gather(*(client.post(PATH, json=body(seed=number)) for number in range(8)))
+            told = {
+                received.data["seed"]: received.data["max_completion_tokens"] for received in served.provider.received
+            }
+            said = {
+                number: int(answer.headers["x-lyra-max-tokens"])
+                for number, answer in enumerate(answers)
+                if answer.status_code == 200
+            }
+            assert said == told
 
     in_loop(main())

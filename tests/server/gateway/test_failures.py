@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.server.gateway.support import SSE, Received, Reply, chat_answer, chat_stream, serving_gateway
 from tests.server.http.support import in_loop
 
@@ -121,7 +123,7 @@ def test_an_open_breaker_spares_the_provider() -> None:
     in_loop(main())
 
 
-def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
+def test_a_stream_that_breaks_ends_with_an_errorsse_bytes() -> None:
     """The client gets what came, and an error in the vendor's form; what came is charged, and no other is asked."""
 
     async def main() -> None:
@@ -136,6 +138,126 @@ def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
             view = await served.view()
             assert view["spent_micro_usd"] > 0
             assert view["reserved_micro_usd"] == 0
+
+    in_loop(main())
+
+
+def sse_bytes(kind: str, **fields: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+BROKEN_MESSAGE = (
+    sse_bytes("message_start", message={"id": "m", "model": "c", "usage": {"input_tokens": 5, "output_tokens": 1}}),
+    sse_bytes("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    sse_bytes("content_block_delta", index=0, delta={"type": "text_delta", "text": "some words"}),
+    sse_bytes("error", error={"type": "overloaded_error", "message": "Overloaded"}),
+)
+MESSAGE: dict[str, Any] = {
+    "model": "anthropic/claude-sonnet-4-5",
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_tokens": 1_000,
+    "stream": True,
+}
+
+
+@pytest.mark.parametrize("pieces", [BROKEN_MESSAGE, (b"".join(BROKEN_MESSAGE),)])
+def test_an_error_inside_a_stream_is_a_failed_call(pieces: tuple[bytes, ...]) -> None:
+    """The client gets the provider's own event, once. The call is charged its reservation, since the usage that came
+    before the error is not that of the whole answer, and the answer is not kept in the key's cache."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply(pieces, headers=SSE)) as served:
+            key = await served.key(budget="$1", cache_s=60)
+            async with served.client(key) as client:
+                answer = await client.post("/v1/messages", json=MESSAGE)
+                assert answer.content == b"".join(pieces)
+                assert (await served.view())["spent_micro_usd"] > 15_000  # 1000 tokens out
+                again = await client.post("/v1/messages", json=MESSAGE)
+                assert again.headers["x-lyra-cache"] == "miss"
+            metrics = (await served.operator.get("/metrics")).text
+            assert 'llm_requests_total{model="anthropic/claude-sonnet-4-5",status="overloaded"} 2.0' in metrics
+
+    in_loop(main())
+
+
+TOOL_PIECE = {"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": '{"a":'}}
+BROKEN_TOOL_CALL = (
+    b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"tool_calls": [TOOL_PIECE]}}]}).encode() + b"\n\n",
+    b'data: {"error": {"code": "server_overloaded", "message": "busy"}}\n\n',
+)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("budget", [None, "$1"])
+def test_a_translated_answer_that_has_begun_is_not_begun_again(stream: bool, budget: str | None) -> None:
+    """A tool call without text or usage before it is a part of an answer, too: the client never gets two beginnings."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply(BROKEN_TOOL_CALL, headers=SSE)) as served:
+            key = await served.key(budget=budget)
+            body = {**MESSAGE, "model": "openai/gpt-4o-mini", "stream": stream}
+            async with served.client(key) as client:
+                answer = await client.post("/v1/messages", json=body)
+            assert "overloaded_error" in answer.text
+            assert answer.text.count("message_start") == 2 * stream  # the name of the event and its type
+            assert len(served.provider.received) == 1
+            assert (await served.view())["calls"] == 1
+
+    in_loop(main())
+
+
+def test_a_fallback_that_the_server_has_no_settings_for_is_passed_over() -> None:
+    """A provider that the operator removed does not take the models with it that name it as their fallback."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            key = await served.key(fallbacks=["removed/model", "gemini/gemini-2.5-pro"])
+            async with served.client(key) as client:
+                assert (await client.post(PATH, json=BODY)).status_code == 200
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"error": {"message": "\xff"}}', b"", b"<html>", b"[null]"])
+def test_a_refusal_that_cannot_be_read_is_a_refusal(body: bytes) -> None:
+    """It passes with its status, also to a client of another format, which is told the status in its own."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((body,) if body else (), status=422)) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+                translated = await client.post("/v1/messages", json={**MESSAGE, "model": BODY["model"]})
+            assert (answer.status_code, answer.content) == (422, body)
+            assert (translated.status_code, translated.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert (await served.view())["spent_micro_usd"] == 0
+
+    in_loop(main())
+
+
+def test_a_refusal_of_megabytes_is_not_passed_on() -> None:
+    """The client is told the status; the rest of the body is not waited for."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((b"x" * 100_000,) * 40, status=400)) as served:
+            key = await served.key()
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert len(answer.content) < 1_000
+
+    in_loop(main())
+
+
+def test_an_account_without_credit_is_not_told_as_the_clients_own() -> None:
+    """A 402 of the provider is about the server's account: the client's budget is told with 402, so this is a 502."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((BUSY,), status=402)) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, "key of this server" in answer.text) == (502, True)
 
     in_loop(main())
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
+
+import pytest
 
 from tests.server.gateway.support import OPENAI_KEY, SSE, Reply, chat_answer, chat_stream, serving_gateway
 from tests.server.http.support import in_loop
@@ -85,5 +88,42 @@ def test_over_budget_is_402_in_the_vendors_shape() -> None:
                 assert answer.status_code == 402
                 assert answer.json()["error"]["type"] == "insufficient_quota"
             assert served.provider.received == []
+
+    in_loop(main())
+
+
+def test_keys_made_at_once_share_no_name() -> None:
+    """Of several requests for one name a single one makes a key: revoking the name leaves none in force."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            made = [served.operator.post("/api/keys", json={"name": "ci"}) for _ in range(5)]
+            answers = await asyncio.gather(*made)
+            assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409, 409]
+            assert len((await served.operator.get("/api/keys")).json()["keys"]) == 1
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+def test_events_pass_as_they_come_whatever_their_line_ends(end: bytes) -> None:
+    """The first event is there before the provider goes on, and the usage that the client did not ask for is not."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        pieces = tuple(piece.replace(b"\n\n", end) for piece in chat_stream("one ", "two"))
+        async with serving_gateway(Reply(pieces, headers=SSE, gate=gate)) as served:
+            key = await served.key(budget="$1")
+            async with (
+                served.client(key) as client,
+                client.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}) as stream,
+            ):
+                chunks = stream.aiter_bytes()
+                first = await anext(chunks)
+                assert first == pieces[0]
+                gate.set()
+                rest = b"".join([chunk async for chunk in chunks])
+            assert first + rest == b"".join(piece for piece in pieces if b'"usage"' not in piece)
+            assert (await served.view())["input_tokens"] == 10
 
     in_loop(main())

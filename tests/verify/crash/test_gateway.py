@@ -34,6 +34,7 @@ def test_no_number_of_streams_overruns_a_budget() -> None:
     result = overrun.run(2, seed=2)
     assert result.failures == []
     assert result.over_budget > 0
+    assert result.answered > 0
 
 
 def test_the_judge_sees_what_is_charged_twice_or_not_at_all() -> None:

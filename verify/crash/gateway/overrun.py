@@ -23,7 +23,14 @@ __all__ = ["Overrun", "run"]
 _STREAMS: Final = 200
 _BUDGET_MICRO_USD: Final = (300, 8_000)
 _MODES: Final = ("stream", "stream", "whole", "fail", "limit", "cut", "silent")
-_MOODS: Final = ("", "", "silent", "whole", "cut", "stream")  # in some rounds all do the same, and leave at once
+_MOODS: Final = (
+    "",
+    "silent",
+    "",
+    "whole",
+    "cut",
+    "stream",
+)  # by turns; in some rounds all do the same and leave at once
 _TOKENS_MAX: Final = 200
 _SETTLE_S: Final = 60.0
 
@@ -64,7 +71,7 @@ async def _run(
         try:
             await server.process.start()
             for number in range(rounds):
-                ended = await _Round(server, provider, rng, f"key{number}", streams).run()
+                ended = await _Round(server, provider, rng, number, streams).run()
                 total = _sum(total, ended)
                 progress(number + 1, rounds)
         finally:
@@ -90,12 +97,13 @@ class _Round:
     """One key."""
 
     def __init__(
-        self, server: GatewayServer, provider: BilledProvider, rng: ProcessRandom, name: str, streams: int
+        self, server: GatewayServer, provider: BilledProvider, rng: ProcessRandom, number: int, streams: int
     ) -> None:
         self._server, self._provider, self._rng = server, provider, rng
-        self._name, self._streams = name, streams
+        self._name, self._streams = f"key{number}", streams
         self._budget = rng.randrange(*_BUDGET_MICRO_USD)
-        self._mood = _MOODS[rng.randrange(len(_MOODS))]
+        self._mood = _MOODS[number % len(_MOODS)]
+        self._may_be_revoked = number > 0  # the first key shows answers that came whole
         self._is_over = False
 
     async def run(self) -> Overrun:
@@ -104,7 +112,7 @@ class _Round:
         assert status == 201, made
         ledger = RestlessLedger(self._name, made["key"], self._budget)
         watching = asyncio.create_task(self._watch(ledger))
-        is_revoked = self._rng.randrange(4) == 0
+        is_revoked = self._rng.randrange(4) == 0 and self._may_be_revoked
         tasks = [asyncio.create_task(self._ask(ledger)) for _ in range(self._streams)]
         view = None
         if is_revoked:

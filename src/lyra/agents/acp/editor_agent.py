@@ -123,7 +123,7 @@ class EditorAgent:
         grant = None if self._grant is None else self._grant()
         try:
             for model in self._agent.models:
-                runtime_of(self._kernel).find(model)  # raises where the provider is not known, or has no key
+                runtime_of(self._kernel).models.find(model)  # raises where the provider is not known, or has no key
             await self._open_servers(session_id, folder, mcp_servers)
             process = await self._kernel.spawn(self._agent, pid=EditorSessions.pid(session_id), grant=grant)
             await self._list.add(session_id, folder)

@@ -141,9 +141,14 @@ class UnreadAnswer(NamedTuple):
     headers: Mapping[str, str]
     chunks: AsyncIterator[bytes]
 
-    async def read(self) -> bytes:
-        """The whole body."""
-        return b"".join([chunk async for chunk in self.chunks])
+    async def read(self, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+        """The whole body; of one with more than `bytes_max` bytes, a beginning with more than those."""
+        body = bytearray()
+        async for chunk in self.chunks:
+            body += chunk
+            if len(body) > bytes_max:
+                break
+        return bytes(body)
 
 
 class Http:

@@ -18,25 +18,45 @@ from lyra.server.gateway.tool_bounds import bounded_tools
 __all__ = ["ANSWER_TOKENS", "answer_least", "choices", "input_bound", "output_bound", "refuse_unbounded"]
 
 ANSWER_TOKENS: Final = 32_768  # the bound of an answer where neither the request nor the money left sets a lower one
+# Models whose provider refuses a higher bound than this, by the beginning of their names.
+_ANSWER_TOKENS_BY_NAME: Final = (
+    *(("gpt-4o", 16_384), ("chatgpt-4o", 16_384), ("gpt-4.", ANSWER_TOKENS), ("gpt-4", 4_096)),
+    *(("gpt-3.5", 4_096), ("deepseek-chat", 8_192)),
+)
 _ANSWER_TOKENS_LEAST: Final = 64  # for a shorter answer than this, or than was asked for, the model is not asked
 _IMAGE_PARTS: Final = frozenset({"image", "image_url", "input_image"})
 _CONVERSATION: Final = ("messages", "input")
-# Parts of a message whose tokens are not bounded by their bytes, or are not in the request at all.
-_UNBOUNDED_PARTS: Final = frozenset(
-    {
-        *("document", "file", "input_file", "container_upload", "item_reference"),
-        *("input_audio", "audio", "video", "input_video"),
-    }
-)
+# The parts of a conversation whose tokens are bounded by their bytes, or are those of an image. Any other may bring in
+# text that is not in the request (a file, a stored item, what a tool of the provider found), sound or moving pictures.
+_BOUNDED_PARTS: Final = {
+    "chat": frozenset({"message", "text", "image_url", "refusal"}),
+    "messages": frozenset(
+        {
+            *("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking"),
+            *("search_result", "tool_reference"),
+        }
+    ),
+    "responses": frozenset(
+        {
+            *("message", "input_text", "output_text", "input_image", "refusal", "text"),
+            *("reasoning", "reasoning_text", "summary_text", "encrypted_content"),
+            *("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
+            *("local_shell_call", "local_shell_call_output", "apply_patch_call", "apply_patch_call_output"),
+            *("tool_search_call", "tool_search_output", "agent_message", "additional_tools", "configuration_update"),
+        }
+    ),
+    "embeddings": frozenset[str](),
+}
 # Members that bring in text which the gateway does not see, or that are paid for in another way than by the token.
 _UNBOUNDED: Final = (
     *("previous_response_id", "conversation", "thread", "prompt", "background", "compaction"),
     *("container", "mcp_servers", "web_search_options", "audio", "image", "moderation", "prediction"),
-    *("fallbacks", "speed", "inference_geo"),  # another model, or another price
+    *("search_parameters", "enable_search", "plugins", "best_of"),
+    *("fallbacks", "models", "route", "provider", "speed", "inference_geo"),  # another model, or another price
 )
 # Edits of a conversation before the model reads it. These take text away; others (compaction) ask the model once more.
 _SHORTENING_EDITS: Final = ("clear_thinking_", "clear_tool_uses_")
-_DEARER_TIERS: Final = ("priority", "scale")
+_USUAL_TIERS: Final = (None, "auto", "default", "flex", "standard", "standard_only")
 
 
 # The tokens of an image as large as providers take them: models of OpenAI count by tiles or patches, each in its way.
@@ -48,25 +68,23 @@ def input_bound(request: GatewayRequest, model: str) -> int:
     """The most tokens that the request can be for a model."""
     image_tokens = next((most for word, most in _IMAGE_TOKENS_BY_NAME if word in model), _IMAGE_TOKENS_USUAL)
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
-    for part in _parts(request):
+    for _, part in _parts(request):
         tokens += MESSAGE_TOKENS
         if _type(part) in _IMAGE_PARTS:
             tokens += image_tokens - _data_bytes(part)
     return tokens
 
 
-def _parts(request: GatewayRequest) -> Iterator[dict[str, Any]]:
-    """The messages of a request, their parts, and the parts of tools' results. Only what a provider reads as a part
-    is one: an object inside the arguments of a tool call is text to it."""
+def _parts(request: GatewayRequest) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The messages of a request (level 0), their parts (1), and the parts of tools' results (2). Only what a provider
+    reads as a part is one: an object inside the arguments of a tool call is text to it."""
     for name in _CONVERSATION:
-        pending = request.value(name) if request.has(name) else None
-        level = 0
-        while isinstance(pending, list) and level < 3:  # messages, their parts, parts of results
-            parts = [part for part in pending if isinstance(part, dict)]
-            yield from parts
+        pending = request.value(name)
+        for level in range(3):
+            parts = [part for part in pending if isinstance(part, dict)] if isinstance(pending, list) else []
+            yield from ((level, part) for part in parts)
             nested = [part.get(field) for part in parts for field in ("content", "output")]
-            pending = [part for parts_inside in nested if isinstance(parts_inside, list) for part in parts_inside]
-            level += 1 if pending else 3
+            pending = [part for inside in nested for part in (inside if isinstance(inside, list) else [inside])]
 
 
 def _type(part: dict[str, Any]) -> str:
@@ -84,9 +102,13 @@ def _data_bytes(part: dict[str, Any]) -> int:
     return len(text) if isinstance(text, str) and text.startswith("data:image/") else 0
 
 
-def output_bound(request: GatewayRequest) -> int:
+def output_bound(request: GatewayRequest, model: str) -> int:
     """The most tokens that the answer can have, of each of its choices."""
-    return (request.limit or ANSWER_TOKENS) if request.format.limits else 0
+    if not request.format.limits:
+        return 0
+    return request.limit or next(
+        (most for word, most in _ANSWER_TOKENS_BY_NAME if model.startswith(word)), ANSWER_TOKENS
+    )
 
 
 def answer_least(request: GatewayRequest) -> int:
@@ -107,6 +129,8 @@ def refuse_unbounded(request: GatewayRequest) -> None:
     for name in _UNBOUNDED:
         if request.value(name):
             raise _unbounded(name)
+    if request.value("n") is not None and type(request.value("n")) is not int:  # some providers read "50" as 50
+        raise ConfigError("n is a whole number", key="n")
     if not _only_shortens(request.value("context_management")):
         raise _unbounded("context_management")
     unbounded_tool = bounded_tools(request).unbounded
@@ -116,11 +140,13 @@ def refuse_unbounded(request: GatewayRequest) -> None:
         )
     if request.format.vendor == "anthropic" and request.may_name("ttl") and _is_cached_long(request.data()):
         raise _unbounded("a cache_control of another ttl than 5m")
-    if request.value("service_tier") in _DEARER_TIERS:
+    if request.value("service_tier") not in _USUAL_TIERS:
         raise _unbounded("service_tier")
-    for part in _parts(request):
-        if _type(part) in _UNBOUNDED_PARTS:
-            raise _unbounded(f"a part of type {_type(part)!r}")
+    bounded = _BOUNDED_PARTS[request.format.name]
+    for level, part in _parts(request):
+        is_message = not level and bool(bounded) and part.get("type") is None  # it says its role alone
+        if (not is_message and _type(part) not in bounded) or part.get("audio"):
+            raise _unbounded(f"a part of type {_type(part)[:60]!r}")
 
 
 def _is_cached_long(data: Any) -> bool:
@@ -140,12 +166,12 @@ def _is_cached_long(data: Any) -> bool:
 
 def _only_shortens(management: Any) -> bool:
     """Whether the edits of a conversation that the provider makes only take text away."""
-    edits = management.get("edits", []) if isinstance(management, dict) else management
-    return not edits or (
-        isinstance(edits, list)
-        and isinstance(management, dict)
-        and management.keys() <= {"edits"}
-        and all(isinstance(edit, dict) and _type(edit).startswith(_SHORTENING_EDITS) for edit in edits)
+    if not management:
+        return True
+    is_known = isinstance(management, dict) and management.keys() <= {"edits"}
+    edits = management.get("edits") if is_known else None
+    return isinstance(edits, list) and all(
+        isinstance(edit, dict) and _type(edit).startswith(_SHORTENING_EDITS) for edit in edits
     )
 
 

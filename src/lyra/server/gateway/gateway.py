@@ -27,7 +27,8 @@ from lyra.server.gateway.token_count import estimated_count
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import too_many
 from lyra.server.http.sse import sse_event
-from lyra.server.identity import Caller, bearer_token
+from lyra.server.http.token_limit import credential_of
+from lyra.server.identity import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["Gateway", "gateway_of", "identify_key"]
+__all__ = ["KEY_HINT", "Gateway", "gateway_of", "identify_key"]
+
+KEY_HINT: Final = "`lyra keys create` makes a key; send it as `authorization: Bearer KEY` or `x-api-key: KEY`"
 
 _EFFECTS_MAX: Final = 10_000
 _BOUND_HEADER: Final = "x-lyra-max-tokens"  # the bound of the answer, where it is not the request's own
@@ -52,14 +55,9 @@ def _make(parts: HttpParts) -> Gateway:
     return Gateway(parts.kernel)
 
 
-def key_text(headers: Mapping[str, str]) -> str:
-    """The key or the token that a request comes with."""
-    return bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
-
-
 async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller | None:
     """The caller of a request with a key of the gateway's; None where it has none, so that tokens are looked at."""
-    key = await gateway_of(parts).keys.find(key_text(headers))
+    key = await gateway_of(parts).keys.find(credential_of(headers))
     return None if key is None else Caller.of_user(key.settings.user or f"key/{key.settings.name}")
 
 
@@ -77,7 +75,7 @@ class Gateway:
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
         """The key of a request; a token of the server stands for a key without limits."""
-        key = await self.keys.find(key_text(call.headers))
+        key = await self.keys.find(credential_of(call.headers))
         return await self.keys.of_user(call.caller.user_id) if key is None else key
 
     async def answer(self, call: HttpCall, request: GatewayRequest) -> Any:
@@ -93,10 +91,10 @@ class Gateway:
 
     async def _provided(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
         """The answer of the model's provider, or of the first fallback that is not down."""
-        targets = self._targets.of(key.settings, request.model, request.format)
+        targets = self._targets.of(key.settings, request)
         if request.format.is_free and not targets[0].is_native:
             return estimated_count(self._kernel, request, targets[0].name)
-        slot = self._cache.slot(key.settings, call.endpoint.name, call.raw_body, call.headers)
+        slot = self._cache.slot(key.settings, f"{call.endpoint.name}?{_query(call)}", call.raw_body, call.headers)
         if slot is not None and (kept := slot.answer()) is not None:
             return kept
         failure: LyraError | None = None
@@ -135,17 +133,12 @@ class Gateway:
             request,
             target,
             headers=call.headers,
-            query="beta=true" if getattr(call.query, "beta", "") == "true" else "",
+            query=_query(call),
             relay=relay,
         )
         asked.prepare(key.process.budget)  # what is refused here leaves no row
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
         task.add_done_callback(looked_at)
-        more = {} if slot is None else {CACHE_HEADER: "miss"}
-        if asked.bound_lowered is not None:
-            more[_BOUND_HEADER] = str(asked.bound_lowered)
-        if asked.tools_left_out:
-            more[_LEFT_OUT_HEADER] = ", ".join(asked.tools_left_out)
         try:
             if request.stream:
                 await relay.wait_begun()
@@ -155,6 +148,11 @@ class Gateway:
             if request.stream:  # the rest of a whole answer is waited for: its usage is told at its end
                 task.cancel()
             raise
+        more = {} if slot is None else {CACHE_HEADER: "miss"}
+        if asked.bound_lowered is not None:
+            more[_BOUND_HEADER] = str(asked.bound_lowered)
+        if asked.tools_left_out:
+            more[_LEFT_OUT_HEADER] = ", ".join(asked.tools_left_out)
         if relay.has_begun:
             return Streamed(self._pieces(asked, task, slot), {**relay.headers, **more})
         assert asked.answer is not None
@@ -191,9 +189,7 @@ class Gateway:
             try:
                 await _outcome(task)
             except LyraError as error:
-                vendor = asked.request.format.vendor
-                body = failure_body(error, vendor, self._kernel)
-                yield sse_event(body, event="error" if vendor == "anthropic" else "")
+                yield asked.relay.last if error.fields.get("told") else self._error_event(asked, error)
                 return
             if slot is not None and (kept := asked.relay.kept) is not None:
                 slot.keep(kept, stream=True)
@@ -201,6 +197,15 @@ class Gateway:
                 yield asked.relay.last
         finally:
             task.cancel()
+
+    def _error_event(self, asked: GatewayCall, error: LyraError) -> bytes:
+        vendor = asked.request.format.vendor
+        return sse_event(failure_body(error, vendor, self._kernel), event="error" if vendor == "anthropic" else "")
+
+
+def _query(call: HttpCall) -> str:
+    """The query that goes to the provider."""
+    return "beta=true" if getattr(call.query, "beta", "") == "true" else ""
 
 
 async def _outcome(task: asyncio.Task[None]) -> None:

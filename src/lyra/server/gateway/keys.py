@@ -49,13 +49,14 @@ class GatewayKey:
 class KeyTable:
     """See the module."""
 
-    __slots__ = ("_by_hash", "_by_id", "_is_restored", "_kernel")
+    __slots__ = ("_by_hash", "_by_id", "_is_restored", "_kernel", "_starting")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._by_id: dict[str, GatewayKey] = {}
         self._by_hash: dict[str, GatewayKey] = {}
         self._is_restored = False
+        self._starting: set[str] = set()  # names of keys that are being made
 
     async def open(self) -> None:
         """Have the keys of the store go on; a second call changes nothing."""
@@ -100,7 +101,7 @@ class KeyTable:
         keys = self.all()
         if len(keys) >= _KEYS_MAX:
             raise Overloaded(f"{_KEYS_MAX} keys, the most there may be", hint="revoke one")
-        if any(key.settings.name == name for key in keys):
+        if name in self._starting or any(key.settings.name == name for key in keys):
             raise NameTaken(f"there is a key {name!r} already", hint="revoke it first, or take another name")
         entropy = self._kernel.entropy
         key_id = f"key-{entropy.text(12)}"
@@ -108,7 +109,11 @@ class KeyTable:
         known = KeySettings(
             id=key_id, name=name, hash=hashed(text), created_at=round(self._kernel.clock.now(), 3), **settings
         )
-        await self._start(checked_settings(known), _limits(budget))
+        self._starting.add(name)
+        try:
+            await self._start(checked_settings(known), _limits(budget))
+        finally:
+            self._starting.discard(name)
         return key_id, text
 
     async def _start(self, settings: KeySettings, limits: dict[str, Any]) -> None:

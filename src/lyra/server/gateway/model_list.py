@@ -14,7 +14,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.errors import ConfigError
 from lyra.models.pricing import published_names
 from lyra.server.gateway.agents import agent_of
-from lyra.server.gateway.gateway import gateway_of, identify_key
+from lyra.server.gateway.gateway import KEY_HINT, gateway_of, identify_key
 from lyra.server.gateway.key import KeySettings
 from lyra.server.http.compat.models import (
     MODEL_ENDPOINTS,
@@ -71,6 +71,7 @@ MODEL_LIST: Final[tuple[Endpoint, ...]] = tuple(
         endpoint,
         handler=_HANDLERS[endpoint.name],
         identify=identify_key,
+        credential_hint=KEY_HINT,
         summary=summary,
         statuses=(403, 404),
     )

@@ -13,6 +13,7 @@ from unicodedata import normalize
 import msgspec
 
 from lyra.errors import ConfigError
+from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.formats import WireFormat
 
 __all__ = ["GatewayRequest"]
@@ -34,9 +35,8 @@ class GatewayRequest:
             self._members = _members.decode(raw)
             # All of it is read once: a part that is no JSON, or no UTF-8, is refused here and never sent on.
             self._values: dict[str, Any] = msgspec.json.decode(raw)
-            raw.decode("utf-8")
             self._is_ascii, self._has_escapes = raw.isascii(), b"\\u" in raw
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
         model = self.value("model")
         if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:
@@ -73,6 +73,14 @@ class GatewayRequest:
             return 0
         return len(normalize("NFKC", _encode(self._values).decode()).encode())
 
+    @property
+    def other_models(self) -> list[str]:
+        """The models that the request names besides its own: a provider may ask one of them in its place, or by a
+        tool."""
+        entries = [entry for name in ("models", "fallbacks", "tools") for entry in _entries(self.value(name))]
+        names = [entry.get("model") if isinstance(entry, dict) else entry for entry in entries]
+        return [name for name in names if isinstance(name, str)]
+
     def may_name(self, word: str) -> bool:
         """Whether the word can be a name in the request; False is certain."""
         return self._has_escapes or any(word.encode() in bytes(value) for value in self._members.values())
@@ -93,3 +101,7 @@ class GatewayRequest:
         ]
         texts += [_encode(name) + b":" + _encode(value) for name, value in changes.items() if name not in members]
         return b"{" + b",".join(texts) + b"}"
+
+
+def _entries(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

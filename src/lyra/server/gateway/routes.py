@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lyra.server.gateway.admin import KEY_ENDPOINTS
 from lyra.server.gateway.formats import FORMATS
-from lyra.server.gateway.gateway import gateway_of, identify_key
+from lyra.server.gateway.gateway import KEY_HINT, gateway_of, identify_key
 from lyra.server.gateway.model_list import MODEL_LIST
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.http.directory import refuse_if_draining
@@ -42,6 +42,7 @@ def _endpoint(name: str, path: str, summary: str) -> Endpoint:
         summary=summary,
         handler=_handler(name),
         identify=identify_key,
+        credential_hint=KEY_HINT,
         query=GatewayQuery,
         may_stream=True,
         ends_with_client=True,

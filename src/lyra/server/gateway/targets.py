@@ -7,6 +7,7 @@ about the provider is looked up, so that a refusal tells nothing of the server's
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.gateway.formats import WireFormat
     from lyra.server.gateway.key import KeySettings
+    from lyra.server.gateway.request import GatewayRequest
 
 __all__ = ["ModelTarget", "ModelTargets"]
 
@@ -55,15 +57,21 @@ class ModelTargets:
         self._breakers: dict[str, Breaker] = {}  # by model, shared by all keys
         self._loaded: set[str] = set()  # providers whose libraries are imported
 
-    def of(self, settings: KeySettings, model: str, wire: WireFormat) -> list[ModelTarget]:
-        """The model that a request asks for, and the fallbacks of its key."""
+    def of(self, settings: KeySettings, request: GatewayRequest) -> list[ModelTarget]:
+        """The model that a request asks for, and the fallbacks of its key that the server has settings for."""
         try:
-            name = str(runtime_of(self._kernel).client.resolve(model))
+            resolved = runtime_of(self._kernel).client.resolve(request.model)
         except ConfigError as error:
             raise HttpRefusal(404, error.message, hint=error.hint) from None
-        settings.require(name)
-        names = dict.fromkeys((name, *settings.fallbacks))
-        return [self._target(target, wire) for target in names]
+        settings.require(str(resolved))
+        for other in request.other_models:
+            settings.require(f"{resolved.provider}/{other}")
+        targets = [self._target(str(resolved), request.format)]
+        for name in dict.fromkeys(settings.fallbacks):
+            if name != targets[0].name:
+                with suppress(HttpRefusal):  # logged
+                    targets.append(self._target(name, request.format))
+        return targets
 
     def _target(self, name: str, wire: WireFormat) -> ModelTarget:
         runtime = runtime_of(self._kernel)

@@ -1,11 +1,13 @@
 """AnswerMeter: reads the usage of an answer while its bytes pass.
 
 It never changes what the client gets, with one exception: of a stream whose usage the client did not ask for, the chunk
-that tells it is left out. An answer that it cannot read passes all the same, and its tokens are `estimated`.
+that tells it is left out. An answer that it cannot read passes all the same, and its tokens are `estimated`; one in
+which the provider tells an error has failed (`close`).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +17,14 @@ from lyra.errors import ModelError
 from lyra.models.stream import Completion, Fold, StreamEvent
 from lyra.models.tokens import WORDY, answer_tokens
 from lyra.models.usage import TokenUsage
+from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.formats import WireFormat
 
 __all__ = ["AnswerMeter"]
 
 _EVENT_BYTES_MAX: Final = 256 * 1024
+_EVENT_END: Final = re.compile(rb"(\r\n\r\n|\n\n|\r\r)")
+_UNREADABLE_KIND: Final = "malformed"  # of the error of an event that is not known, and not the provider's own
 _USAGE_MEMBER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -27,9 +32,10 @@ class AnswerMeter:
     """See the module."""
 
     __slots__ = (
+        "_error",
         "_fold",
+        "_has_events",
         "_is_folded",
-        "_is_unreadable",
         "_pending",
         "_reader",
         "_size",
@@ -46,7 +52,8 @@ class AnswerMeter:
         self._fold = Fold()
         self._usage = TokenUsage()
         self._size = 0  # bytes of an answer that is not a stream
-        self._is_unreadable = False
+        self._error: ModelError | None = None  # what ended the reading of a stream whose bytes go on
+        self._has_events = False  # of an answer that is translated
         self._pending = b""  # the beginning of an event, where the usage is hidden
         self.done = False  # the last event of a stream has come
         self.hides_usage = False
@@ -54,7 +61,7 @@ class AnswerMeter:
     @property
     def has_begun(self) -> bool:
         """Whether a part of an answer has come."""
-        return bool(self._size or self._fold.usage != TokenUsage() or self._fold.text)
+        return bool(self._size or self._has_events)
 
     # ------------------------------------------------------------------ streams
 
@@ -62,29 +69,34 @@ class AnswerMeter:
         """Read a piece of a stream; gives what the client gets of it."""
         self._size += len(chunk)
         reader = self._reader
-        if reader is not None and not self._is_unreadable and not reader.done:
+        if reader is not None and self._error is None and not reader.done:
             try:
                 for event in reader.feed(chunk):
                     self._fold.feed(event)
-            except ModelError:
-                self._is_unreadable = True
+                self._error = reader.error
+            except ModelError as error:
+                self._error = error
             self.done = reader.done
         return self._without_usage(chunk) if self.hides_usage else chunk
 
     def _without_usage(self, chunk: bytes) -> bytes:
         """The whole events so far, without the one that has only the usage."""
-        *events, self._pending = (self._pending + chunk).split(b"\n\n")
+        *texts, self._pending = _EVENT_END.split(self._pending + chunk)
+        events = [text + end for text, end in zip(texts[::2], texts[1::2], strict=True)]
         if len(self._pending) > _EVENT_BYTES_MAX:  # not the chunk that tells the usage: the rest passes as it comes
             self.hides_usage = False
             rest, self._pending = self._pending, b""
-            return b"".join(event + b"\n\n" for event in events) + rest
-        kept = [event for event in events if not _is_usage_alone(event)]
-        return b"".join(event + b"\n\n" for event in kept)
+            return b"".join(events) + rest
+        return b"".join(event for event in events if not _is_usage_alone(event))
 
     def close(self) -> None:
-        """The stream has ended; ModelError where it ended too early."""
-        reader = self._reader
-        if reader is None or reader.done or self._is_unreadable:
+        """The stream has ended; ModelError where it ended too early, or with an error of the provider's, which the
+        client has in the provider's own words then (`told`)."""
+        reader, error = self._reader, self._error
+        if error is not None and error.kind != _UNREADABLE_KIND:
+            error.fields["told"] = error.kind != "bad_response"
+            raise error
+        if reader is None or reader.done or error is not None:
             return
         for event in reader.close():
             self._fold.feed(event)
@@ -98,7 +110,7 @@ class AnswerMeter:
 
     def see(self, event: StreamEvent) -> None:
         """An event of an answer that is translated."""
-        self._is_folded = True
+        self._is_folded = self._has_events = True
         self._fold.feed(event)
         self.done = self._fold.finished
 
@@ -113,7 +125,7 @@ class AnswerMeter:
         self._size = len(body)
         try:
             usage = msgspec.json.decode(_USAGE_MEMBER.decode(body).get("usage", b"null"))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return
         if isinstance(usage, dict):
             self._usage = self._wire.usage(usage).checked()
@@ -124,14 +136,15 @@ class AnswerMeter:
         """What the provider counted; what it did not tell is an estimate on the high side."""
         usage = self._fold.usage if self._is_folded else self._usage
         counted_in, counted_out = usage.total_input, usage.output_tokens
-        if (is_whole or self.done) and counted_in and (counted_out or not self._wire.limits):
+        is_told = self.done or (is_whole and self._error is None)
+        if is_told and counted_in and (counted_out or not self._wire.limits):
             return usage
         out = max(counted_out, self._estimated_output())
         into = usage.input_tokens if counted_in else min(input_bound, COUNTED_MAX)
         return msgspec.structs.replace(usage, input_tokens=into, output_tokens=out, estimated=True)
 
     def _estimated_output(self) -> int:
-        if self._is_folded and not self._is_unreadable:
+        if self._is_folded and self._error is None:
             return answer_tokens(self._fold.message)
         return int(self._size * WORDY)
 
@@ -143,6 +156,6 @@ def _is_usage_alone(event: bytes) -> bool:
         return False
     try:
         chunk: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
     return isinstance(chunk, dict) and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)

@@ -18,7 +18,7 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
-from lyra.errors import LyraError, Overloaded
+from lyra.errors import LyraError, Overloaded, Unauthenticated
 from lyra.observe.otel.requests import request_span
 from lyra.server.act_record import record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
@@ -40,6 +40,7 @@ from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
+from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import TokenTable
 
 if TYPE_CHECKING:
@@ -152,9 +153,10 @@ class HttpApp:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
         if endpoint.group == "pages" and any(name == "token" for name, _ in query):
             return self._log_in(cookie, path, query, headers, client_of(scope))
-        identity = await self._identify(endpoint, headers, query, cookie)
+        address = client_of(scope)
+        identity = await self._identify(endpoint, headers, query, cookie, address)
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
-        call.client = client_of(scope)
+        call.client = address
         if not endpoint.is_open:
             guard.admit(identity, endpoint)
         if endpoint.method == "GET" or endpoint.is_open or identity.has_own_key:  # no act of a person
@@ -172,15 +174,26 @@ class HttpApp:
         return answer
 
     async def _identify(
-        self, endpoint: Endpoint, headers: Mapping[str, str], query: list[tuple[str, str]], cookie: CookiePlace
+        self,
+        endpoint: Endpoint,
+        headers: Mapping[str, str],
+        query: list[tuple[str, str]],
+        cookie: CookiePlace,
+        address: str,
     ) -> RequestIdentity:
         """Who asks, by the endpoint's own keys or by the server's tokens."""
+        guard = self.guard
         if endpoint.is_open:
-            return self.guard.anonymous(cookie)
-        own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
-        if own is not None:
-            return self.guard.known(own, headers, cookie)
-        return await self.guard.identify(headers, query, cookie)
+            return guard.anonymous(cookie)
+        try:
+            with guard.logins.token_limit.attempt(address, credential_of(headers)):
+                own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
+                if own is not None:
+                    return guard.known(own, headers, cookie)
+                return await guard.identify(headers, query, cookie)
+        except Unauthenticated as error:
+            error.hint = endpoint.credential_hint or error.hint
+            raise
 
     async def _perform(
         self, call: HttpCall, identity: RequestIdentity, query: list[tuple[str, str]], scope: Any, receive: Receive

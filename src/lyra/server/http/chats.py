@@ -103,12 +103,17 @@ class Chats:
 
     async def begin(self, session_id: str, caller: Caller, process: AgentProcess[Any], message: Any) -> ChatStream:
         """Put a message to the agent; it is in the store when this returns. Its answer is told to the stream, whether
-        it has readers or not."""
+        it has readers or not. The stream is there before the turn is: a page that hears of the turn finds it."""
         answer = process.stream(message, events=True)
-        await answer.begin()
-        await self._kernel.durable()
         stream = self._new_stream(session_id, caller.user_id)
         stream.answer = answer
+        try:
+            await answer.begin()
+            await self._kernel.durable()
+        except BaseException:
+            self._end(stream)
+            del self._streams[stream.log.name]
+            raise
         self._start(self._tell_answer(stream, answer))
         return stream
 
@@ -122,7 +127,8 @@ class Chats:
         stream = self._streams.get(name) if name else self._last_stream(session_id)
         if stream is not None and stream.session_id != session_id:  # an event of a session that was not asked for
             raise NoSuchSession(f"no event {event_id[:80]!r} in session {session_id[:80]!r}")
-        if stream is None:
+        is_over = stream is not None and not name and stream.log.ended
+        if stream is None or (is_over and self._kernel.agent(process.pid).current is not None):
             return self._take_up(session_id, caller, process), 0
         after = int(number) if number.isdigit() and len(number) < 16 else 0
         if not stream.log.holds(after):

@@ -81,6 +81,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     checks_role: bool = False  # one path for reading and changing: its handler refuses a viewer what changes something
     # Gives the caller of a request that comes with a credential other than a token; None where it has no such one.
     identify: Callable[[HttpParts, Mapping[str, str]], Awaitable[Caller | None]] | None = None
+    credential_hint: str = ""  # what a client without a known credential is told to send, in place of a token
     ends_with_client: bool = False  # is given up when the client leaves before the answer
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has

@@ -2,7 +2,8 @@
 
 host      a request for another host is refused (421): a name that leads here by a trick of DNS reads nothing
 origin    a page of another origin is refused (403); there is no CORS
-token     bearer or x-api-key, the cookie of a login, or what the authenticator of the application says
+token     bearer or x-api-key, the cookie of a login, or what the authenticator of the application says; an address that
+          tried too many has to wait (429)
 user      of the token; else of `x-user-id` or `user_id`
 role      a viewer reads and changes nothing (403)
 form      a change that is known by a cookie comes from a page of this server and has its form token (403)
@@ -24,7 +25,8 @@ from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, Unauthenticated
 from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
 from lyra.server.http.problems import HttpRefusal, too_many
-from lyra.server.identity import OPERATOR, USER, Caller, TokenTable, bearer_token
+from lyra.server.http.token_limit import credential_of
+from lyra.server.identity import OPERATOR, USER, Caller, TokenTable
 from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class HttpGuard:
             caller = await self._authenticated(headers)
             key, form_token = _caller_key(caller, headers), self.logins.form_token_of(caller.name)
             return RequestIdentity(caller.acting_for(user_id), key, cookie, self.logins, form_token)
-        token = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
+        token = credential_of(headers)
         login_id = "" if token else cookie.value(headers)
         login = self.logins.find(login_id)
         if login is None:

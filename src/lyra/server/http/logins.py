@@ -3,7 +3,7 @@
 The cookie holds a random id, not the token; the table keeps a hash of it, in memory. A login ends by log-out, after
 `SERVER_LOGIN_S`, or when the server stops. Each login has a form token: a request that changes something and is known
 by its cookie alone must carry it, in the header `x-lyra-form` or the field `form_token`, so that a page of another
-origin cannot make one. An address from which too many tokens were not known has to wait before another is looked at.
+origin cannot make one. `token_limit` limits how many tokens that are not known one address may try.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.ids import Entropy, random_key
-from lyra.core.limits import SERVER_LOGIN_FAILURES, SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
+from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
 from lyra.server.act_record import record_act
-from lyra.server.http.problems import too_many
+from lyra.server.http.token_limit import TokenLimit
 from lyra.server.identity import Caller
-from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
@@ -75,7 +74,7 @@ class CookiePlace(NamedTuple):
 class LoginTable:
     """See the module. A bounded number is kept; the oldest is dropped."""
 
-    __slots__ = ("_clock", "_entropy", "_failures", "_key", "_logins", "tokens")
+    __slots__ = ("_clock", "_entropy", "_key", "_logins", "token_limit", "tokens")
 
     def __init__(self, clock: Clock, tokens: TokenTable | None) -> None:
         """Without tokens the application has an authenticator of its own, and no login is made here."""
@@ -84,21 +83,15 @@ class LoginTable:
         self._entropy = Entropy()
         self._key = random_key()
         self._logins: OrderedDict[bytes, PersonLogin] = OrderedDict()
-        self._failures = RequestWindow(SERVER_LOGIN_FAILURES, clock)  # by address
+        self.token_limit = TokenLimit(clock)  # shared by logins and by requests with a token or a key
 
     def begin(self, token: str, address: str = "") -> tuple[Caller, str]:
         """A new login of the holder of a token: the caller, and what the cookie holds. Unauthenticated if the token is
         not known, RateLimited if too many from this address were not."""
         if self.tokens is None:
             raise Unauthenticated("this server takes no tokens: its application knows its users")
-        wait_s = self._failures.wait_s(address)
-        if wait_s:
-            raise too_many(wait_s, "tokens that are not known, from this address")
-        try:
+        with self.token_limit.attempt(address, token):
             holder = self.tokens.holder(token)
-        except Unauthenticated:
-            self._failures.admit(address)
-            raise
         caller_key = hashlib.sha256(token.encode()).hexdigest()[:32]
         now_s = self._clock.monotonic()
         self._make_room(caller_key, now_s)

@@ -1,0 +1,64 @@
+"""TokenLimit: how many tokens and keys that are not known one address may try.
+
+An address from which too many different ones came within a minute has to wait before a new one is looked at. One that
+was looked at before is looked at again, whether it was known or not, and counts once: a program with a wrong token
+locks no other out, and those that work go on while another one behind the same address, or the same proxy, guesses.
+Kept in memory, for a bounded number of addresses and tokens, which are known by their hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lyra.core.limits import SERVER_CALLERS_KEPT, SERVER_LOGIN_FAILURES
+from lyra.errors import Unauthenticated
+from lyra.server.http.problems import too_many
+from lyra.server.identity import bearer_token
+from lyra.server.request_window import RequestWindow
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Clock
+
+__all__ = ["TokenLimit", "credential_of"]
+
+
+def credential_of(headers: Mapping[str, str]) -> str:
+    """The token or the key that a request comes with; "" where it has none."""
+    return bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
+
+
+class TokenLimit:
+    """See the module."""
+
+    __slots__ = ("_failures", "_seen")
+
+    def __init__(self, clock: Clock) -> None:
+        self._failures = RequestWindow(SERVER_LOGIN_FAILURES, clock)  # by address
+        self._seen: OrderedDict[bytes, None] = OrderedDict()  # tokens with their address; the last used is the last
+
+    @contextmanager
+    def attempt(self, address: str, token: str) -> Iterator[None]:
+        """Look a token or a key up inside. RateLimited if too many from the address were not known; Unauthenticated,
+        raised inside, counts as one more. A request without a token tries none."""
+        if not token:
+            yield
+            return
+        pair = hashlib.sha256(f"{address}\0{token}".encode("utf-8", "surrogatepass")).digest()
+        is_new = pair not in self._seen
+        wait_s = self._failures.wait_s(address) if is_new else 0.0
+        if wait_s:
+            raise too_many(wait_s, "tokens that are not known, from this address")
+        self._seen[pair] = None
+        self._seen.move_to_end(pair)
+        if len(self._seen) > SERVER_CALLERS_KEPT:
+            self._seen.popitem(last=False)
+        try:
+            yield
+        except Unauthenticated:
+            if is_new:
+                self._failures.admit(address)
+            raise
