@@ -200,11 +200,11 @@ def asked_again(*, late: bool) -> Way:
         helper, runtime = await kernel.spawn(Agent("helper", model=says("text"))), runtime_of(kernel)
         await gives(lambda ctx: helper.send("hello"))
         process = kernel.processes[helper.pid]
-        runtime.expect("key", process, (), stream=False)
+        runtime.questions.expect("key", process, (), stream=False)
         if late:
-            runtime.take("key")
+            runtime.questions.take("key")
         await takes(lambda ctx: [runtime.ask(process, "hello", request_id="key")])
-        runtime.take("key")
+        runtime.questions.take("key")
 
     return way
 
@@ -714,7 +714,7 @@ def test_the_mark_outlives_its_kernel(tmp_path: Any, left: str, snapshot: bool, 
             assert ended.error is None, ended
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             return kernel.taint.tainted(process.pid)
 
     assert asyncio.run(asyncio.wait_for(life(0), 20)) is marked
@@ -821,7 +821,7 @@ def test_a_marked_value_of_a_blackboard_outlives_its_kernel(tmp_path: Any, snaps
             await writer.wait()
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
 
     async def second() -> list[bool]:
         async with Kernel(path) as kernel:

@@ -93,6 +93,27 @@ def test_a_question_of_the_remote_agent_is_put_to_a_person(server: SdkServer) ->
     in_loop(main())
 
 
+@pytest.mark.parametrize(
+    ("answer", "sent"),
+    [({"data": {"colour": "red"}}, '{"colour":"red"}'), ({"approved": True}, "yes"), ({"approved": False}, "no")],
+)
+def test_an_answer_without_text_is_sent_as_json_or_as_a_word(
+    server: SdkServer, answer: dict[str, Any], sent: str
+) -> None:
+    """What a person answers by data or by yes and no reaches the remote agent in a form that it reads."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            process = await kernel.spawn(server.remote())
+            pending = process.send_async("ask colour", wait_for_person=True)
+            while not kernel.interrupts.pending(process.pid):
+                await asyncio.sleep(0.01)
+            await kernel.resolve_interrupt(kernel.interrupts.pending(process.pid)[0].id, answer)
+            assert await pending == f"done: {sent}"
+
+    in_loop(main())
+
+
 def test_a_caller_that_leaves_gives_up_its_message_only(server: SdkServer) -> None:
     """A cancelled question ends the work on it, one that was not begun is not sent; the process answers the next."""
 

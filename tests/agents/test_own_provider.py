@@ -105,7 +105,7 @@ def test_a_model_that_answers_in_order_is_not_asked_early() -> None:
             runtime = runtime_of(kernel)
             runtime.client.register("own", provider)
             agents = [Agent("a", model=f"own/{model}") for model in ("counted", "free")]
-            return [runtime.answers_in_order(agent) for agent in agents]
+            return [runtime.models.answers_in_order(agent) for agent in agents]
 
     assert asyncio.run(main()) == [True, False]
     assert provider.asked_about == ["counted", "free"]
@@ -162,7 +162,7 @@ def test_a_provider_is_loaded_before_the_time_of_a_call_begins() -> None:
             runtime = runtime_of(kernel)
             runtime.client.register("priced", provider)
             for _ in range(2):
-                runtime.prepare(Agent("a", model="priced/dear"))
+                runtime.models.prepare(Agent("a", model="priced/dear"))
                 assert sorted(provider.seen) == ["loaded", "price of dear"]
 
     asyncio.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tests.browser.conftest import SLOW, NewPage
@@ -119,3 +120,103 @@ async def test_a_conversation_without_a_script(stage: Stage, new_page: NewPage) 
         await stage.until(lambda: not _running(stage))
         await page.page.reload()
         await page.page.get_by_text("You are looking at a team of agents").wait_for()
+
+
+# ---------------------------------------------------------------- turns that were not begun in this page
+@SLOW
+async def test_a_turn_of_another_page_is_taken_up_and_stopped(stage: Stage, new_page: NewPage) -> None:
+    """Two pages of one conversation: what is said in one is drawn in the other, which can stop it and go on."""
+    async with new_page() as first, new_page() as second:
+        await first.go("/chat/guide")
+        await _say(first, "What is this?")
+        await first.shown("article.said.agent >> text=You are looking at a team of agents")
+        await first.page.locator("#talk[data-running=no]").wait_for()
+        await second.page.goto(first.page.url)
+        await second.page.locator("#live[data-live=open]").wait_for()
+        await _say(first, "Tell me a long story")
+        await second.shown("article.said.agent >> text=Line 3 of a long answer")
+        assert await second.page.get_by_role("button", name="Send").is_disabled()
+        await second.page.get_by_role("button", name="Stop").click()
+        await stage.until(lambda: not _running(stage))
+        for page in (first, second):
+            await page.page.locator("#talk[data-running=no]").wait_for()
+        await _say(second, "What is this?")
+        await second.page.locator("article.said.you").nth(2).wait_for()
+        await second.page.locator("#talk[data-running=no]").wait_for()
+
+
+async def test_a_question_from_the_page_of_the_process_is_shown(stage: Stage, browser_page: WatchedPage) -> None:
+    """It is no answer of before that is shown, and the conversation goes on afterwards."""
+    page = browser_page.page
+    await browser_page.go("/chat/guide")
+    await _say(browser_page, "What is this?")
+    await page.locator("#talk[data-running=no]").wait_for()
+    await page.locator("#talk[data-pid^=chat]").wait_for()
+    pid = await page.locator("#talk").get_attribute("data-pid")
+    assert pid is not None
+    stage.kernel.agent(pid).send_async("Tell me a long story")
+    await browser_page.shown("article.said.you >> text=Tell me a long story")
+    await page.locator("article.said.agent", has_text="Line 59 of a long answer").wait_for()
+    await page.locator("#talk[data-running=no]").wait_for()
+    assert await page.locator("article.said").count() == 4
+    await _say(browser_page, "What is this?")
+    await page.locator("article.said.agent", has_text="You are looking at").nth(1).wait_for()
+
+
+async def test_the_end_of_an_answer_takes_the_focus_from_nothing(stage: Stage, browser_page: WatchedPage) -> None:
+    """A person who has gone to a link while the agent answers stays there."""
+    page = browser_page.page
+    await browser_page.go("/chat/guide")
+    await _say(browser_page, "How is the team?")
+    await page.get_by_role("link", name="Costs").focus()
+    await browser_page.shown("article.said.agent >> text=Everything is supervised")
+    await page.locator("#talk[data-running=no]").wait_for()
+    assert await page.evaluate("document.activeElement.textContent") == "Costs"
+
+
+async def test_what_is_written_while_a_message_is_sent_is_kept(stage: Stage, browser_page: WatchedPage) -> None:
+    """The next message is begun before the server has taken the last one; one that is not taken comes back."""
+    page = browser_page.page
+    sent, may_go = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        sent.set()
+        await may_go.wait()
+        await route.continue_()
+
+    await browser_page.go("/chat/guide")
+    await page.route("**/acts/chat/**", hold)
+    await _say(browser_page, "What is this?")
+    await sent.wait()
+    await page.keyboard.type("and now")
+    may_go.set()
+    await browser_page.shown("article.said.agent >> text=You are looking at a team of agents")
+    await page.locator("#talk[data-running=no]").wait_for()
+    assert await page.get_by_role("textbox").input_value() == "and now"
+    await page.unroute("**/acts/chat/**")
+    await page.route("**/acts/chat/**", lambda route: route.abort())
+    browser_page.expected += ["net::ERR"]
+    await page.keyboard.press("Enter")
+    await page.locator("#announce", has_text="The server is not reached").wait_for()
+    assert await page.get_by_role("textbox").input_value() == "and now"
+
+
+@SLOW
+async def test_stop_holds_before_the_conversation_is_known(stage: Stage, browser_page: WatchedPage) -> None:
+    """Stop is pressed while the first message is on its way: the answer is given up as soon as there is one."""
+    page = browser_page.page
+    sent, may_go = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        sent.set()
+        await may_go.wait()
+        await route.continue_()
+
+    await browser_page.go("/chat/guide")
+    await page.route("**/acts/chat/guide", hold)
+    await _say(browser_page, "Tell me a long story")
+    await sent.wait()
+    await page.get_by_role("button", name="Stop").click()
+    may_go.set()
+    await browser_page.shown("article.said.agent >> text=stopped by you")
+    await stage.until(lambda: not _running(stage))

@@ -144,3 +144,82 @@ async def test_the_keys_of_every_page(browser_page: WatchedPage, key: str) -> No
         await browser_page.shown("dialog >> text=all keys")
     else:
         await browser_page.page.wait_for_url("**/inbox")
+
+
+# ---------------------------------------------------------------- what no key may do
+@pytest.mark.parametrize("has_script", [True, False])
+async def test_enter_in_a_remark_decides_nothing(stage: Stage, new_page: NewPage, has_script: bool) -> None:
+    """Enter in a field presses the first button of a form, which is Approve or Retry: here it presses none."""
+    question = await _ask(stage)
+    doubt = stage.kernel.interrupts.create_interrupt(question.pid, "in_doubt", question="Was it charged?")
+    async with new_page(java_script_enabled=has_script) as page:
+        await page.page.goto(stage.url + "/inbox")
+        for row in (question, doubt):
+            field = page.page.locator(f"article.question[data-key={row.id}]").get_by_role("textbox")
+            await field.fill("no, not before Monday")
+            await field.press("Enter")
+        await page.page.wait_for_timeout(300)
+        assert await page.page.locator("article.question").count() == 2
+    assert (_response(stage, question), _response(stage, doubt)) == (None, None)
+
+
+async def test_a_key_that_is_held_down_answers_one_question(stage: Stage, browser_page: WatchedPage) -> None:
+    """The next question gets the mark, and its answer needs a press of its own, after it could be seen."""
+    refund = await _ask(stage)
+    another = stage.kernel.interrupts.create_interrupt(refund.pid, "confirmation", question="Really?")
+    await browser_page.go("/inbox")
+    page = browser_page.page
+    await page.keyboard.press("j")
+    await browser_page.shown("article.question[data-chosen]")
+    await page.evaluate(
+        """() => new MutationObserver((changes) => changes.forEach(({ target }) => target.hasAttribute("data-chosen") &&
+          document.dispatchEvent(new KeyboardEvent("keydown", { key: "y", bubbles: true }))))
+          .observe(document.body, { subtree: true, attributeFilter: ["data-chosen"] })"""
+    )
+    await page.keyboard.down("y")
+    await stage.until(lambda: _response(stage, refund))
+    await page.locator(f"article.question[data-key={refund.id}]").wait_for(state="detached")
+    for _ in range(10):
+        await page.keyboard.down("y")  # as long as it is held down, the browser repeats it
+    await page.wait_for_timeout(700)
+    for _ in range(3):
+        await page.keyboard.down("y")
+    await page.keyboard.up("y")
+    assert _response(stage, another) is None
+
+
+async def test_a_key_sends_no_empty_answer(stage: Stage, browser_page: WatchedPage) -> None:
+    """A question for a text: `y` leads to its field, and Answer wants something written."""
+    release = await _release(stage, 22)
+    await browser_page.go("/inbox")
+    await browser_page.page.keyboard.press("j")
+    await browser_page.page.keyboard.press("y")
+    await browser_page.page.keyboard.type("4.2")
+    assert await browser_page.page.get_by_role("textbox").input_value() == "4.2"
+    assert _response(stage, release) is None
+
+
+async def test_no_key_answers_behind_the_list_of_keys(stage: Stage, browser_page: WatchedPage) -> None:
+    question = await _ask(stage)
+    await browser_page.go("/inbox")
+    await browser_page.page.keyboard.press("j")
+    await browser_page.page.keyboard.press("?")
+    await browser_page.shown("dialog >> text=all keys")
+    await browser_page.page.keyboard.press("y")
+    await browser_page.page.keyboard.press("Escape")
+    await browser_page.page.locator("dialog[open]").wait_for(state="detached")
+    assert _response(stage, question) is None
+    await browser_page.page.keyboard.press("n")
+    answer = await stage.until(lambda: _response(stage, question))
+    assert answer.approved is False
+
+
+async def test_an_answered_question_goes_without_a_stream(stage: Stage, browser_page: WatchedPage) -> None:
+    """The events do not come: the page reads its questions again after an answer all the same."""
+    browser_page.expected += ["ERR_FAILED", "net::ERR"]
+    question = await _ask(stage)
+    await browser_page.page.route("**/api/events?*", lambda route: route.abort())
+    await browser_page.go("/inbox")
+    await browser_page.page.get_by_role("button", name="Approve").click()
+    await browser_page.page.locator("article.question").wait_for(state="detached")
+    assert _response(stage, question).approved is True

@@ -110,6 +110,46 @@ async def test_a_run_is_followed_while_it_goes_on(stage: Stage, browser_page: Wa
     assert await value_of(browser_page) == 3
 
 
+async def test_the_list_of_steps_stays_where_a_person_scrolled_it(stage: Stage, browser_page: WatchedPage) -> None:
+    """While the run goes on; a step that the person chooses is shown again."""
+    address = await talked(stage)
+    for number in range(20):
+        await stage.kernel.agent("trip").send(f"and {number}")
+    page = browser_page.page
+    await browser_page.go(address)
+    await browser_page.shown("#live[data-live=open]")
+    await browser_page.shown("h2:text('After step 69')")
+    top = "document.querySelector('.steps').scrollTop"
+    await page.locator(".steps").hover()
+    before = await page.evaluate(top)
+    await page.mouse.wheel(0, -400)
+    await page.wait_for_function(f"(before) => {top} < before", arg=before)
+    await page.evaluate("document.querySelector('.steps').scrollTop = 40")
+    await stage.kernel.agent("trip").send("more")
+    await browser_page.shown("h2:text('After step 72')")
+    assert await page.evaluate(top) < 100
+    await page.locator("main").focus()
+    await page.keyboard.press("[")
+    await browser_page.shown("h2:text('After step 71')")
+    assert await page.evaluate(top) > 200
+
+
+async def test_the_end_is_followed_again_and_the_keys_are_told(stage: Stage, browser_page: WatchedPage) -> None:
+    """`}` goes to the end, from where the page follows the run; `?` has the keys of the page."""
+    await browser_page.go(f"{await talked(stage)}?at=2")
+    page = browser_page.page
+    await browser_page.shown("#live[data-live=open]")
+    await page.keyboard.press("?")
+    await browser_page.shown("dialog >> text=a step back")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("}")
+    await browser_page.shown("h2:text('After step 9')")
+    await stage.kernel.agent("trip").send("more")
+    await browser_page.shown("h2:text('After step 12')")
+    await browser_page.shown("h2:text('Fork from step 12')")
+    assert await value_of(browser_page) == 12
+
+
 async def test_the_page_of_a_run_suits_phones_readers_and_viewers(stage: Stage, new_page: NewPage) -> None:
     """No violation for axe, nothing sideways at 375 pixels, and the form of a viewer is disabled."""
     address = await talked(stage)

@@ -88,5 +88,5 @@ def crash(kernel: Kernel) -> None:
     for process in kernel.processes.values():
         if process.coroutine is not None:
             process.coroutine.close()
-    journal.store.release(kernel._ownership.lease)  # type: ignore[arg-type]
+    journal.store.release(kernel._opening.ownership.lease)  # type: ignore[arg-type]
     journal.store.close()

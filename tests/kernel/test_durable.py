@@ -632,7 +632,7 @@ def test_snapshots(path):
             await asyncio.sleep(0)
             if kernel.interrupts.pending():
                 break
-        while kernel._recovery._snapshotting is not None:
+        while kernel._snapshots.is_writing:
             await asyncio.sleep(0.001)
         store = kernel.journal.store
         assert store.load_snapshots().seq >= 100

@@ -142,7 +142,7 @@ def test_a_kernel_that_leaves_repeatable_effects_waits_for_the_others(path):
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_closing_folds_a_long_journal_unless_told_otherwise(path, snapshot, monkeypatch):
     """Either way the processes are there the next time."""
-    monkeypatch.setattr("lyra.kernel.recovery._WORTH_A_SNAPSHOT", 1)
+    monkeypatch.setattr("lyra.kernel.journal.snapshots._WORTH_A_SNAPSHOT", 1)
 
     async def main():
         kernel = Kernel(path, programs=[forever])

@@ -25,7 +25,7 @@ def test_spending_outlives_the_process(path):
                 await kernel.run(pays)
             clock.advance(60)
             await settle(kernel)
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
             assert kernel.journal.store.load_snapshots().states.keys() == {"~root"}
         async with Kernel(path, SimClock(2000.0), budget="$1") as kernel:
             assert kernel.processes == {}
@@ -61,7 +61,7 @@ def test_a_long_lived_parent_does_not_keep_its_dead(path):
                 await settle(kernel)
             clock.advance(60)
             await settle(kernel)
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
             kept = {pid for pid in kernel.journal.store.load_snapshots().states if not pid.startswith("~")}
             assert kept == {"keeper"}
         async with Kernel(path, SimClock(2000.0), programs=[keeper, quick]) as kernel:
@@ -90,14 +90,14 @@ def test_a_child_that_its_parent_may_still_ask_for_is_kept(path):
             assert kernel.processes[child].exit is not None
             clock.advance(3600)
             await settle(kernel)
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
             assert child in kernel.journal.store.load_snapshots().states
         async with Kernel(path, clock, programs=[asks_late, quick], retention_s=10) as kernel:
             await kernel.send("parent", "now")
             assert (await kernel.process("parent").wait()).result == 1
             clock.advance(3600)
             await settle(kernel)
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
             assert child not in kernel.journal.store.load_snapshots().states
 
     run(main())

@@ -133,7 +133,7 @@ def test_pictures_survive_a_kill(path, clock, snapshot):
             kernel.create_interrupt("p", "checkpoint", "saved")
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             kernel.record_tool_call("p")
             await settle(kernel)
             before = kernel.get_system_status().to_data(), kernel.get_request_status("p")

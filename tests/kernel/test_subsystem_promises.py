@@ -677,7 +677,7 @@ def test_time_in_waiting_is_remembered(path, clock):
             clock.advance(10)
             asked = await kernel.create_interrupt("p", "clarification", "?")
             clock.advance(50)
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
         async with Kernel(path, clock) as kernel:
             clock.advance(50)
             kernel.resolve_interrupt(asked.id, {"text": "x"})
@@ -756,7 +756,7 @@ def test_defaults_survive_a_restart(path, snapshot, early):
                 say(kernel)
             await kernel.durable()
             if snapshot:
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
         async with Kernel(path) as kernel:
             kernel.submit("p")
             assert kernel.get_process("p").quota.max_tool_calls == 7

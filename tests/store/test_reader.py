@@ -12,8 +12,11 @@ import pytest
 
 from lyra import Kernel
 from lyra.errors import ConfigError, Conflict, StoreError
+from lyra.store.migrations import MIGRATIONS, POSTGRES_TYPES, SIGNED_SINCE
+from lyra.store.postgres import PostgresStore
 from lyra.store.reader import SqliteReader, open_to_read
 from tests.kept_stores.test_kept_stores import HERE as KEPT_STORES
+from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
 
 
 async def idle(ctx: Any) -> None:
@@ -64,4 +67,69 @@ def test_rows_of_a_kernel_that_opens_the_store_meanwhile_are_read(tmp_path: Path
             assert len(list(store.read())) == count + 1
 
     asyncio.run(main())
+    store.close()
+
+
+def test_rows_of_a_kernel_that_opened_and_closed_the_store_meanwhile_are_read(tmp_path: Path) -> None:
+    """No log is left then that would tell of it."""
+    path = tmp_path / "run.db"
+    fill(path, "one")
+    store = SqliteReader(path)
+    count = len(list(store.read()))
+    fill(path, "two")
+    assert "two" in {record.pid for record in store.read()}
+    assert len(list(store.read())) > count
+    assert [file.name for file in tmp_path.iterdir()] == ["run.db"]
+    store.close()
+
+
+def test_a_schema_that_does_not_exist_is_not_made(postgres_url: str) -> None:  # noqa: F811
+    """Looking at a store of PostgreSQL under a wrong name leaves nothing there."""
+    for _ in range(2):
+        with pytest.raises(StoreError, match="there is no store in"):
+            open_to_read(postgres_url)
+
+
+def test_a_store_of_postgresql_is_read_and_not_written(postgres_url: str) -> None:  # noqa: F811
+    """By the server's own refusal, whatever is tried."""
+
+    async def main() -> None:
+        async with Kernel(postgres_url, programs=[idle]) as kernel:
+            await kernel.spawn(idle, pid="one")
+
+    asyncio.run(main())
+    store = open_to_read(postgres_url)
+    try:
+        assert "one" in {record.pid for record in store.read()}
+        for write in (
+            lambda: store.acquire("reader", now=None, ttl_s=1.0),
+            lambda: store.put_blob(b"x"),
+            lambda: store.compact(before=1e12, epoch=1),
+        ):
+            with pytest.raises(StoreError):
+                write()
+    finally:
+        store.close()
+
+
+def test_an_older_store_of_postgresql_is_not_brought_up_to_date(
+    postgres_url: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is read with the tables that it has."""
+
+    def oldest(store: PostgresStore) -> None:
+        with store._transaction("BEGIN"):
+            store._run(f"CREATE SCHEMA {store.schema}")
+            for migration in MIGRATIONS[: SIGNED_SINCE - 1]:
+                store._apply(migration, POSTGRES_TYPES)
+
+    monkeypatch.setattr(PostgresStore, "_migrate", oldest)
+    monkeypatch.setattr(PostgresStore, "_check_tail", lambda _: None)  # which asks for the signatures
+    PostgresStore(postgres_url).close()
+    monkeypatch.undo()
+    store = open_to_read(postgres_url)
+    assert list(store.read()) == []
+    assert isinstance(store, PostgresStore)
+    assert store._version() == SIGNED_SINCE - 1
     store.close()

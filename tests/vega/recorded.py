@@ -118,7 +118,7 @@ class Recorded:
         life = RunExecution(space, program, chosen, before=before, **options)
         client = LLMClient()
         client.register("sim", SimProvider(script=model if model is not None else Seen()))
-        life.world.runtime.client = client
+        life.world.runtime.models.client = client
         return life, lines
 
     def timeline(self, name: str = "run") -> Timeline:

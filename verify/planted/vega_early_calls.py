@@ -25,7 +25,7 @@ _WORLD: Final = "lyra.vega.runtime.world"
 
 BUGS: Final[dict[str, tuple[Change, ...]]] = {
     "ordered": (
-        Change(_WORLD, "World.is_in_turn", "self.runtime.answers_in_order(plan.agent)", "False"),
+        Change(_WORLD, "World.is_in_turn", "self.runtime.models.answers_in_order(plan.agent)", "False"),
         Change(_AHEAD, "_may_start", "if slot is None:\n    return False", "return slot is not None"),
         Change(
             _SUMMARIES,
@@ -123,7 +123,7 @@ except LyraError as error:
     "once": (Change(_AHEAD, "_may_start", "asks_once or not limited", "True"),),
     "early": (Change(_AHEAD, "_may_start", "job.world.linked.program.agents[slot.plan.name].is_early", "True"),),
     "limits": (
-        Change(_WORLD, "World.is_in_turn", "self.runtime.model_limits(plan.agent).values()", "()"),
+        Change(_WORLD, "World.is_in_turn", "self.runtime.models.model_limits(plan.agent).values()", "()"),
         Change(_SUMMARIES, "Summaries._why_agent", "self._why_limited(symbol, fields['rate_limit'])", "''"),
     ),
     "clock": (Change(_JOB, "VegaJob.give_back", "self._state.lead.seconds > 0.0", "False"),),

@@ -294,7 +294,11 @@ def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} has ended")
         elif owner.state not in ("waiting", "blocked") and owner.coroutine is not None and not held:
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} is {owner.state}")
-        elif not kernel.interrupts._waiters.get(interrupt.id) and owner.replay is None and owner.coroutine is not None:
+        elif (
+            not kernel.interrupts._programs.waiters.get(interrupt.id)
+            and owner.replay is None
+            and owner.coroutine is not None
+        ):
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} does not wait for it")
 
 

@@ -69,7 +69,12 @@ def told_cost(task: Any) -> Money:
 
     usage = to_json(task).get("metadata", {}).get("usage")
     cost_usd = usage.get("cost_usd") if isinstance(usage, dict) else None
-    if not isinstance(cost_usd, (int, float)) or not math.isfinite(cost_usd) or not 0 < cost_usd < _COST_USD_MAX:
+    if (
+        isinstance(cost_usd, bool)
+        or not isinstance(cost_usd, (int, float))
+        or not math.isfinite(cost_usd)
+        or not 0 < cost_usd < _COST_USD_MAX
+    ):
         return Money(0)
     return Money(round(cost_usd * 1_000_000))
 

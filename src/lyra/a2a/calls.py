@@ -41,7 +41,7 @@ __all__ = ["RemoteCalls", "RemoteOrder"]
 _RETRY: Final = Retry(
     max_attempts=3,
     backoff=Backoff(initial_s=0.5, factor=2.0, max_s=5.0, jitter=0.2),
-    on=("rate_limit", "overloaded", "temporary"),  # the time-out is for all of it
+    on=("rate_limit", "overloaded", "temporary"),  # a time-out is not tried again; every try has the whole time
 )
 _CANCEL_S: Final = 10.0
 _CHECK_S: Final = 30.0
@@ -144,13 +144,11 @@ class RemoteCalls:
                 with suppress(EffectFailed):  # the answer was lost, and the task may be there
                     task = await self._begun(order, looks=1)
                     if task is not None:
-                        return self._charged(answer_of_task(task), task)
+                        return self._charged(task)
             raise
         if response is None:
             raise EffectFailed(f"the remote agent {self._name} answered nothing", status=_REFUSED)
-        if response.HasField("message"):
-            return self._charged(answer_of_message(response.message), response.message)
-        return self._charged(answer_of_task(response.task), response.task)
+        return self._charged(response.message if response.HasField("message") else response.task)
 
     async def find_out(self, order: RemoteOrder) -> Charged[Any]:
         """After a restart: what became of a message that may have been sent."""
@@ -158,16 +156,20 @@ class RemoteCalls:
             task = await self._looked_up(order.task_id)
             if task is None:
                 raise OutcomeUnknown(f"the remote agent {self._name} does not say whether it got an answer")
-            answer = answer_of_task(task)
-            has_come = answer.state != "asks" or any(row.message_id == order.message_id for row in task.history)
-            return self._charged(answer, task) if has_come else await self._post(order)
+            charged = self._charged(task)
+            has_come = any(row.message_id == order.message_id for row in task.history)
+            if has_come or charged.value["state"] != "asks":
+                return charged
+            if not task.history:  # it may ask something else by now, and would take this for the answer
+                raise OutcomeUnknown(f"the remote agent {self._name} does not say which answers it got")
+            return await self._post(order)
         try:
             task = await self._begun(order, looks=_LOOKS)
             card = await self._connection.card()
         except EffectFailed as error:
             raise OutcomeUnknown(f"the remote agent {self._name} cannot say what it got: {error.message}") from None
         if task is not None:
-            return self._charged(answer_of_task(task), task)
+            return self._charged(task)
         if all(row.uri != IDEMPOTENT_MESSAGES for row in card.capabilities.extensions):
             raise OutcomeUnknown(f"the remote agent {self._name} has no task of the message, and may yet begin one")
         return await self._post(order)
@@ -206,17 +208,18 @@ class RemoteCalls:
 
     async def wait(self, task_id: str) -> Charged[Any]:
         """Follow a task until it has ended or asks for something."""
-        pause_s = _POLL_FIRST_S
+        pause_s, is_believed = _POLL_FIRST_S, True
         while True:
             async with self._connection.client(streaming=True) as client:
-                task = await client.get_task(messages().GetTaskRequest(id=task_id))
-                answer = answer_of_task(task)
-                if answer.state != "working":
-                    return self._charged(answer, task)
+                charged = self._charged(await client.get_task(messages().GetTaskRequest(id=task_id)))
+                if charged.value["state"] != "working":
+                    return charged
                 has_changed = await _follow(client, task_id)
-            if not has_changed:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _POLL_MAX_S)
+            if has_changed and is_believed:
+                is_believed = False  # where the task is at work all the same, the next look is not made at once
+                continue
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _POLL_MAX_S)
 
     async def cancel(self, task_id: str) -> None:
         async with self._connection.client() as client:
@@ -231,9 +234,11 @@ class RemoteCalls:
     def settled(self, is_durable: bool, /, *args: Any) -> None:
         """A call is over: nothing is kept of it here."""
 
-    def _charged(self, answer: RemoteAnswer, told: Any) -> Charged[Any]:
-        """The answer without known keys, and what it cost."""
-        cost = told_cost(told) if answer.state in ENDED else Money(0)
+    def _charged(self, told: Any) -> Charged[Any]:
+        """The answer that a message or a task gives, without known keys, and what it cost."""
+        with self._connection.reading():
+            answer = answer_of_task(told) if hasattr(told, "status") else answer_of_message(told)
+            cost = told_cost(told) if answer.state in ENDED else Money(0)
         if self._limits.max_cost is not None:
             cost = min(cost, self._limits.max_cost)
         return Charged(_without_keys(msgspec.to_builtins(answer)), Usage(usd=cost))

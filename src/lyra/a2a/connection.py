@@ -8,6 +8,7 @@ other side does not answer or fails, without it the other side refuses.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["RemoteConnection", "is_lost"]
 
 ANSWER_BYTES_MAX: Final = 16 << 20  # of one answer, or of one stream
+CARD_BYTES_MAX: Final = 1 << 20
+CARD_S: Final = 30.0  # for a whole card
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 120.0  # between two pieces of an answer
 _CARD: Final = "/.well-known/agent-card.json"
@@ -61,12 +64,20 @@ class RemoteConnection:
     async def card(self) -> Any:
         """The card, read once."""
         if self._card is None:
-            resolver = client_module("card_resolver")
-            async with self._http() as http:
-                with self._told():
-                    card = await resolver.A2ACardResolver(http, self.url).get_agent_card()
+            try:
+                async with asyncio.timeout(CARD_S):
+                    card = await self._fetched_card()
+            except TimeoutError:
+                message = f"{self.place} did not send its card within {CARD_S:g} s"
+                raise EffectFailed(message, status=_LOST, is_lost=True) from None
             self._card = self._with_own_interfaces(card)
         return self._card
+
+    async def _fetched_card(self) -> Any:
+        resolver = client_module("card_resolver")
+        async with self._http(bytes_max=CARD_BYTES_MAX) as http:
+            with self.reading():
+                return await resolver.A2ACardResolver(http, self.url).get_agent_card()
 
     async def check(self) -> None:
         """Ask for the card again: whether the other side is there."""
@@ -80,7 +91,7 @@ class RemoteConnection:
         card = await self.card()
         factory, config = client_module("client_factory"), client_module("client")
         async with self._http() as http:
-            with self._told():
+            with self.reading():
                 settings = config.ClientConfig(httpx_client=http, streaming=streaming, polling=not streaming)
                 yield factory.ClientFactory(settings).create(card)
 
@@ -100,32 +111,30 @@ class RemoteConnection:
         kept.supported_interfaces.extend(usable)
         return kept
 
-    def _http(self) -> httpx.AsyncClient:
+    def _http(self, bytes_max: int | None = None) -> httpx.AsyncClient:
         import httpx
 
         headers = {"A2A-Version": PROTOCOL}
         for secret in self.secrets():
             headers["authorization"] = f"Bearer {secret}"
-        transport = _transport_class()(_origin(self.url), self._inside)
+        transport = _transport_class()(_origin(self.url), self._inside, bytes_max or ANSWER_BYTES_MAX)
         return httpx.AsyncClient(transport=transport, headers=headers, timeout=_READ_S, trust_env=False)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn the SDK's errors, and those of the connection, into an EffectFailed."""
+    def reading(self) -> Iterator[None]:
+        """Turn what goes wrong with an answer in the block into an EffectFailed: errors of the connection and of the
+        SDK, and any other, because an answer of another shape may make any code that reads it fail."""
         try:
             yield
         except LyraError:
             raise
-        except Exception as error:
-            told = self._failure(error)
-            if told is None:
-                raise
-            raise told from None
+        except Exception as error:  # noqa: BLE001 (see above)
+            raise self._failure(error) from None
 
-    def _failure(self, error: Exception) -> EffectFailed | None:
+    def _failure(self, error: Exception) -> EffectFailed:
         import httpx
 
-        errors, sdk_errors = client_module("errors"), client_module("transports.jsonrpc")
+        sdk_errors = client_module("transports.jsonrpc")
         if isinstance(error, httpx.HTTPError) or isinstance(error.__cause__, httpx.RequestError):
             return EffectFailed(f"{self.place} does not answer: {self._line(error)}", status=_LOST, is_lost=True)
         cause = error.__cause__
@@ -138,9 +147,7 @@ class RemoteConnection:
             return EffectFailed(
                 f"{self.place} refused: {self._line(error)}", status=_REFUSED, error=type(error).__name__
             )
-        if isinstance(error, (errors.A2AClientError, ValueError, NotImplementedError)):
-            return EffectFailed(f"{self.place} does not speak A2A: {self._line(error)}", status=_REFUSED)
-        return None
+        return EffectFailed(f"{self.place} does not speak A2A: {self._line(error)}", status=_REFUSED)
 
     def _line(self, error: Exception) -> str:
         text = " ".join(without_invisible(str(error) or type(error).__name__).split())
@@ -166,9 +173,10 @@ def _transport_class() -> Any:
     import httpx
 
     class CheckedTransport(httpx.AsyncBaseTransport):
-        def __init__(self, origin: tuple[str, str], inside: Collection[str]) -> None:
+        def __init__(self, origin: tuple[str, str], inside: Collection[str], bytes_max: int) -> None:
             self._origin = origin
             self._inside = inside
+            self._bytes_max = bytes_max
 
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             url = str(request.url)
@@ -196,22 +204,25 @@ def _transport_class() -> Any:
             if any(name.lower() == b"content-encoding" for name, _ in answer.headers):
                 await stack.aclose()
                 raise httpx.ReadError("the answer is packed, which was not asked for", request=request)
-            return httpx.Response(answer.status, headers=answer.headers, stream=BoundedBody(answer, stack))
+            return httpx.Response(
+                answer.status, headers=answer.headers, stream=BoundedBody(answer, stack, self._bytes_max)
+            )
 
     class BoundedBody(httpx.AsyncByteStream):
         """The body of an answer, up to the limit."""
 
-        def __init__(self, answer: httpcore2.Response, stack: AsyncExitStack) -> None:
+        def __init__(self, answer: httpcore2.Response, stack: AsyncExitStack, bytes_max: int) -> None:
             self._answer = answer
             self._stack = stack
+            self._bytes_max = bytes_max
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             size = 0
             try:
                 async for piece in self._answer.aiter_stream():
                     size += len(piece)
-                    if size > ANSWER_BYTES_MAX:
-                        raise httpx.ReadError(f"the answer has more than {ANSWER_BYTES_MAX} bytes")
+                    if size > self._bytes_max:
+                        raise httpx.ReadError(f"the answer has more than {self._bytes_max} bytes")
                     yield piece
             except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError) as error:
                 raise httpx.ReadError(_words(error)) from None

@@ -28,6 +28,7 @@ __all__ = [
 
 UNREADABLE_PART: Final = "part.media_type"  # the key of an error about a part that no agent reads
 IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+ANY_IMAGE: Final = "image/*"  # of an address whose kind is not known
 OUTPUT_CHARS_MAX: Final = 100_000
 _IMAGES_MAX: Final = 8
 
@@ -52,7 +53,7 @@ def _readable(part: Any) -> dict[str, Any]:
         return {"type": "text", "text": _json_text(part)}
     if kind == "raw" and media in IMAGE_TYPES:
         return Image.from_bytes(bytes(part.raw), media).to_data()
-    if kind == "url" and media in IMAGE_TYPES and part.url.startswith("https://"):
+    if kind == "url" and media in (*IMAGE_TYPES, ANY_IMAGE) and part.url.startswith("https://"):
         return Image.from_url(part.url).to_data()
     if kind == "raw" and (media.startswith("text/") or media == "application/json"):
         return {"type": "text", "text": _named(part, bytes(part.raw).decode("utf-8", "replace"))}
@@ -137,7 +138,7 @@ def parts_of_content(content: Any) -> list[Any]:
         if part["type"] == "text":
             parts.append(part_class(text=part["text"]))
         elif part.get("url"):
-            parts.append(part_class(url=part["url"], media_type="image/*"))
+            parts.append(part_class(url=part["url"], media_type=ANY_IMAGE))
         else:
             parts.append(part_class(raw=base64.b64decode(part["data"]), media_type=part["media_type"]))
     return parts

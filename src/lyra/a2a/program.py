@@ -12,17 +12,21 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from lyra.a2a.calls import RemoteCalls
 from lyra.a2a.connection import is_lost
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.replies import MarkedReply, Pending
 from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.agents.turn.loop import parse_message
+from lyra.core.codec import to_plain
 from lyra.errors import AgentFailed, LyraError
 from lyra.kernel.process.process import GIVEN_UP
 
 if TYPE_CHECKING:
     from lyra.a2a.answer import RemoteAnswer
+    from lyra.kernel.interrupts.interrupt import Answer
     from lyra.kernel.programs.context import Context
 
 __all__ = ["remote_program"]
@@ -76,14 +80,14 @@ class _RemoteProcess:
         """Have one message answered, and give its caller the answer or the error."""
         process = self._ctx.own_process
         withdrawals = process.kernel.withdrawals
-        pending = runtime.pending.get(request_id)
+        pending = runtime.questions.pending.get(request_id)
 
         def is_given_up() -> bool:
             """Whether the caller left before its message came here, in the life of this kernel or of an earlier one."""
             return withdrawals.holds(process, request_id) if pending is None else pending.abandoned
 
         if request_id and self._ctx.journaled_read("given_up", is_given_up):
-            runtime.take(request_id)
+            runtime.questions.take(request_id)
             withdrawals.passed(process, request_id)
             return
         if pending is not None:
@@ -94,13 +98,13 @@ class _RemoteProcess:
             if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:
                 raise
             process.uncancel()  # its caller has left
-            runtime.take(request_id)
+            runtime.questions.take(request_id)
         except LyraError as error:
             if error.fields.get("status") == "unreachable":  # the process ends, and its callers with it
                 raise
-            self._deliver(runtime.take(request_id), error)
+            self._deliver(runtime.questions.take(request_id), error)
         else:
-            self._deliver(runtime.take(request_id), _reply(answer))
+            self._deliver(runtime.questions.take(request_id), _reply(answer))
         withdrawals.passed(process, request_id)
 
     @staticmethod
@@ -129,13 +133,22 @@ class _RemoteProcess:
                 words = answer.words or "it does not say why"
                 raise AgentFailed(f"the remote agent {self._name} {answer.state}: {words}", status=answer.state)
             reply = await ctx.ask(answer.words or "the remote agent asks for something", message=self._name)
-            content, task_id = reply.text or str(reply.data or reply.decision or reply.approved), answer.task_id
+            content, task_id = _answer_text(reply), answer.task_id
 
     def _gone(self, error: LyraError) -> LyraError:
         """A remote agent that is lost, as the reason of a crash; any other error as it is."""
         if is_lost(error):
             return AgentFailed(f"the remote agent {self._name} is gone: {error.message}", status="unreachable")
         return error
+
+
+def _answer_text(answer: Answer) -> str:
+    """What a person answered, as text for the remote agent."""
+    if answer.text or answer.decision:
+        return answer.text or answer.decision
+    if answer.data is not None:
+        return msgspec.json.encode(answer.data, enc_hook=to_plain).decode()
+    return "yes" if answer.approved else "no"
 
 
 def _reply(answer: RemoteAnswer) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from lyra.a2a.calls import RemoteCalls, RemoteLimits
 from lyra.a2a.connection import RemoteConnection
 from lyra.a2a.program import remote_program
-from lyra.a2a.remote_tool import plain_name, remote_tool
+from lyra.a2a.remote_tool import plain_description, plain_name, remote_tool
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.core.budgets.money import money
 from lyra.core.checking.check import real, short_text
@@ -86,6 +86,6 @@ async def connect(url: str, *, name: str | None = None, description: str | None 
     return RemoteAgent(
         url,
         name=name or plain_name(card.name),
-        description=card.description if description is None else description,
+        description=plain_description(card.description) if description is None else description,
         **settings,
     )

@@ -22,7 +22,7 @@ from lyra.tools.function import tool
 if TYPE_CHECKING:
     from lyra.a2a.answer import RemoteAnswer
 
-__all__ = ["PREFIX", "plain_name", "remote_tool"]
+__all__ = ["PREFIX", "plain_description", "plain_name", "remote_tool"]
 
 PREFIX: Final = "a2a__"
 DESCRIPTION_CHARS_MAX: Final = 4_000
@@ -33,6 +33,11 @@ def plain_name(name: str) -> str:
     """The name of an agent in the characters that every model provider accepts."""
     clean = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
     return clean[:_NAME_CHARS_MAX] or "agent"
+
+
+def plain_description(text: str) -> str:
+    """The description of a card as far as a model is told it, without characters that no screen shows."""
+    return without_invisible(text[:DESCRIPTION_CHARS_MAX]).strip()
 
 
 def remote_tool(name: str, description: str, place: str, calls: RemoteCalls) -> Tool:
@@ -50,11 +55,10 @@ def remote_tool(name: str, description: str, place: str, calls: RemoteCalls) -> 
         return _output(answer, name)
 
     called = f"{PREFIX}{plain_name(name)}"  # no agent can have the name of another tool
-    about = without_invisible(description).strip()[:DESCRIPTION_CHARS_MAX]
     made_of_function = tool(
         ask,
         name=called,
-        description=f"[remote agent {name} at {place}] {about}".strip(),
+        description=f"[remote agent {name} at {place}] {plain_description(description)}".strip(),
         needs=(f"net.http:{place}",),
         untrusted=True,
         guarded=True,

@@ -60,7 +60,7 @@ def from_json(data: Any, message: Any) -> Any:
     json_format = _module("google.protobuf.json_format")
     try:
         return json_format.ParseDict(data, message, ignore_unknown_fields=True)
-    except (json_format.ParseError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (json_format.ParseError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         detail = " ".join(str(error).split())[:200]
         raise ConfigError(f"not a {type(message).__name__} of A2A: {detail}") from None
 

@@ -19,8 +19,9 @@ from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.helpers.delegate import ask_child
 from lyra.agents.session.attendance import attend
+from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.replies import Pending, Reply, Stream
-from lyra.agents.session.shared import runtime_of, scopes
+from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.time_won import wait_for_limits
 from lyra.core.budgets.budget import Budget, Limits, Usage
 from lyra.core.budgets.money import Money

@@ -1,8 +1,9 @@
 """Processes and the door: the part of Lyra that everything else runs on.
 
 Read `effects.door` first (one list, in order), then `process.process` (what is stepped), `process.scheduler` (in which
-order), `journal.journal` (what is kept), `recovery` and `journal.history` (how it comes back), `base.core` (what every
-part shares) and `kernel` (the parts and the face). Programs hold a `programs.context.Context`.
+order), `journal.journal` (what is kept), `recovery` and `journal.history` (how it comes back), `opening` (from owning
+the store to giving it back), `base.core` (what every part shares), `assembly` (the parts) and `kernel` (the face).
+Programs hold a `programs.context.Context`.
 """
 
 from lyra.core.envelope import BoundsResult, Envelope, TerminalReason

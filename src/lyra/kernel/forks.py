@@ -38,10 +38,13 @@ __all__ = ["start_fork"]
 _STEM_CHARS_MAX: Final = NAME_LENGTH_MAX - 16
 
 
-async def start_fork(kernel: Kernel, point: ForkPoint, records: Iterable[Record], *, pid: str | None = None) -> str:
+async def start_fork(
+    kernel: Kernel, point: ForkPoint, records: Iterable[Record], *, pid: str | None = None, keeps_pids: bool = False
+) -> str:
     """Start a fork from the records of the journal; gives its pid, once it is in the store.
 
-    The programs of processes that were alive at that step have to be known to the kernel.
+    The programs of processes that were alive at that step have to be known to the kernel. With `keeps_pids`, in a
+    kernel that has none of the run's processes, the children have the pids that they had.
     """
     journal = kernel.journal
     if journal is None:
@@ -64,7 +67,7 @@ async def start_fork(kernel: Kernel, point: ForkPoint, records: Iterable[Record]
     if kernel.live + alive > kernel.processes_max:
         raise Overloaded(f"{kernel.live} processes are alive, the most there may be", limit=kernel.processes_max)
     above = _above(everything, point.run)
-    fork = _ForkWriter(kernel, point, _limits(above), _right(above)).write(copies, pid)
+    fork = _ForkWriter(kernel, point, _limits(above), _right(above), keeps_pids=keeps_pids).write(copies, pid)
     await journal.acknowledged(journal.seq)
     return fork
 
@@ -109,8 +112,11 @@ def _right(above: list[rows.Created]) -> Grant | None:
 class _ForkWriter:
     """Writes the rows of one fork and brings its processes to life."""
 
-    def __init__(self, kernel: Kernel, point: ForkPoint, budget: dict[str, Any] | None, right: Grant | None) -> None:
+    def __init__(
+        self, kernel: Kernel, point: ForkPoint, budget: dict[str, Any] | None, right: Grant | None, *, keeps_pids: bool
+    ) -> None:
         self._kernel = kernel
+        self._keeps_pids = keeps_pids
         self._point = point
         self._budget = budget
         self._right = right
@@ -144,7 +150,7 @@ class _ForkWriter:
     def _create(self, copy: CopiedRow, fork: str) -> None:
         names, kernel, row = self._names, self._kernel, copy.row
         is_first = copy.pid == self._point.run
-        names.pids[copy.pid] = fork if is_first else kernel.lifetimes.next_pid()
+        names.pids[copy.pid] = fork if is_first else self._child_pid(copy.pid)
         changes: dict[str, Any] = {"name": "" if row.name in kernel.names else row.name, "fork": None}
         if is_first:
             changes |= {
@@ -162,6 +168,9 @@ class _ForkWriter:
         if is_first:
             created.parent = ""
         self._write(names.pids[copy.pid], copy.kind, created)
+
+    def _child_pid(self, old: str) -> str:
+        return old if self._keeps_pids else self._kernel.lifetimes.next_pid()
 
     def _add(self, copy: CopiedRow, fork: str) -> None:
         renamer = RENAMERS.get(copy.kind)

@@ -4,14 +4,12 @@
         handle = kernel.spawn(review, "https://…", budget="$0.50")
         print((await handle.wait()).result)
 
-Everything here happens on one event loop. This module is the face: it makes the parts, opens and closes, and has what
-callers ask for. The ground floor (`base.core`), the start and end of processes (`programs.lifetime`), the door
-(`effects.door`), the order of steps (`process.scheduler`), the journal (`journal.journal`), mailboxes
-(`process.mailbox`), questions (`interrupts`), coming back (`recovery`) and owning the store (`journal.lease`) each have
-a module, and ARCHITECTURE.md walks one effect through them. No module below this one knows it.
-
-Adding a subsystem: a folder with a class that derives from `base.subsystem.Subsystem`, and a row in
-`Kernel._make_subsystems`.
+Everything here happens on one event loop. This module is the face: it has what callers ask for. The parts behind it are
+made in `assembly`, where a new subsystem is added. The ground floor (`base.core`), the start and end of processes
+(`programs.lifetime`), the door (`effects.door`), the order of steps (`process.scheduler`), the journal
+(`journal.journal`), mailboxes (`process.mailbox`), questions (`interrupts`), opening and closing (`opening`), coming
+back (`recovery`) and owning the store (`journal.lease`) each have a module, and ARCHITECTURE.md walks one effect
+through them. No module below this one knows it.
 """
 
 from __future__ import annotations
@@ -19,65 +17,44 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
-from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from lyra.core import limits
 from lyra.core.budgets.budget import Budget, Limits
 from lyra.core.checking.check import sendable_text
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.event import Event
-from lyra.core.faultpoint import point
 from lyra.core.ids import Entropy
 from lyra.core.naming import named
 from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
 from lyra.core.type_parameters import Taken
-from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
+from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit
 from lyra.kernel.as_user import UserKernel
+from lyra.kernel.assembly import KernelParts
 from lyra.kernel.base.acting import acting, as_registered, require, require_signal
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
-from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.tasks import thread_id
-from lyra.kernel.bus.bus import CommBus
-from lyra.kernel.cleanup import Rounds
 from lyra.kernel.effects.door import Door
-from lyra.kernel.effects.registry import Declared
-from lyra.kernel.health import HealthMonitor
-from lyra.kernel.interrupts.service import InterruptService
 from lyra.kernel.journal.history import ProcessState
-from lyra.kernel.journal.journal import Journal
-from lyra.kernel.journal.lease import Ownership, owner_name
-from lyra.kernel.parts import WorkerParts
-from lyra.kernel.pipelines.orchestrator import Orchestrator
+from lyra.kernel.opening import StoreTarget
 from lyra.kernel.pipelines.runner import run_pipeline
-from lyra.kernel.process.links import Links
-from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.process import Process
-from lyra.kernel.process.scheduler import Scheduler
-from lyra.kernel.programs.context import Calls, Context, require_send
-from lyra.kernel.programs.handle import Ack, Handle, acknowledge, stopped_before
-from lyra.kernel.programs.lifetime import Lifetimes, checked_word
+from lyra.kernel.programs.context import Context, require_send
+from lyra.kernel.programs.handle import Ack, Handle, acknowledge
+from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.programs.registry import Programs, Spawnable, SpawnOptions, dormant_process, program_of
-from lyra.kernel.recovery import Recovery
 from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
-from lyra.kernel.shared.groups import Groups
-from lyra.kernel.shared.memories import Memories
-from lyra.kernel.shared.person_acts import PersonActs
 from lyra.kernel.shared.taint import Taint
-from lyra.kernel.shared.withdrawals import Withdrawals
-from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
+from lyra.kernel.supervision.handle import SupervisorHandle
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.kernel.worker_api import DRAIN_S, WorkerApi, forward
 from lyra.kernel.workers.envelope_table import EnvelopeTable
 from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.rate_limits import RateLimiter
-from lyra.kernel.workers.time_limits import TimeLimits
 from lyra.kernel.workers.usage import ResourceTracker
-from lyra.store import open_store
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -89,8 +66,6 @@ __all__ = ["Kernel", "KernelOptions"]
 
 H = TypeVar("H", bound=Handle)
 T = TypeVar("T")
-_REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registered a program
-_REPLAY_LOOKS: Final = 500
 
 
 class KernelOptions(TypedDict, total=False):
@@ -111,76 +86,11 @@ class KernelOptions(TypedDict, total=False):
     seams: Seams
 
 
-class Kernel:
+class Kernel(KernelParts):
     """See the module. The parts are attributes; the door, the programs and `kill` are the kernel's for good: other ones
     are handed in when it is made (`seams`)."""
 
-    __slots__ = (
-        "__weakref__",
-        "_closing",
-        "_door",
-        "_durability",
-        "_kills",
-        "_lease_s",
-        "_lease_wait_s",
-        "_ownership",
-        "_programs",
-        "_recovery",
-        "_target",
-        "_wakes",
-        "abort",
-        "budget",
-        "bus",
-        "call",
-        "call_now",
-        "cleanup_rounds",
-        "clock",
-        "config",
-        "core",
-        "declared",
-        "entropy",
-        "envelopes",
-        "fact",
-        "find",
-        "find_again",
-        "flight",
-        "gate_state",
-        "grant",
-        "groups",
-        "health",
-        "interrupts",
-        "lifecycle",
-        "lifetimes",
-        "links",
-        "listeners",
-        "lookup",
-        "mailboxes",
-        "memories",
-        "names",
-        "orchestrator",
-        "outside_pause",
-        "parts",
-        "pause",
-        "person_acts",
-        "processes",
-        "publish",
-        "raise_if_failed",
-        "rate_limiter",
-        "resources",
-        "retention_s",
-        "rng",
-        "scheduler",
-        "services",
-        "snapshot_every_events",
-        "states",
-        "supervisors",
-        "taint",
-        "tasks",
-        "time_limits",
-        "value_of",
-        "withdrawals",
-        "worker_api",
-    )
+    __slots__ = ("__weakref__", "_kills", "config")
 
     def __init__(
         self,
@@ -200,18 +110,7 @@ class Kernel:
         processes_max: int = limits.PROCESSES_MAX,
         seams: Seams = Seams(),  # noqa: B008 (unchanging)
     ) -> None:
-        self._target: str | Store = os.fspath(store) if isinstance(store, os.PathLike) else store
-        self._durability = durability
-        self._lease_s = lease_s
-        self._lease_wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
-        self.snapshot_every_events = snapshot_every_events
-        self.retention_s = retention_s
-        self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
-        self.config: Config | None = None  # that it was made from, for the layers above
-        self._closing: asyncio.Future[None] | None = None
-        self._ownership: Ownership | None = None
-        self._recovery: Recovery | None = None
-        self.core: Core[Process] = Core(
+        core: Core[Process] = Core(
             loop_clock() if clock is None else clock,
             entropy=Entropy(seed),
             budget=Budget.of(budget),
@@ -219,121 +118,21 @@ class Kernel:
             processes_max=processes_max,
             face=self,
         )
-        self._forward_core()
-        self._make_process_parts(seams, mailbox_messages_max)
-        self._make_subsystems()
-        self.states.update({state.NAME: state for state in seams.states})
-        self.core.calls = Calls(
-            door=self._door,
-            declared=self.declared,
-            programs=self._programs,
-            lifetimes=self.lifetimes,
-            links=self.links,
-            ask=self.interrupts.ask,
-            guard=self.supervisors.guard,
-            supervisor=self.supervisors.program,
+        target = os.fspath(store) if isinstance(store, os.PathLike) else store
+        wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
+        super().__init__(
+            core,
+            seams,
+            StoreTarget(target, durability, lease_s, wait_s),
+            mailbox_messages_max=mailbox_messages_max,
+            snapshot_every_events=snapshot_every_events,
+            retention_s=retention_s,
+            close=lambda drain_s: self.close(drain_s=drain_s),
         )
+        self.config: Config | None = None  # that it was made from, for the layers above
+        self._kills = seams.kills
         for program in (*programs, supervise, run_pipeline):
             self._programs.name(program)
-
-    def _forward_core(self) -> None:
-        """What callers and the layers above use of the ground floor, under its own name."""
-        core = self.core
-        self.clock = core.clock
-        self.entropy = core.entropy
-        self.rng = core.rng
-        self.budget = core.budget
-        self.grant = core.grant
-        self.processes = core.processes
-        self.names = core.names
-        self.states = core.states
-        self.tasks = core.tasks
-        self.flight = core.flight
-        self.listeners = core.listeners
-        self.publish = core.publish
-        self.fact = core.fact
-        self.find = core.find
-        self.find_again = core.find_again
-        self.lookup = core.lookup
-        self.pause = core.pause
-        self.outside_pause = core.outside_pause
-        self.call = core.call
-        self.call_now = core.call_now
-        self.value_of = core.value_of
-        self.raise_if_failed = core.raise_if_failed
-        self.abort = core.abort
-
-    def _make_process_parts(self, seams: Seams, mailbox_messages_max: int) -> None:
-        """The parts that run processes: each is given the core and the parts below it."""
-        core = self.core
-        self.scheduler = Scheduler(core)
-        self.mailboxes = Mailboxes(core, limit=mailbox_messages_max)
-        self.links = Links(core, self.mailboxes)
-        self.declared = Declared(core)
-        self.gate_state = self.declared.gate_state
-        self.interrupts = InterruptService(core)
-        self._door = seams.door(core, self.declared, self.interrupts.ask)
-        self._programs = seams.programs(self._became_known, ())
-        self._kills = seams.kills
-        self._wakes = seams.wakes
-        self.lifetimes = Lifetimes(core, self._programs, self.mailboxes, self.links, seams.pids)
-        self.supervisors = Supervisors(
-            core, self._programs, self.lifetimes, self.mailboxes, self.links, self.until_known
-        )
-
-    def _make_subsystems(self) -> None:
-        """The subsystems, in the order in which they are told of each moment."""
-        core, interrupts = self.core, self.interrupts
-        self.lifecycle = LifecycleManager(core, self.lifetimes, interrupts)
-        self.resources = ResourceTracker(core, self.lifetimes, self.lifecycle)
-        self.time_limits = TimeLimits(core, self.lifecycle, self.resources)
-        self.rate_limiter = RateLimiter(core, self.lifecycle, self.resources)
-        self.services = ServiceRegistry(core, self.lifecycle, self.resources, self.time_limits)
-        self.groups = Groups(core, self.mailboxes)
-        self.taint = Taint(core)
-        self.memories = Memories(core, self.taint)
-        self.withdrawals = Withdrawals(core)
-        self.person_acts = PersonActs(core)
-        self.orchestrator = Orchestrator(
-            core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
-        )
-        self.envelopes = EnvelopeTable(core, self.lifecycle)
-        self.bus = CommBus(core)
-        self.health = HealthMonitor(core, self.scheduler, self.lifetimes, interrupts, self.lifecycle)
-        parts = WorkerParts(
-            core,
-            interrupts,
-            self.lifecycle,
-            self.resources,
-            self.rate_limiter,
-            self.services,
-            self.orchestrator,
-            self.envelopes,
-        )
-        self.cleanup_rounds = Rounds(parts)
-        self.worker_api = WorkerApi(parts, self.cleanup_rounds, lambda drain_s: self.close(drain_s=drain_s))
-        subsystems: tuple[Subsystem, ...] = (
-            interrupts,
-            self.lifecycle,
-            self.resources,
-            self.time_limits,
-            self.services,
-            self.rate_limiter,
-            self.declared,
-            self.groups,
-            self.memories,
-            self.taint,
-            self.withdrawals,
-            self.person_acts,
-            self.supervisors,
-            self.orchestrator,
-            self.envelopes,
-            self.health,
-            self.bus,
-            self.cleanup_rounds,
-        )
-        for subsystem in subsystems:
-            core.subsystems.add(subsystem)
 
     @classmethod
     def from_config(cls, config: Config, **overrides: Any) -> Kernel:
@@ -442,68 +241,12 @@ class Kernel:
         `owned` is called once the store is this kernel's and nothing has been read from it: no other kernel can
         change what it reads there, and where it raises, the store is given back as it was.
         """
-        core = self.core
-        if core.started or core.stopping:
-            raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
-        core.loop = asyncio.get_running_loop()
-        core.thread = thread_id()
-        core.started = core.open = True
-        core.started_s = core.clock.monotonic()
-        store = self._store()
-        if store is None:
-            return
-        try:
-            self._ownership = Ownership(core, store, lease_s=self._lease_s, wait_s=self._lease_wait_s)
-            lease = await self._ownership.take(owner_name(self.entropy.text(8), self._lease_s))
-            self._ownership.open_signed()
-            if owned is not None:
-                owned()
-            self._recovery = Recovery(
-                core,
-                store,
-                programs=self._programs,
-                lifetimes=self.lifetimes,
-                links=self.links,
-                interrupts=self.interrupts,
-                supervisors=self.supervisors,
-                snapshot_every_events=self.snapshot_every_events,
-                retention_s=self.retention_s,
-                wakes=self._wakes,
-            )
-            core.journal = Journal(core, store, epoch=lease.epoch, seq=0)
-            await self._recovery.load()
-            for restored in core.subsystems.restored:
-                restored()
-        except BaseException:
-            core.started = core.open = False
-            core.journal = None
-            self.core.close_writer()
-            if self._ownership is not None:
-                self._ownership.give_up()
-            self._release_store(store)
-            raise
-        core.write_early_settings()
-        self._ownership.keep()
-        self.scheduler.poke()
-        point("recovery.done")
-
-    def _store(self) -> Store | None:
-        """`"memory"` is a kernel without a journal; a Store object of any kind is one with."""
-        if isinstance(self._target, str):
-            return None if self._target == "memory" else open_store(self._target, durability=self._durability)
-        return self._target
+        await self._opening.start(owned)
 
     def open_reader(self) -> Store | None:
         """A connection of its own to this kernel's store, for reading beside it; the caller closes it. None for a
         kernel without a store, or with one that was handed in."""
-        if isinstance(self._target, str) and self._target != "memory":
-            return open_store(self._target, durability=self._durability)
-        return None
-
-    def _release_store(self, store: Store) -> None:
-        self.core.close_writer()
-        if isinstance(self._target, str):  # a Store that was handed in belongs to the caller
-            store.close()
+        return self._opening.target.open_own()
 
     async def close(
         self, *, drain_s: float = DRAIN_S, repeatable_drain_s: float | None = None, snapshot: bool = True
@@ -519,68 +262,7 @@ class Kernel:
         `shutdown`.
         """
         require_signal("kernel")
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-            return
-        self._closing = asyncio.get_running_loop().create_future()
-        try:
-            await self._close(drain_s, repeatable_drain_s, snapshot=snapshot)
-        finally:
-            self._closing.set_result(None)
-
-    async def _close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
-        core = self.core
-        if not core.started:
-            core.stopping = True
-            return
-        if core.failure is None:
-            await core.drain(drain_s, repeatable_s=repeatable_s)
-        core.stopping = True
-        for stop in core.subsystems.stop:
-            stop()
-        if self._recovery is not None:
-            self._recovery.stop()
-        journal = self.journal
-        try:
-            if journal is not None and self.failure is None:
-                await self._last_commit(journal, snapshot=snapshot)
-        finally:  # also when the last rows find no room: no caller was told that they are durable
-            await self._shut(journal)
-
-    async def _shut(self, journal: AnyJournal | None) -> None:
-        self.scheduler.stopped = True
-        if journal is not None:
-            journal.frozen = True
-        self._stop_programs()
-        for part in self.parts.values():
-            await part.close()
-        await self.tasks.close()
-        if self._ownership is not None and journal is not None:
-            self._ownership.stop()
-            self.core.close_writer()  # a call that was given up still uses the connection; two threads must not
-            with suppress(StoreError):  # lost with the store, or another kernel's by now
-                self._ownership.give_up()
-            self._release_store(journal.store)
-
-    async def _last_commit(self, journal: AnyJournal, *, snapshot: bool) -> None:
-        await journal.acknowledged(journal.seq)
-        if snapshot and self._recovery is not None and self.failure is None:
-            await self._recovery.snapshot_at_close()
-
-    def _stop_programs(self) -> None:
-        """Each live program sees CancelledError once; nothing it still does is performed or written."""
-        for guests in self.processes.guests:
-            guests.stop()
-        for process in list(self.processes.present()):
-            if process.exit is not None:
-                continue
-            if self.journal is None:
-                process.kill_reason = "shutdown"
-            self.lifetimes.close_program(process)
-            self.lifetimes.stop_branches(process)
-            if self.journal is None and process.exit is None:
-                self.lifetimes.finish(process, "shutdown")
-            self.lifetimes.let_go(process, self.core.failure or stopped_before(process.pid))
+        await self._opening.close(drain_s, repeatable_drain_s, snapshot=snapshot)
 
     # ------------------------------------------------------------------ processes, from outside
 
@@ -801,40 +483,20 @@ class Kernel:
     def missing_program(self, process: Process) -> str | None:
         """The program that a process cannot go on without and that this kernel does not know; a guard's is that of the
         process it stands for."""
-        if self._recovery is None or not (self._recovery.dormant or self.supervisors.waiting):
-            return None
-        run = process.stands_for or process
-        name = run.program if run.is_dormant else self.supervisors.missing_program(process.pid)
-        return name if name is not None and self.programs.get(name) is None else None
+        return self._dormant.missing_program(process)
 
     async def until_known(self, process: Process) -> None:
         """Return when the process can go on; ConfigError if it is dormant. While other processes replay, the spawn that
         registers its program may still come, so this waits for them, for a limited time."""
-        for _ in range(_REPLAY_LOOKS):
-            program = self.missing_program(process)
-            if program is None:
-                return
-            if not self.may_become_known(program):
-                break
-            await self.outside_pause(_REPLAY_LOOK_S)
-        else:
-            program = self.missing_program(process)
-        if program is not None:
-            raise dormant_process(process.pid, program)
+        await self._dormant.until_known(process)
 
     def may_become_known(self, program: str) -> bool:
         """Whether the replay of another process is about to register a program."""
-        return self._recovery is not None and self._recovery.may_become_known(program)
-
-    def _became_known(self, name: str) -> None:
-        """A program has a name for the first time: what waited for it goes on."""
-        self.supervisors.known(name)
-        if self._recovery is not None:
-            self._recovery.revive(name)
+        return self._dormant.may_become_known(program)
 
     def graft(self, states: dict[str, ProcessState]) -> None:
         """Have processes whose rows were just written go on from there, as after a restart: see `forks`."""
-        if self._recovery is None or not self.open:
+        if self.journal is None or not self.open:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
         given: object = states
         if not isinstance(given, dict) or not all(isinstance(state, ProcessState) for state in given.values()):
@@ -843,13 +505,11 @@ class Kernel:
 
     def hold_back(self) -> None:
         """Dormant processes whose programs become known from now on wait for `let_go`."""
-        if self._recovery is not None:
-            self._recovery.hold_back()
+        self._dormant.hold_back()
 
     def let_go(self, but: Collection[str] = ()) -> None:
         """Resume the held processes except the pids in `but`, which stay held until the next call."""
-        if self._recovery is not None:
-            self._recovery.let_go(but)
+        self._dormant.let_go(but)
 
     # ------------------------------------------------------------------ for workers outside
 

@@ -1,29 +1,25 @@
-"""Coming back: from snapshot and journal to live processes, and from the journal to the next snapshot.
+"""Coming back: from snapshot and journal to live processes.
 
 `load` folds what the store holds and rebuilds the table: budgets with what was spent, mailboxes with what was not
 read, questions that still wait. Each live Python program then runs again from its beginning, and the door answers
-it from the journal until it is where it was. A program this kernel does not know leaves its processes dormant until
-a caller registers it.
-
-Snapshots are the same fold, written down: made from the store's own rows, in slices between other work.
+it from the journal until it is where it was. A program this kernel does not know leaves its processes dormant
+(`dormant`) until a caller registers it. Snapshots, which are the same fold written down, are made in
+`journal.snapshots`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections import deque
 from collections.abc import Collection
 from contextvars import copy_context
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
-from lyra.errors import Conflict, Corrupt, EffectInDoubt, LyraError, StoreFull, Tampered
+from lyra.errors import Conflict, Corrupt, EffectInDoubt, LyraError, StoreFull
 from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
@@ -31,21 +27,20 @@ from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
-from lyra.store.protocol import Snapshot, Store
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
+    from lyra.kernel.dormant import DormantProcesses
     from lyra.kernel.interrupts.service import InterruptService
+    from lyra.kernel.journal.snapshots import SnapshotWriter
     from lyra.kernel.process.links import Links
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
     from lyra.kernel.supervision.handle import Supervisors
+    from lyra.store.protocol import Store
 
 __all__ = ["Recovery", "grant_of"]
 
-_log: Final = logging.getLogger("lyra.kernel")
-_ROWS_A_SLICE = 500
-_WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is written
 # Rights that rows without RIGHTS say nothing about: the version that wrote them did not check them.
 _UNCHECKED_BEFORE: Final = (
     *("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.publish", "events.subscribe"),
@@ -54,63 +49,54 @@ _UNCHECKED_BEFORE: Final = (
 
 
 class Recovery:
+    """See the module. A kernel without a store has one that is never asked to `load`."""
+
     __slots__ = (
-        "_blocked",
         "_core",
-        "_held",
+        "_dormant",
         "_interrupts",
         "_lifetimes",
         "_links",
         "_named_since",
         "_programs",
         "_rebuilt",
-        "_retention_s",
-        "_snapshot_every_events",
-        "_snapshot_seq",
-        "_snapshotting",
+        "_snapshots",
         "_store",
         "_supervisors",
         "_wakes",
-        "dormant",
     )
 
     def __init__(
         self,
         core: Core[Process],
-        store: Store,
+        snapshots: SnapshotWriter,
+        dormant: DormantProcesses,
         *,
         programs: Programs,
         lifetimes: Lifetimes,
         links: Links,
         interrupts: InterruptService,
         supervisors: Supervisors,
-        snapshot_every_events: int,
-        retention_s: float,
         wakes: Collection[str] | None = None,
     ) -> None:
         self._core = core
-        self._store = store
+        self._snapshots = snapshots
+        self._dormant = dormant
         self._programs = programs
         self._lifetimes = lifetimes
         self._links = links
         self._interrupts = interrupts
         self._supervisors = supervisors
-        self._snapshot_every_events = snapshot_every_events
-        self._retention_s = retention_s
         self._wakes = None if wakes is None else set(wakes)  # pids that go on, with all below them; None: all
         core.find_replayed = self.rebuilt
-        core.after_commit.append(self.rows_written)
-        self._snapshot_seq = 0
+        self._store: Store  # that `load` reads
         self._named_since = 0  # the last row from before the store had an id
-        self._snapshotting: asyncio.Task[None] | None = None
-        self.dormant: dict[str, list[tuple[Process, ProcessState]]] = {}  # by the program they wait for
         self._rebuilt: dict[str, Process] = {}
-        self._held: list[Process] | None = None  # revived processes that wait for `let_go`
-        self._blocked: Collection[str] | None = None  # pids that must not resume yet; None blocks all
 
-    # ------------------------------------------------------------------ loading
-
-    async def load(self) -> None:
+    async def load(self, store: Store) -> None:
+        """Bring back all that the store holds; the core has its journal already."""
+        self._store = store
+        self._dormant.resume = self._go_on
         fold: Fold = await self._core.call(self._fold)
         self._core.store_id, self._named_since = await self._core.call(self._store.identity)
         journal = self._core.journal
@@ -153,7 +139,7 @@ class Recovery:
             self._tie(pid, state)
             scope = self._rebuilt[pid].budget
             if state.created.budget is not None and scope.seconds is not None:
-                self._lifetimes.limit_time(scope, max(0.0, scope.seconds - max(0.0, now - state.created_at)))
+                self._lifetimes.deadlines.limit(scope, max(0.0, scope.seconds - max(0.0, now - state.created_at)))
         for pid, state in ordered:
             # One that had been told to end has ended just now, and may have taken others that were linked to it along.
             if state.exit is None and self._rebuilt[pid].exit is None:
@@ -166,7 +152,7 @@ class Recovery:
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
         fold = Fold.load(snapshot.seq, snapshot.states, self._core.states.values())
-        self._snapshot_seq = snapshot.seq
+        self._snapshots.seq = snapshot.seq
         fold.add_all(self._store.read(after=snapshot.seq))
         return fold
 
@@ -289,9 +275,7 @@ class Recovery:
             return
         program = self._programs.get(process.program)
         if program is None:
-            self.dormant.setdefault(process.program, []).append((process, state))
-            core.publish(process.pid, "process.dormant", {"program": process.program})
-            _log.info("process %s waits for its program %s to be registered", process.pid, process.program)
+            self._dormant.add(process, state)
             return
         created = state.created
         data = core.call_now(self._store.get_blob, created.blob) if created.blob else bytes(created.args)
@@ -303,102 +287,7 @@ class Recovery:
             return
         self._supervisors.came_back(process, args)
         process.move("ready")
-        self._push(process)
-
-    def hold_back(self) -> None:
-        """Dormant processes that are revived from now on are ready and wait, until they are let go."""
-        self._held, self._blocked = [], None
-
-    def let_go(self, but: Collection[str]) -> None:
-        """Resume the held processes except the pids in `but`, which stay held until the next call."""
-        held, self._held = self._held or [], [] if but else None
-        self._blocked = but
-        for process in held:
-            self._push(process)
-
-    def _push(self, process: Process) -> None:
-        if self._held is not None and (self._blocked is None or process.pid in self._blocked):
-            self._held.append(process)
-        elif process.state == "ready":
-            self._core.scheduler.push(process)
-
-    def revive(self, program: str) -> None:
-        """The program is known now: its dormant processes go on."""
-        for process, state in self.dormant.pop(program, []):
-            if process.exit is None:
-                self._go_on(process, state)
-
-    def may_become_known(self, program: str) -> bool:
-        """Whether a process that replays is about to spawn this program, and so to register it."""
-        return any(
-            entry.kind == "spawn" and entry.name == program
-            for process in self._core.processes.present()
-            if process.replay is not None and not process.is_dormant
-            for entry in process.replay.values()
-        )
-
-    # ------------------------------------------------------------------ snapshots
-
-    def rows_written(self, seq: int) -> None:
-        if seq - self._snapshot_seq >= self._snapshot_every_events and self._snapshotting is None:
-            self._snapshotting = self._core.tasks.start(self._in_background(), name="lyra-snapshot")
-
-    async def _in_background(self) -> None:
-        try:
-            await self.snapshot()
-        except LyraError as error:
-            # Not the end of anything: the journal has it all, the next restart is only slower. One that was changed by
-            # another program will not open then.
-            if isinstance(error, Tampered):
-                _log.warning("%s", error.message)
-            self._core.publish("", "snapshot.failed", {"message": error.message})
-            journal = self._core.journal
-            assert journal is not None
-            self._snapshot_seq = journal.durable_seq
-        finally:
-            self._snapshotting = None
-
-    async def snapshot_at_close(self) -> None:
-        journal = self._core.journal
-        assert journal is not None
-        if journal.durable_seq - self._snapshot_seq >= _WORTH_A_SNAPSHOT:
-            await self.snapshot()
-
-    async def snapshot(self) -> int:
-        """Fold the journal up to now and write it down; then drop what is older than the retention."""
-        core = self._core
-        journal = core.journal
-        assert journal is not None
-        loaded: Snapshot
-        upto: int
-        loaded, upto = await core.call(self._load_snapshots)
-        fold = Fold.load(loaded.seq, loaded.states, [type(state)() for state in core.states.values()])
-        for after in range(loaded.seq, upto, _ROWS_A_SLICE):
-            last = min(after + _ROWS_A_SLICE, upto)
-            fold.add_all(await core.call(self._read, after, last))
-            await asyncio.sleep(0)  # the processes' turn
-        before = core.now() - self._retention_s
-        states = fold.dump(forget_before=before)
-        for pid in [pid for pid, state in states.items() if state is None]:
-            self._lifetimes.forget(pid)
-        point("snapshot.before")
-        await core.call(self._store.save_snapshots, upto, states, journal.epoch)
-        point("snapshot.after")
-        self._snapshot_seq = upto
-        await core.call(self._store.compact, before=before, epoch=journal.epoch)
-        return upto
-
-    def _load_snapshots(self) -> tuple[Snapshot, int]:
-        """The snapshot there is, and the last row now: the next one is made from there on, and ends there."""
-        return self._store.load_snapshots(), self._store.last_seq()
-
-    def _read(self, after: int, upto: int) -> list[Any]:
-        return list(islice(self._store.read(after=after, upto=upto), _ROWS_A_SLICE))
-
-    def stop(self) -> None:
-        if self._snapshotting is not None:
-            self._snapshotting.cancel()
-            self._snapshotting = None
+        self._dormant.push(process)
 
 
 def grant_of(created: rows.Created) -> Grant:

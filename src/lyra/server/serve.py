@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lyra.agents.session.provider_keys import known_to
+from lyra.agents.session.models.provider_keys import known_to
 from lyra.core.address import Address
 from lyra.core.secrets.process_keys import add_key_source
 from lyra.observe import attach_metrics, export_as_configured

@@ -19,6 +19,7 @@ from lyra.models.sim import SimProvider
 
 ACTS = "LYRA_TEST_ACTS"  # the variable that names the file
 PAUSE = "LYRA_TEST_PAUSE"
+PAUSED = "paused"
 PRICE = {"input_usd_per_mtok": 3, "output_usd_per_mtok": 15}
 REPLIES = [
     {"tool": "weather", "text": "It is {result}."},
@@ -72,7 +73,9 @@ async def mail(text: str) -> str:
 
 
 async def pause() -> None:
-    """Hold the program up while the variable is set: for tests that kill it here."""
+    """Hold the program up while the variable is set: for tests that kill it here, when all before is durable."""
+    if os.environ.get(PAUSE):
+        note(PAUSED)
     while os.environ.get(PAUSE):
         await asyncio.sleep(0.01)
 

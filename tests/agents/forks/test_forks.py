@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ import pytest
 from lyra import Agent, Kernel
 from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run, wait_for_fork
-from lyra.errors import ConfigError, Divergence, NameTaken, NoSuchProcess, Overloaded
+from lyra.errors import ConfigError, Divergence, NameTaken, NoSuchProcess, Overloaded, Tampered
+from lyra.kernel import forks
 from lyra.kernel.journal.fork_rows import fork_records
+from lyra.kernel.journal.rows import Created
 from lyra.kernel.seams import Seams
 from lyra.models.script import Reply, ScriptedCall
 from lyra.models.sim import SimProvider
@@ -20,6 +24,7 @@ from lyra.observe.history.calls import CallHistory
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.store.batch import seal, unseal
 from lyra.store.protocol import Store
 from lyra.store.reader import open_to_read
 from tests.agents.forks import programs
@@ -533,3 +538,72 @@ def test_a_fork_takes_no_rows_of_other_runs_into_memory(store: str) -> None:
     others = [record.kind for record in records if record.pid not in ("talk", "")]
     assert others
     assert set(others) == {"process.created"}
+
+
+def test_rows_of_an_older_version_give_a_fork_no_more_than_all_above_allowed() -> None:
+    """Where the limits and rights of a child were written down as they were asked for."""
+    above = [
+        Created("spender", budget={"limits": {"usd": 10, "llm_calls": 3}}, grant={"allow": ["fs.read"]}),
+        Created("middle"),
+        Created("purse", budget={"limits": {"usd": 1, "tool_calls": 5}}, grant={"allow": ["fs.read:/tmp/**"]}),
+    ]
+    limits = forks._limits(above)
+    assert limits == {"limits": {"usd": 1, "llm_calls": 3, "tool_calls": 5}}
+    right = forks._right(above)
+    assert right is not None
+    assert right.allows("fs.read:/tmp/a")
+    assert not right.allows("fs.read:/etc/passwd")
+    assert forks._limits([Created("free")]) is None
+    assert forks._right([Created("free")]) is None
+
+
+def test_a_fork_of_a_run_that_has_read_text_from_outside_has_read_it_too(store: str) -> None:
+    """From the step on at which it did: what it may do then is narrower, and stays so after a restart."""
+    asyncio.run(talk(store))
+
+    async def main() -> tuple[str, str]:
+        async with opened(store) as kernel:
+            kernel.taint.mark("talk", "a page")
+            await kernel.agent("talk").send("and now?")
+            await kernel.durable()
+            before = await fork_run(kernel, reader(store), "talk", 5, StepChange(reply="x"))
+            behind = await fork_run(kernel, reader(store), "talk", len(timeline(store, "talk").steps), StepChange())
+            await kernel.durable()
+            assert (kernel.taint.tainted(before), kernel.taint.tainted(behind)) == (False, True)
+            return before, behind
+
+    before, behind = asyncio.run(main())
+
+    async def later() -> None:
+        async with opened(store) as kernel:
+            assert (kernel.taint.tainted(before), kernel.taint.tainted(behind)) == (False, True)
+
+    asyncio.run(later())
+
+
+def test_a_store_that_another_program_changed_is_not_forked_from(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was exchanged while the kernel is at work is noticed before anything of it is run."""
+    monkeypatch.setenv("HOME", str(tmp_path))  # a key of its own, with which the store is signed
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    asyncio.run(talk(store))
+
+    async def main() -> None:
+        async with opened(store, seams=STILL) as kernel:
+            connection = sqlite3.connect(store, isolation_level=None)
+            batches = connection.execute("SELECT seq, rows, data, crc, signature FROM journal ORDER BY seq").fetchall()
+            number, *_ = batch = next(batch for batch in batches if b"Oslo" in batch[2])
+            records = unseal(batch)
+            assert records is not None
+            ((_, count, sealed, crc, _),) = seal(
+                [(row.seq, row.time, row.pid, row.kind, row.data.replace(b"Oslo", b"Rome")) for row in records]
+            )
+            change = "UPDATE journal SET data = ?, rows = ?, crc = ?, signature = NULL WHERE seq = ?"
+            connection.execute(change, (sealed, count, crc, number))
+            connection.close()
+            with pytest.raises(Tampered):
+                await fork_run(kernel, reader(store), "talk", 8, StepChange(prompt="x"))
+            assert "talk-fork-1" not in kernel.processes
+
+    asyncio.run(main())

@@ -64,7 +64,7 @@ def test_an_answer_is_followed_through_a_sink() -> None:
         async with Kernel() as kernel:
             process = await kernel.spawn(Agent("a", model=says("one two")), pid="a")
             runtime = runtime_of(kernel)
-            pending = runtime.attend("r1", kernel.processes["a"], sink=FeedSink(kernel, events.append))
+            pending = runtime.questions.attend("r1", kernel.processes["a"], sink=FeedSink(kernel, events.append))
             kernel.send_to(kernel.processes["a"], {"lyra.ask": "r1", "content": "go"})
             return str(await pending), process.agent_state
 

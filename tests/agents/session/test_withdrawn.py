@@ -220,10 +220,10 @@ def test_what_the_turn_has_asked_another_agent_is_withdrawn_with_it(path):
             await shop.busy(kernel)
             process = await kernel.spawn(clerk, pid="clerk")
             pending = process.send_async("go")
-            while not [other for other in runtime_of(kernel).pending.values() if other.asker == "clerk"]:
+            while not [other for other in runtime_of(kernel).questions.pending.values() if other.asker == "clerk"]:
                 await asyncio.sleep(0.001)
             pending.cancel()  # what follows runs in the same step: nothing is cancelled yet
-            inner = next(other for other in runtime_of(kernel).pending.values() if other.asker == "clerk")
+            inner = next(other for other in runtime_of(kernel).questions.pending.values() if other.asker == "clerk")
             assert kernel.withdrawals.holds(kernel.processes["shop"], inner.id)
             await kernel.durable()
 
@@ -257,7 +257,7 @@ def test_a_snapshot_keeps_what_was_withdrawn(path):
         async with Crash(Kernel(path, retention_s=0.0)) as kernel:
             process = await shop.busy(kernel)
             await send_with_timeout(process)
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
 
     run(first())
     assert run(shop.after_restart(path)) == ["the last one"]
@@ -375,7 +375,7 @@ def test_a_question_with_a_key_is_withdrawn_until_it_is_asked_again(path, asked_
         async with Kernel(path) as kernel:
             runtime, process = runtime_of(kernel), kernel.processes["shop"]
             if asked_again:
-                runtime.expect("~main:7", process, (), stream=False)
+                runtime.questions.expect("~main:7", process, (), stream=False)
             kernel.register(shop.agent)
             if asked_again:
                 assert await runtime.ask(process, "bread", request_id="~main:7") == "done"

@@ -643,7 +643,7 @@ def test_the_mark_outlives_its_kernel(shell, path):
     async def first() -> None:
         async with Kernel(path) as kernel:
             await (await kernel.spawn(agent, pid="worker")).send("go")
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
 
     async def second() -> str:
         async with Kernel(path, programs=[agent]) as kernel:

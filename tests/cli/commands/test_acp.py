@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -282,6 +283,60 @@ async def test_a_session_of_another_folder_does_not_go_on_in_this_one(tmp_path: 
         assert (await agent.list_sessions()).sessions == []
         with pytest.raises(acp.RequestError, match="no session"):
             await agent.load_session(cwd=str(second), session_id=session.session_id, mcp_servers=[])
+
+
+def tiny_server(folder: Path) -> Any:
+    """An MCP server that the editor hands over, with a tool that adds."""
+    shutil.copy(Path(__file__).parents[2] / "mcp" / "tiny_server.py", folder / "tiny.py")
+    variables = [schema.EnvVariable(name="TINY_KEY", value="env:NOT_A_REFERENCE")]
+    return schema.McpServerStdio(name="tiny", command=sys.executable, args=[str(folder / "tiny.py")], env=variables)
+
+
+@pytest.mark.slow
+async def test_servers_of_the_editor_are_tools_of_their_session_alone(tmp_path: Path) -> None:
+    """What the editor hands over with a session can be called there, once the user has allowed it; another session of
+    the same agent has no such tool, and neither has this one when it is opened again without them. A server that
+    cannot be used is refused in words."""
+    add = {"tool_calls": [{"id": "c1", "name": "mcp__tiny__add", "arguments": {"a": 20, "b": 22}}]}
+    written_setup(tmp_path, add, "Added.", add, "There is none.", add, "Gone.")
+    server = tiny_server(tmp_path)
+    async with editing(tmp_path, "--agent", "painter", "--db", str(tmp_path / "store.db")) as (editor, agent, begun):
+        assert begun.agent_capabilities.mcp_capabilities.http is True
+        first = await agent.new_session(cwd=str(tmp_path), mcp_servers=[server])
+        second = await agent.new_session(cwd=str(tmp_path), mcp_servers=[])
+        await agent.prompt(session_id=first.session_id, prompt=text("add"))
+        assert [asked.title for asked, _ in editor.asked] == ["mcp__tiny__add"]
+        assert "42" in str(editor.of("tool_call_update")[-1].content)
+        await agent.prompt(session_id=second.session_id, prompt=text("add"))
+        assert "there is no tool" in str(editor.of("tool_call_update")[-1].content)
+        await agent.load_session(cwd=str(tmp_path), session_id=first.session_id, mcp_servers=[])
+        await agent.prompt(session_id=first.session_id, prompt=text("add again"))
+        assert "there is no tool" in str(editor.of("tool_call_update")[-1].content)
+        assert len(editor.asked) == 1
+        for wrong, words in (
+            (schema.HttpMcpServer(type="http", name="far", url="nonsense", headers=[]), "no address of HTTP"),
+            (schema.SseMcpServer(type="sse", name="far", url="https://example.org", headers=[]), "not spoken"),
+            (schema.McpServerStdio(name="a/b", command="x", args=[], env=[]), "cannot be the name"),
+            (schema.McpServerStdio(name="none", command="", args=[], env=[]), "no command"),
+        ):
+            with pytest.raises(acp.RequestError, match=words):
+                await agent.new_session(cwd=str(tmp_path), mcp_servers=[wrong])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tools", "count"), [("Read", 0), ("Read, mcp__tiny__*", 1)])
+async def test_an_agent_of_the_folder_has_the_servers_that_its_file_names(
+    tmp_path: Path, tools: str, count: int
+) -> None:
+    """Servers of the editor are limited by the agent's file, as those of the configuration are."""
+    add = {"tool_calls": [{"id": "c1", "name": "mcp__tiny__add", "arguments": {"a": 20, "b": 22}}]}
+    declared_agent(tmp_path, SCRIBE.replace("Read, Write", tools), add, "Done.")
+    words = ("--agent", "scribe", "--trust-folder", "--db", "memory", *MODEL)
+    async with editing(tmp_path, *words, load="") as (editor, agent, _begun):
+        session = await agent.new_session(cwd=str(tmp_path), mcp_servers=[tiny_server(tmp_path)])
+        await agent.prompt(session_id=session.session_id, prompt=text("add"))
+        assert len(editor.asked) == count
+        assert ("42" in str(editor.of("tool_call_update")[-1].content)) is bool(count)
 
 
 @pytest.mark.slow

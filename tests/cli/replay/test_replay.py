@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +91,7 @@ def test_the_prompt_steps_forwards_and_backwards(lyra: Any, store: str, monkeypa
     assert "tool weather gives sunny in Oslo" in done.stdout
     wrong = talked(lyra, monkeypatch, "stepp\ngoto 99\nstep\nquit\nstep\n", store, "talk")
     assert wrong.returncode == 1
-    assert "did you mean 'step'?" in wrong.stderr
+    assert "did you mean step?" in wrong.stderr
     assert "no step 99" in wrong.stderr
     assert wrong.stdout.count(">") == 2
 
@@ -156,6 +162,32 @@ def test_a_fork_from_the_prompt(lyra: Any, store: str, monkeypatch: pytest.Monke
     assert "step 4 is the first that differs" in done.stdout
 
 
+def test_with_its_file_a_program_tells_its_variables_and_arguments(
+    lyra: Any, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the lists, at a moment and at the prompt; without it, what the journal has. Nothing is performed."""
+    before = programs.acts()
+    steps = lyra("replay", store, "trip", "--steps", "--load", FILE).stdout
+    assert 'programs:reserve {"room":"sea"} → ' in steps
+    assert 'programs:pay {"amount":120} → 120' in steps
+    assert 'programs:mail {"text":"sea"} → sea' in steps  # of the child
+    assert '"amount":120} → 120' not in lyra("replay", store, "trip", "--steps").stdout
+    moment = lyra.json("replay", store, "trip", "--at", "8", "--load", FILE)
+    (frame,) = moment["frames"]
+    assert (frame["function"], frame["variables"]["order"]) == ("booking", {"amount": 120})
+    assert "frames" not in lyra.json("replay", store, "trip", "--at", "8")
+    shown = talked(lyra, monkeypatch, "goto 8\nvars\n", store, "trip", "--load", FILE).stdout
+    assert f"in booking, {FILE}:" in shown
+    assert 'order = {"amount": 120}' in shown
+    assert programs.acts() == before
+    other = Path(lyra.folder, "other.py")
+    other.write_text("x = 1\n")
+    done = lyra("replay", store, "trip", "--at", "8", "--load", str(other))
+    assert done.returncode == 0
+    assert "cannot be run again" in done.stderr
+    assert "arguments = " in done.stdout
+
+
 def test_a_fork_of_a_program_needs_its_file(lyra: Any, store: str) -> None:
     """And says so; nothing is written."""
     done = lyra("replay", store, "trip", "--fork-at", "9")
@@ -164,13 +196,24 @@ def test_a_fork_of_a_program_needs_its_file(lyra: Any, store: str) -> None:
     assert "trip-fork-1" not in {row["pid"] for row in lyra.json("ps", store, "-a")}
 
 
-def test_changes_belong_to_a_fork(lyra: Any, store: str) -> None:
-    """A flag that would do nothing is refused."""
-    for words in (("--reply", "x"), ("--as", "x"), ("--tool-result", "1"), ("--model", "sim/echo")):
+def test_options_that_would_do_nothing_are_refused(lyra: Any, store: str) -> None:
+    """With what is missing."""
+    for words, hint in (
+        (("--reply", "x"), "--fork-at"),
+        (("--as", "x"), "--fork-at"),
+        (("--tool-result", "1"), "--fork-at"),
+        (("--model", "sim/echo"), "--fork-at"),
+        (("--resume", "--prompt", "x"), "--fork-at"),
+        (("--after", "2"), "--steps"),
+        (("--at", "2", "--limit", "2"), "--steps"),
+        (("--steps", "--process", "talk"), "--at"),
+        (("--fork-at", "5", "--resume"), "one of them"),
+        (("--steps", "--at", "2"), "one of them"),
+    ):
         done = lyra("replay", store, "talk", *words)
-        assert done.returncode == 2
-        assert "--fork-at" in done.stderr
-    assert lyra("replay", store, "talk", "--fork-at", "5", "--resume").returncode == 2
+        assert done.returncode == 2, words
+        assert hint in done.stderr, words
+        assert done.stdout == ""
 
 
 def test_two_runs_are_compared(lyra: Any, store: str) -> None:
@@ -232,8 +275,10 @@ def test_a_killed_run_is_looked_at_and_forked_and_a_killed_fork_goes_on(
     assert (run["state"], run["timeline"][1]["status"]) == ("running", "ok")
 
     fork = [*lyra.command, "replay", store, "trip", "--fork-at", "2", "--tool-result", '{"room": "sky"}']
-    killed([*fork, "--load", FILE], {**env, **lyra.env, programs.PAUSE: "1"}, lambda: "mail-sky" in programs.acts())
-    assert sorted(programs.acts()) == sorted([*first, "mail-sky"])
+    killed(
+        [*fork, "--load", FILE], {**env, **lyra.env, programs.PAUSE: "1"}, lambda: programs.PAUSED in programs.acts()
+    )
+    assert sorted(programs.acts()) == sorted([*first, "mail-sky", programs.PAUSED])
     page = lyra.json("replay", store, "trip-fork-1")
     assert page["fork"] == {"of": "trip", "at": 2}
 
@@ -246,5 +291,88 @@ def test_a_killed_run_is_looked_at_and_forked_and_a_killed_fork_goes_on(
     asyncio.run(order())
     facts = lyra.json("replay", store, "trip-fork-1", "--resume", "--load", FILE)
     assert facts["answer"] == {"room": "sky", "mailed": "sky", "paid": 5, "timed": True}
-    assert sorted(programs.acts()) == sorted([*first, "mail-sky", "pay-5"])
+    assert sorted(programs.acts()) == sorted([*first, "mail-sky", programs.PAUSED, "pay-5"])
     assert lyra.json("replay", store, "trip")["steps"] == run["steps"]
+
+
+# ---------------------------------------------------------------------- a terminal
+
+
+SLOW = """
+import asyncio
+from lyra import Kernel
+
+async def work(number: int) -> int:
+    await asyncio.sleep(0 if number == 1 else 60)
+    return number
+
+async def job(ctx, text):
+    first = await ctx.do(work, 1)
+    await ctx.sleep(3600)
+    return await ctx.do(work, 2)
+
+async def main(store):
+    async with Kernel(store, programs=[job]) as kernel:
+        kernel.spawn(job, "long " * 60, pid="job")
+        await asyncio.sleep(0.2)
+        await kernel.durable()
+"""
+
+
+class Terminal:
+    """A command in a terminal of so many columns."""
+
+    def __init__(self, command: list[str], env: dict[str, str], columns: int) -> None:
+        self.text = ""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            os.execvpe(command[0], command, {**os.environ, **env, "TERM": "xterm"})
+
+    def until(self, text: str, *, after: int = 0) -> str:
+        deadline = time.monotonic() + 60
+        while text not in self.text[after:]:
+            assert time.monotonic() < deadline, self.text
+            if select.select([self._fd], [], [], 0.05)[0]:
+                self.text += os.read(self._fd, 65536).decode()
+        return self.text[after:]
+
+    def type(self, text: str, until: str) -> str:
+        after = len(self.text)
+        os.write(self._fd, text.encode())
+        return self.until(until, after=after)
+
+    def end(self) -> int:
+        os.write(self._fd, b"quit\n")
+        with suppress(OSError):
+            while os.read(self._fd, 65536):
+                pass
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.mark.slow
+def test_in_a_terminal_lines_fit_and_ctrl_c_stops_a_fork_and_not_the_prompt(lyra: Any) -> None:
+    """The fork stays in the store, and the prompt stands where it stood."""
+    file, store = Path(lyra.folder, "job.py"), str(Path(lyra.folder, "run.db"))
+    file.write_text(SLOW)
+    env = {**os.environ, "PYTHONPATH": f"{lyra.folder}:{PYTHONPATH}", "HOME": lyra.env["HOME"]}
+    start = f"import job, asyncio; asyncio.run(job.main({store!r}))"
+    subprocess.run([sys.executable, "-c", start], env=env, check=True, timeout=60)
+    terminal = Terminal([*lyra.command, "replay", store, "job", "--load", str(file)], {**env, **lyra.env}, 40)
+    terminal.until("replay> ")
+    shown = terminal.type("steps\n", "replay> ")
+    lines = [line.rstrip("\r") for line in shown.split("\n")[1:-1]]
+    assert len(lines) == 3
+    assert all(len(line) <= 40 for line in lines)
+    assert lines[0].endswith("…")
+    terminal.type("goto 1\ndetail\n", "long " * 50)  # whole values are not cut
+    terminal.type("goto 3\n", ">   3 job")
+    terminal.type("fork\n", "process job-fork-1 runs")
+    stopped = terminal.type("\x03", "replay> ")
+    assert "stopped" in stopped
+    assert ">   3 job" in terminal.type("back 0\n", ">   3 job")
+    assert terminal.end() == 0
+    assert "job-fork-1" in {row["pid"] for row in lyra.json("ps", store, "-a")}
+    piped = lyra("replay", store, "job", "--steps").stdout
+    assert len(piped.splitlines()[0]) > 100

@@ -93,7 +93,7 @@ def test_a_snapshot_keeps_them(path, clock):
         async with kernel(path, clock) as first:
             assert await result_of(first, ask, 1, 2) == [1, 2]
             assert await result_of(first, fail, 2) == ["failed", "failed"]
-            await first._recovery.snapshot()
+            await first._snapshots.write()
         async with kernel(path, clock) as second:
             assert await result_of(second, ask, 3) == ["rejected"]
             assert await result_of(second, fail, 1) == ["open"]

@@ -136,7 +136,7 @@ def test_a_pid_that_is_used_again_has_new_keys(tmp_path, kept):
                 clock.advance(1.0)
                 kernel.cleanup_process("daily")
                 if kept == "sqlite":
-                    await kernel._recovery.snapshot()
+                    await kernel._snapshots.write()
 
     run(main())
     assert len(set(service.keys)) == 2

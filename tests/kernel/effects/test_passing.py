@@ -48,8 +48,7 @@ async def begin(kernel: Kernel) -> None:
 
 
 async def snapshot(kernel: Kernel) -> None:
-    assert kernel._recovery is not None
-    await kernel._recovery.snapshot()
+    await kernel._snapshots.write()
 
 
 def test_a_passing_effect_is_charged_once_after_a_crash(tmp_path: Path) -> None:

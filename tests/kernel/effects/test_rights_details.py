@@ -50,7 +50,7 @@ def test_after_a_restart_a_grant_is_narrowed_by_the_root_of_today(path, snapshot
             await kernel.spawn(family, pid="family")
             await settle(kernel)
             if snapshot:
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
 
     async def second() -> list[Any]:
         root = Grant(["fs.read:/b/**", "fs.read:/c/**", "process.spawn"])

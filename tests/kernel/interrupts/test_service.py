@@ -504,7 +504,7 @@ def test_questions_survive_a_kill(path, clock, snapshot):
             short = kernel.create_interrupt("q", "timeout", "m")
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             kernel.resolve_interrupt(answered.id, {"text": "yes", "data": 3})
             await settle(kernel)
             before = kernel.interrupts.list_interrupts()

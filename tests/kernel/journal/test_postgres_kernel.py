@@ -44,7 +44,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _die(kernel: Kernel) -> None:
     """End a kernel as a power cut would: its lease stays."""
-    kernel._ownership.lease = None
+    kernel._opening.ownership.lease = None
     await kernel.close(drain_s=0.0)
 
 

@@ -33,8 +33,7 @@ def life(path: Path | str, *spawned: str, snapshot: bool = False, **options: Any
             for pid in spawned:
                 await kernel.spawn(rests, pid=pid, grant=NARROW)
             if snapshot:
-                assert kernel._recovery is not None
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             return {pid: process.grant.to_data() for pid, process in kernel.processes.items()}
 
     return asyncio.run(main())

@@ -764,7 +764,7 @@ def test_instructions_survive_a_crash_and_a_snapshot(path):
             async with Crash(Kernel(path)) as kernel:
                 assert session_data(kernel.orchestrator.state.sessions["p"]) == state
                 assert kernel.get_next_instruction("p") == told
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
 
     run(work())
 

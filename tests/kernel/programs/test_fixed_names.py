@@ -215,7 +215,7 @@ def test_supervisors_of_an_earlier_version_go_on(path, monkeypatch, snapshot):
             await until_it_asks(kernel)
             await kernel.durable()
             if snapshot:
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
 
     async def second():
         async with Kernel(path, programs=[manager, worker]) as kernel:
@@ -468,7 +468,7 @@ def test_no_path_of_lyra_is_written(tmp_path):
                 while len(kernel.interrupts.pending()) < 2:
                     await asyncio.sleep(0.01)
             await kernel.durable()
-            await kernel._recovery.snapshot()
+            await kernel._snapshots.write()
 
     run(everything())
     run(vega_first(tmp_path / "vega.db"))

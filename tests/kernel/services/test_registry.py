@@ -544,7 +544,7 @@ def test_registrations_and_health_survive_a_crash(path, clock, snapshot):
             kernel.register_service(ServiceInfo("c"))
             if snapshot:
                 await kernel.services.update_health("b", "degraded")
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             clock.advance(5)
             kernel.services.update_health("a", "degraded")
             kernel.services.acquire_slot("a")

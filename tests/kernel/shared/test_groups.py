@@ -274,7 +274,7 @@ def test_groups_survive_a_crash(path, snapshot):
             groups.bb_set("a", "old", 1)
             if snapshot:
                 await groups.bb_set("a", "more", 3)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             groups.leave("a", "two")
             groups.bb_delete("a", "old")
             groups.delete_group("gone")

@@ -99,7 +99,7 @@ def test_marks_outlive_their_kernel(tmp_path, snapshot):
             kernel.taint.mark(process.pid, "another page")
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             return process.pid
 
     async def second() -> dict[str, str]:

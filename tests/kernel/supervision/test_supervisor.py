@@ -632,7 +632,7 @@ def test_a_supervisor_comes_back(path, clock):
                 ]  # c began again with b: it comes after it
                 assert kernel.whereis("a").pid == pids[0]
                 if snapshot:
-                    await kernel._recovery.snapshot()
+                    await kernel._snapshots.write()
         async with Kernel(path, clock=clock, programs=[worker]) as kernel:
             await settle(kernel)
             sup = kernel.supervisor("sup")
@@ -1169,7 +1169,7 @@ class SupervisorMachine(RuleBasedStateMachine):
         async def again() -> None:
             await settle(self.kernel)
             if snapshot:
-                await self.kernel._recovery.snapshot()
+                await self.kernel._snapshots.write()
             crash(self.kernel)
             await self.open()
 

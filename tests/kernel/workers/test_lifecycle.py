@@ -433,7 +433,7 @@ def test_entries_survive_a_kill(path, clock, snapshot):
             kernel.transition_state("a", "ready", "again")
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             kernel.record_usage("c", llm_calls=2)
             kernel.terminate("d", "not needed")
             await settle(kernel)
@@ -604,7 +604,7 @@ def test_a_program_shows_its_times(path, clock, snapshot):
             seen = [kernel.get_process(pid) for pid in ("first", "second")]
             await kernel.durable()
             if snapshot:
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
         assert (seen[0].created_at, seen[0].started_at, seen[0].completed_at) == (1000.1, 1000.1, 1005.1)
         assert (seen[1].created_at, seen[1].started_at, seen[1].completed_at) == (1006.1, 1006.1, None)
         clock.advance(1)

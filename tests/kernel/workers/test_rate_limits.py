@@ -262,7 +262,7 @@ def test_a_clock_that_was_ahead_before_a_restart_locks_no_user_out(path, clock, 
                 kernel.check_rate_limit("ada")
             await settle(kernel)
             if snapshot:
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
         async with Crash(Kernel(path, clock)) as kernel:
             refused = kernel.check_rate_limit("ada")
             assert (refused.limit_type, refused.retry_after_seconds) == ("burst", 10.0)
@@ -289,7 +289,7 @@ def test_counts_and_limits_survive_a_kill(path, clock, snapshot):
                 kernel.check_rate_limit("ada")
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             kernel.check_rate_limit("ada")
             kernel.check_rate_limit("ada", "slow")
             await settle(kernel)

@@ -162,8 +162,7 @@ def test_time_runs_on_while_the_kernel_is_away(path, clock, snapshot):
             await kernel.durable()
             assert heard == [("resource.warning", 8.0)]
             if snapshot:
-                assert kernel._recovery is not None
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
         clock.advance(3)
         async with Kernel(path, clock) as kernel:
             heard = time_events(kernel)

@@ -321,7 +321,7 @@ def test_books_survive_a_kill(path, clock, snapshot):
             kernel.record_usage("p", llm_calls=9, tokens_in=5)
             if snapshot:
                 await settle(kernel)
-                await kernel._recovery.snapshot()
+                await kernel._snapshots.write()
             kernel.record_usage("p", tool_calls=1)
             kernel.adjust_quota("p", {"max_tool_calls": 3})
             kernel.check_quota("p")

@@ -12,6 +12,7 @@ import pytest
 
 from lyra import Agent, Kernel, tool
 from lyra.cli.replay.words import conversation_lines
+from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.models.sim import SimProvider
 from lyra.observe.timeline.difference import compare_runs
@@ -339,3 +340,55 @@ def test_a_tool_that_gives_nothing_is_done(store: str) -> None:
     assert (step.status, step.result) == ("ok", "")
     (result,) = run.moment(step.number)["conversation"]["messages"][-1]["tool_results"]
     assert result == {"id": "c1", "name": "rest", "output": None}
+
+
+class CountingRows(StoredRows):
+    """Counts how many rows of the store are looked at, wanted or not."""
+
+    looked_at = 0
+
+    def rows(self, *, wanted: Any = None, **places: Any) -> Iterator[Event]:
+        def counted(pid: str, kind: str) -> bool:
+            self.looked_at += 1
+            return wanted is None or wanted(pid, kind)
+
+        return super().rows(wanted=counted, **places)
+
+
+def test_rows_of_other_runs_are_looked_at_once(store: str) -> None:
+    """However long a journal grows behind a run, reading on and going from step to step look at few rows."""
+    asyncio.run(talk(store))
+
+    async def others() -> None:
+        async with opened(store) as kernel:
+            for _ in range(50):
+                await kernel.spawn(clerk, "x").wait()
+
+    asyncio.run(others())
+    reader = CountingRows(rows(store)._store)
+    run = RunTimeline(reader, "talk")
+    assert reader.looked_at > 300
+    reader.looked_at = 0
+    assert run.refresh() == 0
+    assert reader.looked_at == 0
+    for number in range(len(run.steps) + 1):
+        run.moment(number)
+    assert reader.looked_at < 150
+
+
+def test_a_run_is_read_on_from_where_it_was_left(store: str) -> None:
+    """Also where rows of others came between, and where the bound of steps was met in the middle."""
+    asyncio.run(talk(store, "first"))
+    short = timeline(store, "first", steps_max=4)
+    assert short.refresh() == 0
+    run = timeline(store, "first")
+    asyncio.run(talk(store, "second"))
+    assert run.refresh() == 0
+
+    async def more() -> None:
+        async with opened(store) as kernel:
+            await kernel.agent("first").send("more")
+
+    asyncio.run(more())
+    assert run.refresh() == 3
+    assert [step.to_data() for step in run.steps] == [step.to_data() for step in timeline(store, "first").steps]

@@ -59,9 +59,12 @@ async def test_an_act_of_a_user_is_seen_by_that_user_and_the_operator(parts: Ser
 
 @served()
 async def test_a_viewer_sees_all_and_changes_nothing(parts: Served) -> None:
-    """Every endpoint that is not GET is refused with 403, by token and by cookie; the refusal is told."""
+    """Every endpoint that is not GET is refused with 403, by token and by cookie; the refusal is told. The paths of A2A
+    and MCP take reading and changing requests, and refuse the latter themselves."""
     acts = _acts(parts.kernel)
-    changing = [row for row in site() if row.method != "GET" and not row.is_open and row.name != "acts.logout"]
+    paths = [row for row in site() if row.method != "GET" and not row.is_open and row.name != "acts.logout"]
+    assert {row.name for row in paths if row.checks_role} == {"a2a.request", "mcp.ask"}
+    changing = [row for row in paths if not row.checks_role]
     assert len(changing) > 10
     async with client(parts.address, VIEWER) as viewer, logged_in(parts, VIEWER) as browser:
         for endpoint in changing:

@@ -182,3 +182,56 @@ async def test_a_budget_with_a_name_is_shown(parts: Served, browser: Browser) ->
     """A scope's name is no amount: the page of such a process is a page."""
     handle = await parts.kernel.spawn(guide(), pid="named", budget={"usd": "$1", "name": "of the team"})
     assert "of $1" in await browser.page(f"/runs/{handle.pid}")
+
+
+async def price(word: str) -> int:
+    made.append(f"price-{word}")
+    return len(word)
+
+
+async def seller(ctx: Any, words: list[str]) -> int:
+    total = 0
+    for word in words:
+        total += await ctx.do(price, word)
+    await ctx.receive()
+    return total
+
+
+@with_run
+async def test_the_variables_of_a_program_are_shown_when_an_operator_asks(parts: Served, browser: Browser) -> None:
+    """The program is run again up to the step and performs nothing; on the page and over HTTP. Others are refused."""
+    parts.kernel.spawn(seller, ["<b>apple</b>", "pear"], pid="seller")
+    while "price-pear" not in made:
+        await asyncio.sleep(0.01)
+    await parts.kernel.durable()
+    before = list(made)
+    offered = await browser.page("/runs/seller?at=2")
+    assert "Run the program up to here" in offered
+    assert "<dt>total</dt>" not in offered
+    shown = await browser.page("/runs/seller?at=2&frames=1")
+    assert "seller, line" in shown
+    assert "<dt>total</dt><dd><code>12</code></dd>" in shown
+    assert "&lt;b&gt;apple" in shown
+    assert "<b>apple" not in shown
+    told = (await parts.operator.get("/api/runs/seller/at/3", params={"frames": "true"})).json()
+    assert told["frames"][0]["variables"]["total"] == 16
+    assert "frames" not in (await parts.operator.get("/api/runs/seller/at/3")).json()
+    assert made == before
+    async with logged_in(parts, VIEWER) as viewer:
+        page = await viewer.page("/runs/seller?at=2&frames=1")
+        assert "<dt>total</dt>" not in page
+        assert "Run the program" not in page
+    assert (await parts.ada.get(f"/api/runs/{RUN}/at/2", params={"frames": "true"})).status_code == 403
+    assert "Run the program" not in await browser.page(f"/runs/{RUN}?at=2")  # an agent has none
+
+
+@with_run
+async def test_a_program_that_is_not_known_any_more_says_so(parts: Served, browser: Browser) -> None:
+    parts.kernel.spawn(seller, ["apple"], pid="seller")
+    while "price-apple" not in made:
+        await asyncio.sleep(0.01)
+    await parts.kernel.durable()
+    known = parts.kernel.programs._by_name
+    name = next(name for name in known if name.endswith(":seller"))
+    del known[name]
+    assert "cannot be run again" in await browser.page("/runs/seller?at=2&frames=1")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lyra import Agent
 from lyra.core.limits import SERVER_FEED_BYTES_MAX, SERVER_FEED_EVENTS_MAX
-from tests.server.dashboard.support import Served, logged_in, served
-from tests.server.http.support import OPERATOR
+from lyra.server.http import records
+from tests.server.dashboard.support import Served, logged_in, served, serving, texts
+from tests.server.http.support import OPERATOR, in_loop
 
 _EVENTS = 2 * SERVER_FEED_EVENTS_MAX
 
@@ -76,3 +81,33 @@ async def test_a_page_that_was_too_slow_is_told_how_much_it_missed(parts: Served
                     break
         data = await anext(lines)
     assert data.startswith('data: {"count":')
+
+
+@pytest.mark.parametrize("path", ["/traces", "/costs"])
+def test_a_page_does_not_wait_until_a_long_journal_is_read(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that the reading goes on; its region, which is fetched next, has everything."""
+    store, may_read = str(tmp_path / "run.db"), threading.Event()
+    read = records._past_spans
+
+    def held_up(*args: Any) -> Any:
+        assert may_read.wait(60)
+        return read(*args)
+
+    monkeypatch.setattr(records, "_past_spans", held_up)
+
+    async def main() -> None:
+        async with serving(Agent("echo", model="sim/echo"), store=store) as parts:
+            await parts.operator.post("/api/agents/echo/chat", json={"message": "hello"})
+        async with serving(Agent("echo", model="sim/echo"), store=store) as parts, logged_in(parts) as browser:
+            page = await browser.page(path)
+            assert "still being read" in page
+            assert "echo" not in texts(page).partition("still being read")[2]
+            region = asyncio.ensure_future(browser.page(path, region=path[1:] if path == "/traces" else "spend"))
+            may_read.set()
+            for text in (await region, await browser.page(path)):
+                assert "still being read" not in text
+                assert "echo" in text
+
+    in_loop(main())

@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from lyra import Agent, tool
+from lyra.core.event import Event
 from lyra.models.sim import SimProvider
 from lyra.server.owners import owner_of
-from tests.server.http.support import Served, in_loop, served, serving
+from tests.server.http.support import VIEWER, Served, client, in_loop, served, serving
 
 PRICE = {"input_usd_per_mtok": 3, "output_usd_per_mtok": 15}
 made: list[str] = []  # real acts
@@ -115,6 +116,58 @@ async def test_a_fork_runs_on_in_the_server_and_belongs_to_the_same_user(parts: 
 
 
 @with_run
+async def test_a_fork_takes_no_session_of_another_user(parts: Served, run: str) -> None:
+    """Bob has one under the name that ada's fork would have had: he keeps it, and the fork has another name."""
+    body = {"message": "mine", "session_id": "s-fork-1"}
+    await parts.bob.post("/api/agents/echo/chat", json=body)
+    fork = (await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 5, "prompt": "hello"})).json()
+    assert fork["session_id"] == "s-fork-2"
+    again = await parts.bob.post("/api/agents/echo/chat", json={**body, "message": "still mine"})
+    assert again.json()["text"] == "You said: still mine"
+    await settled(parts, fork["pid"])
+    listed = [row["run_id"] for row in (await parts.ada.get("/api/runs")).json()["runs"]]
+    assert listed == ["s", "s-fork-2"]
+
+
+async def idler(ctx: Any) -> str:
+    return str(await ctx.receive())
+
+
+@with_run
+async def test_a_fork_of_a_program_belongs_to_its_user(parts: Served, run: str) -> None:
+    """Also where only the table of processes says whose it is, and not the pid."""
+    parts.kernel.spawn(idler, pid="errand")
+    parts.kernel.lifecycle.set_owner("errand", "ada")
+    await parts.kernel.durable()
+    fork = (await parts.ada.post("/api/runs/errand/fork", json={"at": 1})).json()
+    assert owner_of(parts.kernel, fork["pid"]) == "ada"
+    assert (await parts.ada.get(f"/api/runs/{fork['pid']}/timeline")).status_code == 200
+    assert (await parts.bob.get(f"/api/runs/{fork['pid']}/timeline")).status_code == 403
+
+
+@with_run
+async def test_a_fork_is_an_act_of_the_person_who_made_it(parts: Served, run: str) -> None:
+    """Also one that is refused: both are told with the name, the run and the outcome. A viewer forks nothing, and a
+    server that is about to stop takes no fork."""
+    acts: list[Event] = []
+    parts.kernel.on_event(acts.append, kinds=("person.acted",))
+    count = len(parts.kernel.processes)
+    assert (await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 5, "reply": "x"})).status_code == 403
+    async with client(parts.address, VIEWER) as viewer:
+        assert (await viewer.get(f"/api/runs/{run}/timeline")).status_code == 200
+        assert (await viewer.post(f"/api/runs/{run}/fork", json={"at": 5})).status_code == 403
+    assert len(parts.kernel.processes) == count
+    assert (await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 5, "prompt": "hi"})).status_code == 202
+    told = [(act.data["person"], act.data["act"], act.data["target"], act.data["outcome"]) for act in acts]
+    assert told[0] == ("ada", "runs.fork", run, "denied")
+    assert told[1][1:] == ("runs.fork", run, "denied")
+    assert told[1][0] not in ("", "ada")
+    assert told[2] == ("ada", "runs.fork", run, "ok")
+    parts.face.app.parts.is_draining = True
+    assert (await parts.ada.post(f"/api/runs/{run}/fork", json={"at": 5, "prompt": "hi"})).status_code == 503
+
+
+@with_run
 async def test_two_runs_are_compared(parts: Served, run: str) -> None:
     fork = (await parts.operator.post(f"/api/runs/{run}/fork", json={"at": 5, "reply": "It rains."})).json()
     await settled(parts, fork["pid"])
@@ -185,7 +238,7 @@ async def test_a_kernel_without_a_store_says_so(parts: Served) -> None:
     await parts.ada.post("/api/agents/echo/chat", json={"message": "x", "session_id": "s"})
     answer = await parts.ada.get("/api/runs/s/timeline")
     assert answer.status_code == 409
-    assert "--store" in answer.text
+    assert "--db" in answer.text
 
 
 @pytest.mark.parametrize("path", ["timeline", "at/1"])

@@ -31,9 +31,13 @@ class Receiver:
         self.place = ""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
-        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-        body = await reader.readexactly(int(headers["content-length"]))
+        try:
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
+            headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+            body = await reader.readexactly(int(headers["content-length"]))
+        except asyncio.IncompleteReadError:  # the server that posts was stopped in the middle
+            writer.close()
+            return
         status = self.failures.pop(0) if self.failures else 200
         if status == 200:
             self.posts.append((headers, body))

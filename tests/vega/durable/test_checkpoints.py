@@ -73,7 +73,7 @@ class Lives:
         client = LLMClient()
         client.register("sim", Priced(script=self._answer))
         life.kernel.parts["models"] = client
-        life.world.runtime.client = client
+        life.world.runtime.models.client = client
         work = asyncio.ensure_future(life.run({"file": "x.vega"} if before is None else None))
         try:
             if until is None:

@@ -399,7 +399,7 @@ def test_an_orphan_keeps_the_limits_of_a_parent_that_is_long_forgotten(lives):
     async def start(kernel):
         kernel.spawn(parent, pid="parent", budget={"usd": 5}, grant=["fs.read:/nothing", "process.spawn"])
         await asyncio.sleep(100)
-        await kernel._recovery.snapshot()
+        await kernel._snapshots.write()
 
     lives.crash_after(1, start, retention_s=10.0)
     kernel = lives.crash_after(1, programs=[parent, child], retention_s=10.0)

@@ -112,8 +112,7 @@ class Victim:
             async with Kernel(store, programs=[rests, asks]) as kernel:
                 await act(kernel)
                 if number in self.place.snapshots:
-                    assert kernel._recovery is not None
-                    await kernel._recovery.snapshot()
+                    await kernel._snapshots.write()
         finally:
             store.close()
 

@@ -2,15 +2,16 @@
 
 The agent is as its program declares it: its model, its tools and its rules are its own. The folder that an editor names
 is shown and listed with the session, and changes nothing of what the agent may do; a session in a folder that the agent
-does not work in is refused. MCP servers of the editor are not given to it. Sessions can be loaded again where the
-kernel's store is durable.
+does not work in is refused. MCP servers that the editor hands over are tools of their session, where the command that
+serves the agent says how they are started (`servers`). Sessions can be loaded again where the kernel's store is
+durable.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from acp import PROTOCOL_VERSION, RequestError, schema
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lyra.core.rights.capability import Grant
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["EditorAgent"]
+__all__ = ["EditorAgent", "EditorServers"]
 
 _PAGE: Final = 50  # sessions in one answer
 _TITLE_CHARS_MAX: Final = 80
@@ -37,13 +38,24 @@ _log: Final = logging.getLogger("lyra.agents")
 
 
 def _real(folder: str) -> str:
+    """The folder without links; a request error where no folder can have that name."""
+    if "\0" in folder or any("\ud800" <= char <= "\udfff" for char in folder):
+        raise invalid("the name of a folder is text without NUL")
     return os.path.realpath(folder)
+
+
+class EditorServers(Protocol):
+    """The MCP servers of sessions. It is also the source of their tools, which the agent has."""
+
+    async def open(self, pid: str, folder: str, given: list[Any] | None) -> None: ...
+
+    async def close(self, pid: str) -> None: ...
 
 
 class EditorAgent:
     """See the module. `title` is shown in place of the agent's name. An agent that works in one `folder` has sessions
     in it and below it alone; without one, in any. `grant` gives the rights of a session's process; without it, the
-    process has the kernel's."""
+    process has the kernel's. `servers` are those that the editor hands over; without it they are left out."""
 
     def __init__(
         self,
@@ -53,12 +65,14 @@ class EditorAgent:
         title: str = "",
         folder: str = "",
         grant: Callable[[], Grant] | None = None,
+        servers: EditorServers | None = None,
     ) -> None:
         self._kernel = kernel
         self._agent = agent
         self._title = title or agent.name
         self._folder = _real(folder) if folder else ""
         self._grant = grant
+        self._servers = servers
         self._client: Any = None
         self._open_sessions: dict[str, EditorSession] = {}
         self._list = EditorSessions(kernel, agent.name)
@@ -69,8 +83,9 @@ class EditorAgent:
 
     async def close(self) -> None:
         while self._open_sessions:
-            _, session = self._open_sessions.popitem()
+            session_id, session = self._open_sessions.popitem()
             await session.close()
+            await self._close_servers(session_id)
 
     async def initialize(
         self,
@@ -83,6 +98,7 @@ class EditorAgent:
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(
                 load_session=self._is_durable,
+                mcp_capabilities=schema.McpCapabilities(http=self._servers is not None, sse=False),
                 prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
                 session_capabilities=schema.SessionCapabilities(
                     close=schema.SessionCloseCapabilities(),
@@ -107,12 +123,13 @@ class EditorAgent:
         grant = None if self._grant is None else self._grant()
         try:
             for model in self._agent.models:
-                runtime_of(self._kernel).find(model)  # raises where the provider is not known, or has no key
+                runtime_of(self._kernel).models.find(model)  # raises where the provider is not known, or has no key
+            await self._open_servers(session_id, folder, mcp_servers)
             process = await self._kernel.spawn(self._agent, pid=EditorSessions.pid(session_id), grant=grant)
             await self._list.add(session_id, folder)
         except LyraError as error:
+            await self._close_servers(session_id)
             raise refusal(error) from None
-        self._pass_over(mcp_servers)
         session = self._open_sessions[session_id] = EditorSession(self._client, session_id, folder, process)
         await session.begin()
         return schema.NewSessionResponse(session_id=session_id)
@@ -142,7 +159,7 @@ class EditorAgent:
         open_here = self._open_sessions.pop(session_id, None)
         if open_here is not None:
             await open_here.close()
-        self._pass_over(mcp_servers)
+        await self._open_servers(session_id, listed.folder, mcp_servers)
         process = self._kernel.agent(EditorSessions.pid(session_id))
         if self._grant is not None:
             process.regrant(self._grant())  # after a restart it has those that it began with
@@ -175,6 +192,7 @@ class EditorAgent:
         del self._open_sessions[session_id]
         await session.cancel()
         await session.close()
+        await self._close_servers(session_id)
         return schema.CloseSessionResponse()
 
     def _session(self, session_id: str) -> EditorSession:
@@ -194,9 +212,15 @@ class EditorAgent:
         title = " ".join(shown_text(first).split())[:_TITLE_CHARS_MAX] or None
         return schema.SessionInfo(session_id=listed.id, cwd=listed.folder, title=title, updated_at=began)
 
-    def _pass_over(self, mcp_servers: list[Any] | None) -> None:
-        if mcp_servers:
-            _log.warning("%s MCP servers of the editor are not given to the agent", len(mcp_servers))
+    async def _open_servers(self, session_id: str, folder: str, given: list[Any] | None) -> None:
+        if self._servers is not None:
+            await self._servers.open(EditorSessions.pid(session_id), folder, given)
+        elif given:
+            _log.warning("%s MCP servers of the editor are not given to the agent", len(given))
+
+    async def _close_servers(self, session_id: str) -> None:
+        if self._servers is not None:
+            await self._servers.close(EditorSessions.pid(session_id))
 
     # ------------------------------------------------------------------ turns
 

@@ -8,12 +8,12 @@ One prompt at a time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from acp import helpers, schema
 
+from lyra.agents.acp.left_turn import LeftTurn
 from lyra.agents.acp.prompt import EditorPrompt
 from lyra.agents.acp.questions import EditorQuestions
 from lyra.agents.acp.refusals import INVALID_REQUEST, invalid, refusal
@@ -25,7 +25,6 @@ from lyra.errors import AgentFailed, LyraError
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
     from lyra.agents.session.replies import Pending
-    from lyra.kernel.interrupts.interrupt import Interrupt
 
 __all__ = ["EditorSession"]
 
@@ -44,7 +43,7 @@ class EditorSession:
         self._answer: Pending[Any] | None = None  # of the prompt that is under way
         self._is_prompting = False
         self._is_cancelled = False
-        self._following: asyncio.Task[None] | None = None
+        self._left_turn: LeftTurn | None = None
         self._questions = EditorQuestions(client, self, self._tell)
         self._updates = TurnUpdates(self._tell, folder)
 
@@ -60,41 +59,25 @@ class EditorSession:
         ]
         await self._tell(helpers.update_available_commands(commands))
         if self._process.current is not None:
-            self._following = self._process.kernel.tasks.start(self._follow(), name="lyra-acp-turn")
+            self._left_turn = LeftTurn(self._process, self._questions, self._tell)
 
     async def replay(self) -> None:
         """Tell the conversation so far."""
         for update in message_updates(self._process.messages, self.folder):
             await self._tell(update)
 
-    async def _follow(self) -> None:
-        """Ask what the turn waits for, and tell its answer."""
-        kernel = self._process.kernel
-        asked: set[str] = set()
-        with contextlib.suppress(LyraError):
-            while (current := self._process.current) is not None:
-                for interrupt in kernel.interrupts.pending(self._process.pid):
-                    if interrupt.id not in asked:
-                        asked.add(interrupt.id)
-                        await self._questions.ask(_line_of(interrupt))
-                with contextlib.suppress(LyraError):  # in doubt: a person has to answer first
-                    await current
-            text = next((row.text for row in reversed(self._process.messages) if row.role == "assistant"), "")
-            await self._tell(helpers.update_agent_message_text(shown_text(text)))
-
     async def close(self) -> None:
         """Let go of the session. A turn that is under way goes on; in a durable store, also after the end of the
         program."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
+        if self._left_turn is not None:
+            await self._left_turn.close()
 
     # ------------------------------------------------------------------ prompts
 
     async def prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
         if self._is_prompting or self._process.current is not None:
             raise invalid("a prompt is under way in this session", INVALID_REQUEST)
-        self._is_prompting = True
+        self._is_prompting, self._is_cancelled = True, False
         try:
             return await self._prompt(prompt)
         finally:
@@ -108,9 +91,10 @@ class EditorSession:
         if prompt.beside:
             self._process.kernel.taint.mark(self._process.pid, "text of the editor")
             content = f"{content}\n\n{prompt.beside}" if isinstance(content, str) else [*content, prompt.beside]
-        self._is_cancelled = False
         try:
             self._answer = await self._process.stream(content, events=True, wait_for_person=True).begin()
+            if self._is_cancelled:  # while the message was put into the store
+                self._answer.cancel()
             return await self._run(self._answer)
         except LyraError as error:
             raise refusal(error, _INTERNAL_ERROR) from None
@@ -139,9 +123,12 @@ class EditorSession:
         return schema.PromptResponse(stop_reason=reason)
 
     async def cancel(self) -> None:
+        """Stop what runs: the prompt that is under way, or the turn that an earlier program left."""
+        self._is_cancelled = self._is_prompting
         if self._answer is not None:
-            self._is_cancelled = True
             self._answer.cancel()
+        elif self._left_turn is not None and not self._is_prompting:
+            self._left_turn.stop()
 
     async def answer(self, interrupt_id: str, decision: str = "", *, text: str = "") -> None:
         """Answer a question of the agent: a word for a call, a text for a question in words."""
@@ -168,12 +155,6 @@ class EditorSession:
     async def _compact(self, words: str) -> str:
         await self._process.compact(words)
         return "The conversation was summed up."
-
-
-def _line_of(interrupt: Interrupt) -> dict[str, Any]:
-    """A question from before a restart as the line of an event: what call it is about is not known any more."""
-    about = {"id": interrupt.id, "kind": interrupt.kind, "question": interrupt.question, "message": interrupt.message}
-    return {"type": "interrupt", **about}
 
 
 _COMMANDS: Final[dict[str, tuple[str, Callable[[EditorSession, str], Awaitable[str]]]]] = {

@@ -22,7 +22,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.fork_rows import ForkPoint
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.steps import RunStep
+    from lyra.observe.timeline.step import RunStep
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Record, Store
 
@@ -69,6 +69,8 @@ def fork_point(timeline: RunTimeline, store: Store, number: int, change: StepCha
         point = _answered(timeline, store, step, lambda old: _with_text(old, str(change.reply)))
     elif change.result is not msgspec.UNSET:
         _require(step.kind in _RESULTS, timeline, step, "a result", _RESULTS)
+        if step.is_inside and change.result is None:
+            raise ConfigError(f"{step.what} takes ctx, and cannot be given null", hint="give a text, such as nothing")
         point = _answered(timeline, store, step, lambda _: change.result)
     else:
         point = ForkPoint(timeline.pid, number, step.seq, step.pid)

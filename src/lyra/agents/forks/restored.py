@@ -22,7 +22,7 @@ from lyra.models.tokens import ConversationTokens, Estimator
 if TYPE_CHECKING:
     from typing import Any
 
-    from lyra.observe.timeline.steps import RunStep
+    from lyra.observe.timeline.step import RunStep
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Store
 

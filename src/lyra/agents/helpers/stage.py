@@ -26,7 +26,7 @@ from lyra.core.naming import STAGE_PROGRAM
 from lyra.errors import ConfigError
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.keys import OutputMode, TokenStream
-from lyra.kernel.programs.context import read
+from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration

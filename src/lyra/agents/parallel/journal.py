@@ -10,11 +10,11 @@ from typing import Final
 
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
-from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.cut_short import process_lives_on
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import take_entry
 
 __all__ = ["AGAIN", "TAKEN", "JournaledDecision"]
 

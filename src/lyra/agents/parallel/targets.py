@@ -127,8 +127,8 @@ class AgentCall:
         if kernel is None:  # a kernel of its own, with models of its own unless the agent holds a provider
             is_ordered = any(isinstance(model, LLMProvider) and model.answers_in_order("") for model in agent.models)
         else:
-            is_ordered = runtime_of(kernel).answers_in_order(agent)
-            limits = runtime_of(kernel).model_limits(agent).values()
+            is_ordered = runtime_of(kernel).models.answers_in_order(agent)
+            limits = runtime_of(kernel).models.model_limits(agent).values()
             if any("timeout" in self.keywords or limit.strategy != "queue" for limit in limits):
                 return f"a model of agent {agent.name} has a limit that could fail a call which waits for others"
         return f"a model of agent {agent.name} answers by the order of its questions" if is_ordered else ""

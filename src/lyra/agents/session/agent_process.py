@@ -118,7 +118,7 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
         runtime = runtime_of(self.kernel)
         pending = runtime.ask(self._process, content_of(message), budget=budget, only=_rules(only))
         if not wait_for_person:
-            runtime.limit_doubt(pending)
+            runtime.questions.doubts.limit(pending)
         return pending
 
     @overload
@@ -172,7 +172,7 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
             runtime = runtime_of(self.kernel)
             pending = runtime.ask(self._process, content, budget=budget, stream=True, only=rules)
             if not wait_for_person:
-                runtime.limit_doubt(pending)
+                runtime.questions.doubts.limit(pending)
             return pending
 
         return Stream(start, events=events)
@@ -225,7 +225,7 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
         few seconds, as `send` does; once a person has answered, `current` can be awaited again.
         """
         self._check_loop()
-        return runtime_of(self.kernel).follow(self._process)
+        return runtime_of(self.kernel).questions.follow(self._process)
 
     @property
     def execution(self) -> AgentExecution | None:

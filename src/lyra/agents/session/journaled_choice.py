@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lyra.kernel.process.process import Process
-from lyra.kernel.programs.context import once
+from lyra.kernel.programs.journaled_call import once
 
 __all__ = ["journaled_choice"]
 

@@ -91,7 +91,7 @@ class ModelCall:
         return self.digest
 
     def aim(self, resolved: tuple[LLMProvider, str, str]) -> None:
-        """Direct the call to a model as `Runtime.find` gives it: the agent's own, or the next fallback.
+        """Direct the call to a model as `AgentModels.find` gives it: the agent's own, or the next fallback.
 
         The cost of tries at the model before is settled.
         """
@@ -200,8 +200,13 @@ class ModelCall:
         cost = None if self.all_micro_usd is None else self.all_micro_usd / 1_000_000
         return UsageTold(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost, usage.estimated)
 
+    def find_price(self) -> Price | None:
+        """The price of its model."""
+        assert self.provider is not None
+        return self.runtime.models.price(self.provider, self.request.model, self.model)
+
     def _usage_of(self, counted: TokenUsage) -> Usage:
-        price = self.price or self.runtime.price(self)
+        price = self.price or self.find_price()
         micro_usd = price.cost(counted) if price is not None else 0
         return Usage.of_call(micro_usd, counted.total_input, counted.output_tokens)
 

@@ -23,6 +23,7 @@ from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
+    from lyra.agents.session.open_questions import OpenQuestions
     from lyra.agents.session.shared import AgentRuntime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
@@ -76,7 +77,9 @@ class Sink:
         "_settled",
         "_text",
         "_thought",
+        "has_drafts",
         "lengths",
+        "wants_drafts",
     )
 
     def __init__(self, kernel: Kernel) -> None:
@@ -91,6 +94,8 @@ class Sink:
         self._thought = StreamDedup()
         self._settled = 0  # pieces of finished answers
         self.lengths: list[int] = []  # of all pieces of text
+        self.wants_drafts = False  # its reader is told tool calls while the model writes them (`call_drafts`)
+        self.has_drafts = False  # of the model call that is under way
 
     # ------------------------------------------------------------------ the process's side
 
@@ -122,6 +127,7 @@ class Sink:
 
         Gives the lengths of the answer's pieces.
         """
+        self.has_drafts = False
         if self._text.behind or self._thought.behind:
             self._restart()
         self._text.clear()
@@ -186,7 +192,7 @@ class Pending(Generic[Out_co]):
 
     __slots__ = (
         "_future",
-        "_runtime",
+        "_questions",
         "_timer",
         "abandoned",
         "asker",
@@ -204,10 +210,10 @@ class Pending(Generic[Out_co]):
     )
 
     def __init__(
-        self, runtime: AgentRuntime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
+        self, questions: OpenQuestions, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
     ) -> None:
-        self._runtime = runtime
-        self._future: asyncio.Future[Any] = runtime.kernel.loop.create_future()
+        self._questions = questions
+        self._future: asyncio.Future[Any] = questions.kernel.loop.create_future()
         self.id = request_id
         self.pid = pid
         self.scopes = scopes
@@ -225,7 +231,7 @@ class Pending(Generic[Out_co]):
 
     def __await__(self) -> Generator[Any, None, Out_co]:
         if not self._future.done():
-            self._runtime.kernel.scheduler.hand_over()
+            self._questions.kernel.scheduler.hand_over()
         try:
             return cast("Out_co", (yield from self._future))
         except asyncio.CancelledError:
@@ -252,12 +258,12 @@ class Pending(Generic[Out_co]):
     def _abandon(self) -> None:
         if not self.abandoned:
             self.abandoned = True
-            self._runtime.give_up(self)
+            self._questions.give_up(self)
             self._end(asyncio.CancelledError())
 
     async def _withdrawn(self) -> None:
         """Wait until the store has the withdrawal: before that, the caller is not told that its message failed."""
-        journal = self._runtime.kernel.journal
+        journal = self._questions.kernel.journal
         if journal is not None:
             with suppress(StoreError):  # the kernel has lost its store, or a full disk holds it still
                 await journal.acknowledged(self.withdrawn_seq)
@@ -271,9 +277,9 @@ class Pending(Generic[Out_co]):
         if self._future.done() or self.abandoned:
             return
         self.abandoned = True
-        self._runtime.give_up(self)
+        self._questions.give_up(self)
         if self.withdrawn_seq:
-            self._runtime.kernel.tasks.start(self._fail_withdrawn(error), name="lyra-withdrawn")
+            self._questions.kernel.tasks.start(self._fail_withdrawn(error), name="lyra-withdrawn")
         else:
             self.fail(error)
 
@@ -289,7 +295,7 @@ class Pending(Generic[Out_co]):
                 )
             )
 
-        clock = self._runtime.kernel.clock
+        clock = self._questions.kernel.clock
         if due_s <= clock.monotonic():
             expire()
         else:
@@ -297,7 +303,7 @@ class Pending(Generic[Out_co]):
 
     def _mark_reader(self) -> None:
         """A piece of the answer goes to the process that reads it."""
-        self._runtime.mark_reader(self)
+        self._questions.mark_reader(self)
 
     def _end(self, error: BaseException | None = None) -> None:
         if self._timer is not None:
@@ -425,8 +431,23 @@ async def _close(pieces: Any) -> None:
     await pieces.aclose()
 
 
+def _sink_above(process: Process) -> Sink | None:
+    """The sink of the nearest turn above a process that has one."""
+    runtime: AgentRuntime | None = process.kernel.parts.get("agents")
+    above = process.parent
+    while above is not None and runtime is not None:
+        session = runtime.sessions.get(above.pid)
+        if session is not None and session.turn is not None and session.turn[1].sink is not None:
+            return session.turn[1].sink
+        above = above.parent
+    return None
+
+
 def show_question(sink: Sink | None, process: Process, interrupt_id: str, about: dict[str, Any] | None = None) -> bool:
-    """Put a question into the stream of an answer; whether there is a stream."""
+    """Put a question into the stream of an answer; whether there is a stream. A question of a helper whose own answer
+    is not streamed stands in the stream of the agent above it: its reader would wait without knowing for what."""
+    if sink is None:
+        sink = _sink_above(process)
     if sink is None:
         return False
     interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)

@@ -51,4 +51,4 @@ async def wait_for_limits(runtime: AgentRuntime, agent: AgentDeclaration, *, tim
     """Before an agent is asked, give its limits the time that they have in the line-by-line run."""
     won, early_call = time_won.get(), current_early_call.get()
     if won is not None and won.seconds > 0.0 and (early_call is None or early_call.is_due):
-        await won.give_back(partial(runtime.ready_in, agent, timed=timed))
+        await won.give_back(partial(runtime.models.ready_in, agent, timed=timed))

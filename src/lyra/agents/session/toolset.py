@@ -17,7 +17,7 @@ from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.process.process import Process
-from lyra.kernel.programs.context import read
+from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration

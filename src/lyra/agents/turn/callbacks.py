@@ -135,7 +135,7 @@ class Callbacks:
 
     async def _write(self, text: str, max_tokens: int) -> str:
         agent, runtime, process, sink = self._turn.agent, self._runtime, self._process, self._turn.sink
-        resolved = runtime.find(agent.model)
+        resolved = runtime.models.find(agent.model)
         request = Request(
             model=resolved[1],
             messages=(Message("user", text),),
@@ -146,7 +146,7 @@ class Callbacks:
             runtime,
             request,
             canonical_hash("sampling", (text,), {}),
-            ConversationTokens(runtime.tokens),
+            ConversationTokens(runtime.models.tokens),
             scopes=self._turn.scopes,
             sink=None,
             timeouts=agent.timeouts,

@@ -155,7 +155,7 @@ def _limit(turn: Turn, policy: ContextPolicy) -> int | None:
     if policy.tokens is not None:
         return policy.tokens
     assert policy.share is not None
-    readable = context_window(turn.runtime.find(turn.agent.model)[2])
+    readable = context_window(turn.runtime.models.find(turn.agent.model)[2])
     return None if readable is None else int(readable * policy.share)
 
 
@@ -201,7 +201,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
     room = _limit(turn, policy) or max(session.ledger.sent(session.messages, old), 8_000)
     text = _material(old.summary, leaving, most=max(2_000, room * 2))
     request = Request(
-        model=runtime.find(model)[1],
+        model=runtime.models.find(model)[1],
         messages=(Message("user", text),),
         system=f"{_SUMMARISE}\nKeep above all: {focus}" if focus else _SUMMARISE,
         max_tokens=policy.summary_tokens,
@@ -210,7 +210,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         runtime,
         request,
         session.digest + canonical_hash("summary", (window.start, window.head), {}) if session.durable else b"",
-        ConversationTokens(runtime.tokens),
+        ConversationTokens(runtime.models.tokens),
         scopes=turn.scopes,
         sink=None,
         timeouts=agent.timeouts,
@@ -218,7 +218,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         tokens_least=agent.min_tokens,
         pid=turn.ctx.pid,
     )
-    call.aim(runtime.find(model))
+    call.aim(runtime.models.find(model))
     try:
         completion: Completion = await turn.ctx.do(model_effect(session, model, call), call)
     except (EffectFailed, LimitExceeded) as error:

@@ -149,7 +149,7 @@ def _effect(event: str) -> Effect:
 
 def safe_outcome(runtime: AgentRuntime, outcome: HookOutcome) -> HookOutcome:
     """An outcome fit to be journaled and shown: bounded, known keys masked, without invisible characters."""
-    if outcome.arguments is not None and runtime.known_keys.holds(outcome.arguments):
+    if outcome.arguments is not None and runtime.keys.prepared.holds(outcome.arguments):
         return HookOutcome(decision="deny", reason=_KEY_IN_ARGUMENTS, warnings=_texts(runtime, outcome.warnings))
     return msgspec.structs.replace(
         outcome,

@@ -19,9 +19,10 @@ from lyra.agents.session.client_tools import client_tools
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.execution import AgentState
+from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
-from lyra.agents.session.shared import runtime_of, scopes
+from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.context_window import compact
 from lyra.agents.turn.memory import remembered_prompt
 from lyra.agents.turn.model_call import ask_model
@@ -35,7 +36,8 @@ from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.process import GIVEN_UP
-from lyra.kernel.programs.context import Context, read
+from lyra.kernel.programs.context import Context
+from lyra.kernel.programs.journaled_call import read
 from lyra.kernel.programs.milestone import replayed_milestone, skip_replay, write_milestone
 from lyra.models.stream import CUT_BY_BUDGET, cut
 
@@ -132,7 +134,7 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
                 session.replay(finished)
                 _deliver_again(runtime, session, finished)
                 continue
-        pending = runtime.pending.get(request_id)
+        pending = runtime.questions.pending.get(request_id)
         is_withdrawn = pending is None and runtime.kernel.withdrawals.holds(process, request_id)
         if is_withdrawn and process.replay is not None:
             skip_replay(process)
@@ -144,7 +146,7 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
         turn = Turn(ctx, runtime, session, pending)
         failure: BaseException | None = None
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
-            runtime.take(request_id)
+            runtime.questions.take(request_id)
             if turn_ended is not None:
                 turn.status = "withdrawn"
                 turn_ended(turn, request_id, mark, asyncio.CancelledError(GIVEN_UP))
@@ -168,7 +170,7 @@ async def _carry_out(
     ctx: Context, runtime: AgentRuntime, session: AgentSession, request_id: str, order: dict[str, Any]
 ) -> int:
     """Carry out an order about the conversation itself; gives how many of its messages are the same as before."""
-    pending, same = runtime.pending.get(request_id), len(session.messages)
+    pending, same = runtime.questions.pending.get(request_id), len(session.messages)
     failure: BaseException | None = None
     if pending is not None:
         pending.running = ctx.own_process.pid
@@ -185,7 +187,7 @@ async def _carry_out(
             raise
         ctx.own_process.uncancel()
         failure = cancelled
-    runtime.take(request_id)
+    runtime.questions.take(request_id)
     if pending is not None and not isinstance(failure, asyncio.CancelledError):
         if failure is None:
             pending.answer(None)
@@ -228,7 +230,8 @@ async def once(
     session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     early_call = current_early_call.get()
     around = scopes.get() if early_call is None else early_call.around(scopes.get())
-    pending = Pending(runtime, "", process.pid, around, sink)  # no caller awaits it; it carries the caller's budgets
+    # No caller awaits this answer; it carries the caller's budgets.
+    pending = Pending(runtime.questions, "", process.pid, around, sink)
     pending.early_call = early_call
     turn = Turn(ctx, runtime, session, pending)
     failure: BaseException | None = None
@@ -324,13 +327,13 @@ async def _answer(
         if early_call is not None:
             early_call.leave()
         close_record(turn, value, failure)
-        pending = runtime.take(request_id)
+        pending = runtime.questions.take(request_id)
         if pending is not None:
             closed = runtime.kernel.stopping and isinstance(failure, (asyncio.CancelledError, GeneratorExit))
-            reason = runtime.closed_before(pending) if closed else failure
+            reason = runtime.questions.closed_before(pending) if closed else failure
             deliver(pending, session, value, reason, status=turn.status)
-        if runtime.followers:
-            for follower in runtime.take_followers(turn.ctx.pid):
+        if runtime.questions.followers:
+            for follower in runtime.questions.take_followers(turn.ctx.pid):
                 deliver(follower, session, value, failure, status=turn.status)
     return failure
 
@@ -384,7 +387,7 @@ def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | No
 
 def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[str, Any]) -> None:
     """Deliver the outcome of a turn that ended before the kernel restarted to a caller that asks for it again."""
-    pending = runtime.take(finished.get("request", ""))
+    pending = runtime.questions.take(finished.get("request", ""))
     if pending is None:
         return
     error = finished.get("error")

@@ -13,7 +13,7 @@ from lyra.agents.declaration.memory import KINDS, Memory
 from lyra.agents.session.shared import runtime_of
 from lyra.core.effect import Effect
 from lyra.core.tool import Tool
-from lyra.kernel.programs.context import read
+from lyra.kernel.programs.journaled_call import read
 from lyra.tools.function import tool
 
 if TYPE_CHECKING:

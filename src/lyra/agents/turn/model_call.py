@@ -62,7 +62,7 @@ async def _ask_models(turn: Turn) -> Completion:
                     await early_call.wait_for_room(
                         (process.budget, *call.scopes), lambda: expected(process.budget, call)
                     )
-                    early_call.note_estimate(runtime.tokens, call.model)
+                    early_call.note_estimate(runtime.models.tokens, call.model)
                 effect = model_effect(session, model, call)
                 completion: Completion
                 if kernel.agents_heard and not turn.ctx.replaying and kernel.listeners.hears("model.called"):
@@ -134,7 +134,7 @@ async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvid
     """(provider, its name for the model, Lyra's name for it) of one of the agent's models."""
     try:
         budgets = (turn.process.budget, *turn.scopes)
-        return turn.runtime.load(model, priced=any(budget.limits_money for budget in budgets))
+        return turn.runtime.models.load(model, priced=any(budget.limits_money for budget in budgets))
     except ConfigError as error:
         await turn.runtime.lacks(turn.process, error)
         raise

@@ -16,6 +16,7 @@ import msgspec
 
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.replies import Sink
+from lyra.agents.turn.call_drafts import DraftWriter
 from lyra.agents.turn.key_filter import StreamKeyFilter, redact_keys
 from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
@@ -114,7 +115,7 @@ def _worst_case(call: ModelCall, chains: tuple[Budget, ...], limits_money: bool)
             tokens_out = max(left, least)
     usd = 0
     if limits_money:
-        price = call.price = call.runtime.price(call)
+        price = call.price = call.find_price()
         if price is None:
             raise ConfigError(
                 f"the price of {call.model} is unknown, so a money budget cannot hold it",
@@ -160,13 +161,13 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         except BudgetExceeded as error:  # no money for another try; the tries before are paid for all the same
             error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
             raise
-    call.attempts += 1
-    if call.attempts == 1:
-        call.began_s = runtime.kernel.clock.monotonic()
-        runtime.price_later(call)
     sink = call.sink
     provider = call.provider
     assert provider is not None
+    call.attempts += 1
+    if call.attempts == 1:
+        call.began_s = runtime.kernel.clock.monotonic()
+        runtime.models.price_later(provider, call.request.model, call.model)
     fold = Fold()
     request = call.request
     if idempotency_key:
@@ -179,18 +180,18 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
             async for event in events:
                 feed(event)
         else:
-            await _stream_to(fold, events, sink, runtime.known_keys)
+            await _stream_to(fold, events, sink, runtime.keys.prepared)
         completion = _marked(call, fold.completion())
         if runtime.known:
-            completion = redact_keys(completion, runtime.known_keys)
+            completion = redact_keys(completion, runtime.keys.prepared)
         if sink is not None:
             completion = _settle(sink, completion, is_journaled=runtime.kernel.journal is not None)
     except GeneratorExit:  # the program is being closed: nothing can be awaited any more
         raise
     except BaseException as raised:
-        quotes_key = runtime.known_keys.mask(str(raised), any_part=True) != str(raised)
+        quotes_key = runtime.keys.prepared.mask(str(raised), any_part=True) != str(raised)
         classified = of_exception(raised, provider.name) or raised
-        failure = _failed_try(call, fold, _without_keys(classified, runtime.known_keys, provider.name))
+        failure = _failed_try(call, fold, _without_keys(classified, runtime.keys.prepared, provider.name))
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)
@@ -291,9 +292,11 @@ _UNREACHABLE: Final = ("connection", "auth")
 
 
 async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, keys: KnownKeys) -> None:
-    """Feed the fold, and pass text and thinking to the reader with known keys masked."""
+    """Feed the fold, and pass text and thinking to the reader with known keys masked; to one that wants them, also the
+    tool calls as they are written."""
     sink.begin()
     text, thinking = StreamKeyFilter(keys), StreamKeyFilter(keys)
+    drafts = DraftWriter(sink, keys) if sink.wants_drafts else None
     async for event in events:
         fold.feed(event)
         kind = type(event)
@@ -305,6 +308,10 @@ async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink,
         elif kind is ThinkingDelta:
             piece = event.text  # type: ignore[union-attr]  # told apart by type
             sink.thinking(thinking.feed(piece) if keys else piece)
+        elif drafts is not None:
+            drafts.feed(event)
+            if sink.full:
+                await sink.room()
     if keys:
         sink.thinking(thinking.flush())
         sink.text(text.flush())
@@ -328,7 +335,7 @@ def _spent(call: ModelCall, completion: Completion) -> Usage:
     call.learn(counted)
     price = call.price
     if price is None:
-        price = call.runtime.price(call)
+        price = call.find_price()
     call.micro_usd = price.cost(counted) if price is not None else None
     return Usage.of_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lyra.core.message import Message
 from lyra.kernel.process.call_keys import upcoming
-from lyra.kernel.programs.context import read
+from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn

@@ -19,9 +19,10 @@ from lyra.agents.declaration.content import parts_of, plain_or_text
 from lyra.agents.session.call_details import tell_tool_call
 from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
+from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import tool_record
 from lyra.agents.session.replies import show_question
-from lyra.agents.session.shared import home, scopes
+from lyra.agents.session.shared import home
 from lyra.agents.session.spans import Held, TraceSpan, new_span, turn_span
 from lyra.agents.turn.inside_output import recorded_output
 from lyra.core.effect import Effect
@@ -48,7 +49,8 @@ from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, Ly
 from lyra.kernel.base.acting import act_as
 from lyra.kernel.process.call_keys import comes_next, current_branch, next_key
 from lyra.kernel.process.process import GIVEN_UP, Process
-from lyra.kernel.programs.context import Context, once
+from lyra.kernel.programs.context import Context
+from lyra.kernel.programs.journaled_call import once
 from lyra.tools.calling import calling, contained, invoke
 from lyra.tools.concurrency import Turns
 from lyra.tools.tool_search import searchable
@@ -370,7 +372,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     inside = "ctx" in getattr(tool.run, "takes", ())
     with Held(scopes, turn.scopes):  # agents that the tool asks draw on the caller's budgets too
         output = await turn.ctx.do(_effect(turn.session, tool, inside=inside), use)
-        if not inside:
+        if not inside or output is not None:  # in a fork the journal may have another output of a tool inside
             return output
         assert tool.run is not None
         work = contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink, call)))

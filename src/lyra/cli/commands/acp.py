@@ -26,6 +26,7 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.kernel.kernel import Kernel
+    from lyra.sage.acp.session_servers import SessionServers
 
 __all__ = ["acp"]
 
@@ -80,12 +81,16 @@ async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str 
         if hasattr(prepared, "__await__"):
             await prepared
         agent = _agent_of(kernel, name)
+        servers = _session_servers(invocation)
+        agent.sources = (*agent.sources, servers)
         kernel.register(agent)  # sessions of the store go on
-        await serve_editor(EditorAgent(kernel, agent))
+        await serve_editor(EditorAgent(kernel, agent, servers=servers))
 
 
 async def _serve_of_folder(invocation: Invocation, folder: str, name: str | None) -> None:
     """Serve the agent that a Markdown file of a folder, of the user or of a plugin declares."""
+    import msgspec
+
     from lyra.agents.acp.editor_agent import EditorAgent
     from lyra.agents.headless.options import HeadlessOptions
     from lyra.kernel.kernel import Kernel
@@ -98,14 +103,31 @@ async def _serve_of_folder(invocation: Invocation, folder: str, name: str | None
     async with AsyncExitStack() as stack:
         if FileAgent.uses_servers(definition):
             options = await stack.enter_async_context(with_servers(invocation, options, extensions.servers()))
+        servers = _session_servers(invocation) if FileAgent.uses_servers(definition) else None
+        if servers is not None:
+            options = msgspec.structs.replace(options, tools=(*options.tools, servers))
         served = FileAgent(definition, extensions, options, invocation.config)
         for sentence in served.notes:
             note(f"warning: {sentence}")
         kernel = await stack.enter_async_context(Kernel.from_config(invocation.config))
         served.attach(kernel)
         kernel.register(served.agent)  # sessions of the store go on
-        face = EditorAgent(kernel, served.agent, title=definition.name, folder=served.folder, grant=served.grant)
+        face = EditorAgent(
+            kernel, served.agent, title=definition.name, folder=served.folder, grant=served.grant, servers=servers
+        )
         await serve_editor(face)
+
+
+def _session_servers(invocation: Invocation) -> SessionServers:
+    """The MCP servers that the editor hands over, by the rules that Sage has for them."""
+    from lyra.agents.headless.options import HeadlessOptions
+    from lyra.agents.headless.setup import setup_of as headless_setup
+    from lyra.sage.acp.session_servers import SessionServers
+
+    def denied(folder: str) -> Any:
+        return headless_setup(HeadlessOptions(folder=folder, trusted=invocation.trusts_folder)).permissions.denied
+
+    return SessionServers(denied)
 
 
 def _agent_of(kernel: Kernel, name: str | None) -> Agent[Any]:

@@ -7,27 +7,44 @@ print and end. Looking writes nothing, also while a kernel runs the run; only `-
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.command_lines import answer_lines, typed_lines, with_completion
 from lyra.cli.render import document, note, printable
 from lyra.cli.replay.opened import opened_store, timeline_of
 from lyra.cli.replay.prompt import RunPrompt, fork_lines, result_value
+from lyra.cli.replay.variables import RunVariables
 from lyra.cli.replay.words import cost_words, moment_lines, step_line
-from lyra.errors import ConfigError, LyraError
+from lyra.errors import ConfigError
+from lyra.observe.timeline.timeline import COMPACTED
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
+    from lyra.cli.replay.program_file import ProgramFile
     from lyra.observe.timeline.timeline import RunTimeline
 
 __all__ = ["replay"]
 
-_PROMPT: Final = "replay> "
 _FILE: Final = click.Path(exists=True, dir_okay=False)
 _CHANGES: Final = ("reply", "prompt", "model", "system", "tool_result")
+_MODES: Final = ("lists_steps", "place", "fork_at", "resume")  # without one of them it is a prompt
+# How the options are written, by the names that they have here.
+_OPTIONS: Final = {
+    **{name: f"--{name.replace('_', '-')}" for name in (*_CHANGES, "process", "after", "limit", "fork_at", "resume")},
+    "lists_steps": "--steps",
+    "place": "--at",
+    "new_pid": "--as",
+}
+# Options that belong to a mode, and what is missing elsewhere.
+_NEEDS: Final = {
+    **dict.fromkeys((*_CHANGES, "new_pid"), (("fork_at",), "say where to fork: --fork-at N")),
+    **dict.fromkeys(("after", "limit"), (("lists_steps",), "it is for a list of steps: --steps or --json")),
+    "process": (("place",), "say at which step: --at N"),
+}
+_STEPS_LISTED: Final = 1_000
 
 
 @click.command(cls=CliCommand)
@@ -36,8 +53,8 @@ _CHANGES: Final = ("reply", "prompt", "model", "system", "tool_result")
 @click.option("--steps", "lists_steps", is_flag=True, help="Print the steps and end.")
 @click.option("--at", "place", type=click.IntRange(min=0), metavar="N", help="Print the moment after step N and end.")
 @click.option("--process", metavar="PID", help="With --at: of this process of the run.")
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only steps behind step N.")
-@click.option("--limit", type=click.IntRange(min=1), default=1000, metavar="N", help="At most so many steps.")
+@click.option("--after", type=click.IntRange(min=0), metavar="N", help="Only steps behind step N.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many steps; 1000 unless given.")
 @click.option("--fork-at", type=click.IntRange(min=1), metavar="N", help="Run on from step N as a new process.")
 @click.option("--reply", metavar="TEXT", help="In the fork, the model's answer at that step.")
 @click.option("--tool-result", metavar="JSON", help="In the fork, the result of the tool or effect at that step.")
@@ -57,20 +74,22 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     STORE is a file or a postgresql:// URL, PID a process by pid or name. `help` at the prompt lists what there is.
     """
     invocation = ctx.ensure_object(Invocation)
+    mode = _mode(options, as_json=as_json)
     change = _change(options)
     with opened_store(store) as opened:
         timeline = timeline_of(opened, pid)
-        if options["fork_at"] is None and not options["resume"]:
-            if options["lists_steps"] or options["place"] is not None or as_json:
-                _print(timeline, options, as_json=as_json)
-                return
-            ctx.exit(_talk(invocation, store, timeline, load=options["load"]))
-        if options["fork_at"] is not None:
+        programs = _programs(timeline, options["load"])
+        if mode in ("lists_steps", "place"):
+            _print(timeline, RunVariables(opened, timeline, programs), options, as_json=as_json)
+            return
+        if mode == "prompt":
+            ctx.exit(_talk(ctx, store, RunVariables(opened, timeline, programs), timeline, programs))
+        if mode == "fork_at":
             timeline.step(options["fork_at"])
     from lyra.cli.replay.fork import go_on, make_fork
 
-    if options["resume"]:
-        facts = go_on(invocation, store, timeline, load=options["load"])
+    if mode == "resume":
+        facts = go_on(invocation, store, timeline, programs=programs)
         lines = [printable(f"{facts['fork']}: {facts['error'] or facts['answer'] or facts['state']}")]
     else:
         facts = make_fork(
@@ -79,7 +98,7 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
             timeline,
             number=options["fork_at"],
             change=change,
-            load=options["load"],
+            programs=programs,
             new_pid=options["new_pid"],
         )
         lines = fork_lines(facts)
@@ -90,89 +109,85 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     ctx.exit(1 if facts["error"] else 0)
 
 
+def _programs(timeline: RunTimeline, file: str | None) -> ProgramFile | None:
+    if file is None:
+        return None
+    from lyra.cli.replay.program_file import ProgramFile
+
+    return ProgramFile(file, dict.fromkeys(step.name for step in timeline.steps if step.name))
+
+
+def _mode(options: dict[str, Any], *, as_json: bool) -> str:
+    """What the command is asked for; ConfigError for an option that would do nothing there."""
+    given = [name for name in _OPTIONS if options[name] is not None and options[name] is not False]
+    modes = [name for name in _MODES if name in given]
+    if len(modes) > 1:
+        first, second = (_OPTIONS[name] for name in modes[:2])
+        raise ConfigError(f"{first} and {second} are two things to do", hint="give one of them", key=second)
+    mode = modes[0] if modes else "lists_steps" if as_json else "prompt"
+    for name in given:
+        fitting, hint = _NEEDS.get(name, ((mode,), ""))
+        if mode not in fitting:
+            raise ConfigError(f"{_OPTIONS[name]} does nothing here", hint=hint, key=_OPTIONS[name])
+    return mode
+
+
 def _change(options: dict[str, Any]) -> StepChange:
-    given = {name: options[name] for name in _CHANGES if options[name] is not None}
-    if given and options["fork_at"] is None:
-        flag = f"--{next(iter(given)).replace('_', '-')}"
-        raise ConfigError(f"{flag} changes a step of a fork", hint="say which: --fork-at N", key=flag)
-    if options["process"] is not None and options["place"] is None:
-        raise ConfigError("--process says of which process --at tells", hint="give --at N, too", key="--process")
-    if options["new_pid"] is not None and options["fork_at"] is None:
-        raise ConfigError("--as names a fork", hint="say where to fork: --fork-at N", key="--as")
-    if options["resume"] and options["fork_at"] is not None:
-        raise ConfigError("--resume goes on with a process, --fork-at makes another", key="--resume")
     from lyra.agents.forks.change import StepChange
 
+    given = {name: options[name] for name in _CHANGES if options[name] is not None}
     if "tool_result" in given:
         given["result"] = result_value(given.pop("tool_result"))
     return StepChange(**given)
 
 
 # ---------------------------------------------------------------- printed
-def _print(timeline: RunTimeline, options: dict[str, Any], *, as_json: bool) -> None:
+def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, Any], *, as_json: bool) -> None:
     place = options["place"]
+    variables.add_arguments()
     if place is not None:
         step = timeline.step(place) if place else None
-        moment = timeline.moment(place, options["process"])
+        moment = variables.moment(place, options["process"])
         if as_json:
             document(moment)
         else:
             click.echo("\n".join(moment_lines(moment, step)))
         return
-    steps = timeline.page(options["after"], options["limit"])
+    after = options["after"] or 0
+    steps = timeline.page(after, options["limit"] or _STEPS_LISTED)
     if as_json:
         document({**timeline.summary(), "timeline": [step.to_data() for step in steps]})
         return
+    if timeline.is_compacted:
+        note(f"note: {COMPACTED} (--at 0)")
     for step in steps:
         click.echo(step_line(step))
-    left = len(timeline.steps) - options["after"] - len(steps)
+    left = len(timeline.steps) - after - len(steps)
     if left > 0:
-        note(f"{left} more steps; --after {options['after'] + len(steps)} shows them")
+        note(f"{left} more steps; --after {after + len(steps)} shows them")
 
 
 # ---------------------------------------------------------------- the prompt
-def _talk(invocation: Invocation, store: str, timeline: RunTimeline, *, load: str | None) -> int:
+def _talk(
+    ctx: click.Context, store: str, variables: RunVariables, timeline: RunTimeline, programs: ProgramFile | None
+) -> int:
     """Read commands until the end; gives the exit code."""
     from lyra.cli.replay.fork import make_fork
 
     def fork(number: int, change: StepChange) -> dict[str, Any]:
-        return make_fork(invocation, store, timeline, number=number, change=change, load=load)
+        return make_fork(
+            ctx.ensure_object(Invocation), store, timeline, number=number, change=change, programs=programs
+        )
 
-    prompt = RunPrompt(timeline, fork)
+    prompt = RunPrompt(timeline, variables, fork)
+    variables.add_arguments()
     state = timeline.ended_as or "running"
     note(f"{timeline.pid} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
+    if timeline.is_compacted:
+        note(f"note: {COMPACTED}")
     click.echo("\n".join(prompt.here()))
-    is_person, failed = sys.stdin.isatty(), False
-    for line in _typed(is_person=is_person):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            lines = prompt.do(line)
-        except LyraError as error:
-            note(f"error: {error.message}")
-            if error.hint:
-                note(f"  hint: {error.hint}")
-            failed = True
-            continue
-        if lines:
-            click.echo("\n".join(lines))
-        if prompt.is_over:
-            break
-    return 1 if failed and not is_person else 0
-
-
-def _typed(*, is_person: bool) -> Iterator[str]:
-    while True:
-        if not is_person:
-            line = sys.stdin.readline()
-            if not line:
-                return
-            yield line.rstrip("\n")
-            continue
-        try:
-            yield input(_PROMPT)
-        except EOFError:
-            click.echo("", err=True)
-            return
-        except KeyboardInterrupt:  # of a line that was begun
-            click.echo("", err=True)
+    is_person = sys.stdin.isatty()
+    if is_person:
+        with_completion(ctx, prompt)
+    is_done = answer_lines(prompt, typed_lines(is_person=is_person))
+    return 0 if is_done or is_person else 1

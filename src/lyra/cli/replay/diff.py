@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
-_AROUND: Final = 3  # steps before the first difference that are shown
+_BEFORE: Final = 3  # steps before the first difference that are shown
 _AFTER: Final = 40
 
 
@@ -52,20 +52,18 @@ def _lines(compared: RunDifference, *, every: bool) -> list[str]:
     ]
     if first is None:
         return [*lines, "the runs are the same"]
-    begin = 1 if every else max(1, first - _AROUND)
-    end = len(compared.rows) if every else first + _AFTER
+    begin = 1 if every else compared.begin(_BEFORE)
+    end = compared.length if every else first + _AFTER
     if begin > 1:
         lines.append(f"  steps 1 to {begin - 1} are the same")
-    for number, (old, new) in enumerate(compared.rows, start=1):
-        if not begin <= number <= end:
-            continue
+    for number, old, new in compared.pairs(begin, end):
         if number < first:
-            lines += [f" {step_line(old)}"] if old is not None else []
+            lines += [step_line(old, side=" ")] if old is not None else []
             continue
         if number == first:
             lines.append(f"step {first} is the first that differs:")
-        lines += [f"-{step_line(old)}"] if old is not None else []
-        lines += [f"+{step_line(new)}"] if new is not None else []
-    if end < len(compared.rows):
-        lines.append(f"  {len(compared.rows) - end} more steps; --all shows them")
+        lines += [step_line(old, side="-")] if old is not None else []
+        lines += [step_line(new, side="+")] if new is not None else []
+    if end < compared.length:
+        lines.append(f"  {compared.length - end} more steps; --all shows them")
     return lines

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.cli.render import note
 from lyra.cli.replay.opened import opened_store, store_target, timeline_of
-from lyra.cli.replay.program_file import load_programs
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from lyra.agents.forks.change import StepChange
     from lyra.cli.app import Invocation
+    from lyra.cli.replay.program_file import ProgramFile
     from lyra.kernel.kernel import Kernel
     from lyra.observe.timeline.timeline import RunTimeline
 
@@ -34,7 +34,7 @@ def make_fork(
     *,
     number: int,
     change: StepChange,
-    load: str | None,
+    programs: ProgramFile | None,
     new_pid: str | None = None,
 ) -> dict[str, Any]:
     """Start a fork, run it to its end or to the end of its turn, and tell what came of it."""
@@ -44,20 +44,22 @@ def make_fork(
         with opened_store(target) as store:
             return await fork_run(kernel, store, timeline.pid, number, change, new_pid=new_pid)
 
-    facts = asyncio.run(_run(invocation, target, timeline, load, start, wakes=()))
+    facts = asyncio.run(_run(invocation, target, programs, start, wakes=()))
     with opened_store(target) as store:
         fork = timeline_of(store, facts["fork"])
         facts |= _failed_turn(fork) | _compared(timeline_of(store, timeline.pid), fork)
     return {**facts, "of": timeline.pid, "at": number, "change": change.to_data()}
 
 
-def go_on(invocation: Invocation, target: str, timeline: RunTimeline, *, load: str | None) -> dict[str, Any]:
+def go_on(
+    invocation: Invocation, target: str, timeline: RunTimeline, *, programs: ProgramFile | None
+) -> dict[str, Any]:
     """Go on with a process that its kernel left in the middle of its work, such as a fork; the others stand still."""
 
     async def start(_: Kernel) -> str:
         return timeline.pid
 
-    facts = asyncio.run(_run(invocation, target, timeline, load, start, wakes=(timeline.pid,)))
+    facts = asyncio.run(_run(invocation, target, programs, start, wakes=(timeline.pid,)))
     with opened_store(target) as store:
         return facts | _failed_turn(timeline_of(store, timeline.pid))
 
@@ -65,8 +67,7 @@ def go_on(invocation: Invocation, target: str, timeline: RunTimeline, *, load: s
 async def _run(
     invocation: Invocation,
     target: str,
-    timeline: RunTimeline,
-    load: str | None,
+    programs: ProgramFile | None,
     start: Callable[[Kernel], Awaitable[str]],
     *,
     wakes: tuple[str, ...],
@@ -76,8 +77,8 @@ async def _run(
 
     kernel = Kernel.from_config(invocation.config, store=store_target(target), seams=Seams(wakes=wakes))
     async with kernel:
-        if load is not None:
-            await load_programs(kernel, load, dict.fromkeys(step.name for step in timeline.steps if step.name))
+        if programs is not None:
+            await programs.register(kernel)
         pid = await start(kernel)
         note(f"process {pid} runs; Ctrl-C leaves it in the store, to be gone on with by --resume")
         facts = await _outcome(kernel, pid)

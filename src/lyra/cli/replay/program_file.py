@@ -18,30 +18,47 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["load_programs"]
+__all__ = ["ProgramFile"]
 
 _NOT_FILES: Final = ("agent", "lyra", "model", "tool", "hook")  # words before the colon that name no module
 
 
-async def load_programs(kernel: Kernel, file: str, names: Iterable[str]) -> None:
-    """Run the file and register what it declares; `names` are the programs and effects of the run."""
-    from lyra.agents.declaration.agent import AgentDeclaration
+class ProgramFile:
+    """The file `file`, run once, when its programs are first asked for; `names` are the programs and effects of the
+    run."""
 
-    wanted = [name.partition(":")[::2] for name in names]
-    modules = [module for module, own in wanted if own and module not in _NOT_FILES and not module.startswith("lyra.")]
-    module = _run(file, _module_name(file, modules))
-    setup = getattr(module, "setup", None)
-    if callable(setup):
-        prepared = setup(kernel)
-        if hasattr(prepared, "__await__"):
-            await prepared
-    for value in list(vars(module).values()):
-        if isinstance(value, AgentDeclaration):
-            kernel.register(value)
-    for name, own in wanted:
-        program = getattr(module, own, None) if name == module.__name__ and own.isidentifier() else None
-        if program is not None and _is_program(program):
-            kernel.register(program)
+    def __init__(self, file: str, names: Iterable[str]) -> None:
+        self._file = file
+        self._wanted = [name.partition(":")[::2] for name in names]
+        self._module: ModuleType | None = None
+
+    def _loaded(self) -> ModuleType:
+        if self._module is None:
+            modules = [
+                module
+                for module, own in self._wanted
+                if own and module not in _NOT_FILES and not module.startswith("lyra.")
+            ]
+            self._module = _run(self._file, _module_name(self._file, modules))
+        return self._module
+
+    async def register(self, kernel: Kernel) -> None:
+        """Make what the file declares known to a kernel."""
+        from lyra.agents.declaration.agent import AgentDeclaration
+
+        module = self._loaded()
+        setup = getattr(module, "setup", None)
+        if callable(setup):
+            prepared = setup(kernel)
+            if hasattr(prepared, "__await__"):
+                await prepared
+        for value in list(vars(module).values()):
+            if isinstance(value, AgentDeclaration):
+                kernel.register(value)
+        for name, own in self._wanted:
+            program = getattr(module, own, None) if name == module.__name__ and own.isidentifier() else None
+            if program is not None and _is_program(program):
+                kernel.register(program)
 
 
 def _module_name(file: str, modules: list[str]) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.cli.command_lines import CommandResult, CommandRow, command_of, help_lines
 from lyra.cli.render import printable
 from lyra.cli.replay.words import (
     budget_lines,
@@ -18,12 +19,13 @@ from lyra.cli.replay.words import (
     step_line,
     tree_lines,
     value_lines,
+    variable_lines,
 )
-from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
+    from lyra.cli.replay.variables import RunVariables
     from lyra.observe.timeline.timeline import RunTimeline
 
 __all__ = ["PROMPT_COMMANDS", "RunPrompt"]
@@ -34,54 +36,53 @@ _FORK_WORDS: Final = ("reply", "result", "prompt", "model", "system")
 Forker = Callable[[int, "StepChange"], dict[str, Any]]
 
 
-class PromptCommand(NamedTuple):
-    usage: str
-    text: str
-    other: tuple[str, ...] = ()
-
-
-PROMPT_COMMANDS: Final[dict[str, PromptCommand]] = {
-    "step": PromptCommand("step [N]", "on by one step, or N of them", ("s", "n")),
-    "back": PromptCommand("back [N]", "back by one step, or N of them", ("b",)),
-    "goto": PromptCommand("goto N", "to the moment after step N; 0 is before the first, `end` after the last", ("g",)),
-    "find": PromptCommand("find TEXT", "on to the next step with this text; `find` alone goes on", ("f", "/")),
-    "show": PromptCommand("show", "this moment: conversation, variables, budget, mailbox, tree"),
-    "detail": PromptCommand("detail", "this step with its whole values", ("d",)),
-    "steps": PromptCommand("steps [FROM [TO]]", "the steps around this one", ("l",)),
-    "conversation": PromptCommand("conversation", "what was said so far", ("c",)),
-    "vars": PromptCommand("vars", "what is known of the variables", ("v",)),
-    "budget": PromptCommand("budget", "what was used, set aside, and the limits"),
-    "mailbox": PromptCommand("mailbox", "the messages that wait", ("m",)),
-    "tree": PromptCommand("tree", "the processes as they were", ("t",)),
-    "cost": PromptCommand("cost", "what was spent so far, and in all"),
-    "fork": PromptCommand(
+PROMPT_COMMANDS: Final[dict[str, CommandRow]] = {
+    "step": CommandRow("step [N]", "on by one step, or N of them", ("s", "n")),
+    "back": CommandRow("back [N]", "back by one step, or N of them", ("b",)),
+    "goto": CommandRow("goto N", "to the moment after step N; 0 is before the first, `end` after the last", ("g",)),
+    "find": CommandRow("find TEXT", "on to the next step with this text; `find` alone goes on", ("f", "/")),
+    "show": CommandRow("show", "this moment: conversation, variables, budget, mailbox, tree"),
+    "detail": CommandRow("detail", "this step with its whole values", ("d",)),
+    "steps": CommandRow("steps [FROM [TO]]", "the steps around this one", ("l",)),
+    "conversation": CommandRow("conversation", "what was said so far", ("c",)),
+    "vars": CommandRow("vars", "what is known of the variables", ("v",)),
+    "budget": CommandRow("budget", "what was used, set aside, and the limits"),
+    "mailbox": CommandRow("mailbox", "the messages that wait", ("m",)),
+    "tree": CommandRow("tree", "the processes as they were", ("t",)),
+    "cost": CommandRow("cost", "what was spent so far, and in all"),
+    "fork": CommandRow(
         'fork [reply|result|prompt|model|system "TEXT"]', "run on from this step as a process of its own, with a change"
     ),
-    "help": PromptCommand("help", "this list", ("h", "?")),
-    "quit": PromptCommand("quit", "end; so does Ctrl-D", ("q", "exit")),
+    "help": CommandRow("help", "this list", ("h", "?")),
+    "quit": CommandRow("quit", "end; so does Ctrl-D", ("q", "exit")),
 }
-_WORDS: Final = {word: name for name, row in PROMPT_COMMANDS.items() for word in (name, *row.other)}
 
 
 class RunPrompt:
     """The place in a run. `fork(number, change)` makes a fork and tells what came of it."""
 
-    def __init__(self, timeline: RunTimeline, fork: Forker) -> None:
+    def __init__(self, timeline: RunTimeline, variables: RunVariables, fork: Forker) -> None:
         self.timeline = timeline
+        self._variables = variables
         self.place = 0
         self.is_over = False
         self._fork_run = fork
         self._wanted = ""
 
-    def do(self, line: str) -> list[str]:
-        """Carry out one line; gives what it shows."""
+    def do(self, line: str) -> CommandResult:
         word, _, rest = line.strip().partition(" ")
-        name = _WORDS.get(word)
-        if name is None:
-            near = did_you_mean(word, _WORDS)
-            raise ConfigError(f"there is no {word!r}", hint=f"did you mean {near!r}?" if near else "`help` lists them")
-        act: Callable[[str], list[str]] = getattr(self, f"_{name}")
-        return act(rest.strip())
+        act: Callable[[str], list[str]] = getattr(self, f"_{command_of(word, PROMPT_COMMANDS)}")
+        lines = act(rest.strip())
+        return CommandResult("\n".join(lines), is_end=self.is_over)
+
+    def words(self, text: str) -> list[str]:
+        word, space, rest = text.partition(" ")
+        if not space:
+            return [name for name in PROMPT_COMMANDS if name.startswith(word)]
+        return [choice for choice in _FORK_WORDS if choice.startswith(rest)] if word == "fork" else []
+
+    def interrupted(self) -> None:
+        """A fork that was under way stays in the store; the place in the run is as it was."""
 
     def here(self) -> list[str]:
         """The place on one line."""
@@ -126,9 +127,12 @@ class RunPrompt:
     def _moment(self) -> dict[str, Any]:
         return self.timeline.moment(self.place)
 
+    def _moment_with_frames(self) -> dict[str, Any]:
+        return self._variables.moment(self.place)
+
     def _show(self, _: str) -> list[str]:
         step = self.timeline.step(self.place) if self.place else None
-        return moment_lines(self._moment(), step)
+        return moment_lines(self._moment_with_frames(), step)
 
     def _detail(self, _: str) -> list[str]:
         detail = self.timeline.detail(self.place)
@@ -145,7 +149,7 @@ class RunPrompt:
         return conversation_lines(self._moment()["conversation"]) or ["nothing was said"]
 
     def _vars(self, _: str) -> list[str]:
-        return value_lines(self._moment()["variables"]) or ["none are known"]
+        return variable_lines(self._moment_with_frames()) or ["none are known"]
 
     def _budget(self, _: str) -> list[str]:
         return budget_lines(self._moment()["budget"]) or ["nothing was used, and nothing is limited"]
@@ -182,12 +186,7 @@ class RunPrompt:
         return fork_lines(self._fork_run(self.place, change))
 
     def _help(self, _: str) -> list[str]:
-        width = max(len(row.usage) for row in PROMPT_COMMANDS.values() if len(row.usage) < 30)
-        lines = []
-        for row in PROMPT_COMMANDS.values():
-            short = f"  ({', '.join(row.other)})" if row.other else ""
-            lines.append(f"  {row.usage:<{width}}  {row.text}{short}")
-        return lines
+        return help_lines(PROMPT_COMMANDS)
 
     def _quit(self, _: str) -> list[str]:
         self.is_over = True

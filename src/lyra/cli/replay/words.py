@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cli.render import printable
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.steps import RunStep
+    from lyra.observe.timeline.step import RunStep
 
-__all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines"]
+__all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines", "variable_lines"]
 
 _TEXT_SHOWN: Final = 2_000
 _KIND_WIDTH: Final = 10
@@ -20,8 +23,8 @@ def dollars(micro_usd: int) -> str:
     return f"${micro_usd / 1_000_000:.6f}".rstrip("0").rstrip(".") if micro_usd else "$0"
 
 
-def step_line(step: RunStep, *, is_here: bool = False) -> str:
-    """One step on one line: number, kind, what, what came of it, what it cost."""
+def step_line(step: RunStep, *, is_here: bool = False, side: str = "") -> str:
+    """One step on one line: number, kind, what, what came of it, what it cost. `side` stands before it."""
     came = f" → {step.status}: {step.error}" if step.error else f" → {step.result}" if step.result else ""
     if step.status in ("running", "waiting", "cut_off"):
         came = f" → {step.status}"
@@ -30,8 +33,16 @@ def step_line(step: RunStep, *, is_here: bool = False) -> str:
     tokens = f"  {step.tokens} tokens" if step.tokens else ""
     recorded = "  (recorded)" if step.is_recorded and (step.micro_usd or step.tokens) else ""
     tries = f"  {step.tries} tries" if step.tries > 1 else ""
-    head = f"{'>' if is_here else ' '}{step.number:>4} {step.pid:<8} {step.kind:<{_KIND_WIDTH}}"
-    return printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}")
+    head = f"{side}{'>' if is_here else ' '}{step.number:>4} {step.pid:<8} {step.kind:<{_KIND_WIDTH}}"
+    return fitted(printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}"))
+
+
+def fitted(line: str) -> str:
+    """The line cut to the width of the terminal; for a pipe it is whole."""
+    if not sys.stdout.isatty():
+        return line
+    columns = shutil.get_terminal_size().columns
+    return line if len(line) <= columns else f"{line[: columns - 1]}…"
 
 
 def cost_words(totals: Mapping[str, Any]) -> str:
@@ -65,6 +76,23 @@ def conversation_lines(conversation: Mapping[str, Any]) -> list[str]:
 
 def value_lines(values: Mapping[str, Any]) -> list[str]:
     return [printable(f"  {name} = {_json(value)[:_TEXT_SHOWN]}") for name, value in values.items()]
+
+
+def variable_lines(moment: Mapping[str, Any]) -> list[str]:
+    """The variables of the program where it is known, a function a block, and what the journal knows."""
+    lines = []
+    for frame in moment.get("frames", ()):
+        beside = f" (beside others: {frame['branch']})" if frame["branch"] else ""
+        lines.append(printable(f"  in {frame['function']}, {_short_path(frame['file'])}:{frame['line']}{beside}"))
+        lines += [f"  {line}" for line in value_lines(frame["variables"])]
+    known = value_lines(moment["variables"])
+    return [*lines, "  from the journal", *(f"  {line}" for line in known)] if lines and known else [*lines, *known]
+
+
+def _short_path(file: str) -> str:
+    """A file below the current folder as it is called from there."""
+    here = os.path.join(os.getcwd(), "")
+    return file[len(here) :] if file.startswith(here) else file
 
 
 def budget_lines(budget: list[Mapping[str, Any]]) -> list[str]:
@@ -115,7 +143,7 @@ def moment_lines(moment: Mapping[str, Any], step: RunStep | None) -> list[str]:
     lines = [step_line(step, is_here=True) if step is not None else "> before the first step"]
     sections = (
         ("conversation", conversation_lines(moment["conversation"])),
-        ("variables", value_lines(moment["variables"])),
+        ("variables", variable_lines(moment)),
         ("budget", budget_lines(moment["budget"])),
         ("mailbox", [printable(f"  {text}") for text in moment["mailbox"]["messages"]]),
         ("tree", tree_lines(moment["tree"])),

@@ -8,18 +8,16 @@ are for the REPL itself. With text piped in it does the same without a prompt.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.command_lines import with_history
 from lyra.cli.vega.files import Files, say_problem, say_problems
 from lyra.cli.vega.setup import dollars, kernel_of
-from lyra.core.own_files import make_folder
 from lyra.errors import LyraError, SourceError
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.world import RunOptions
     from lyra.vega.syntax.source import Diagnostic
 
-__all__ = ["repl", "with_history"]
+__all__ = ["repl"]
 
 _HELP: Final = """\
   :type EXPR   the kind of an expression, without running it
@@ -41,7 +39,6 @@ A line that is not finished goes on in the next one. The last value is `it`."""
 NAME: Final = "<repl>"
 _PROMPT: Final = "vega> "
 _MORE: Final = "  ... "
-_HISTORY_MAX: Final = 1_000
 
 
 @click.command(cls=CliCommand, name="repl")
@@ -77,25 +74,6 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
         finally:
             runner.run(kernel.close(drain_s=0.0))
             nodes.close()
-
-
-def with_history(ctx: click.Context, name: str) -> None:
-    """Arrow keys and earlier lines, where the interpreter has readline."""
-    try:
-        import readline
-    except ImportError:
-        return
-    file = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "lyra", name)
-    with suppress(OSError):
-        readline.read_history_file(file)
-    readline.set_history_length(_HISTORY_MAX)
-
-    def save() -> None:
-        with suppress(OSError):
-            make_folder(os.path.dirname(file), private=True)
-            readline.write_history_file(file)
-
-    ctx.call_on_close(save)
 
 
 def _read_all(repl: _Repl, *, is_person: bool) -> None:

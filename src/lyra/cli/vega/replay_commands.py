@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.cli.command_lines import CommandResult, CommandRow, command_of, help_lines
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 from lyra.vega.replay.breakpoints import Breakpoints, Hit
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lyra.vega.replay.agents import AgentView
     from lyra.vega.replay.player import Player
 
-__all__ = ["COMMANDS", "CommandResult", "Commands", "step_line"]
+__all__ = ["COMMANDS", "Commands", "step_line"]
 
 _LINES_AROUND: Final = 4
 _EFFECTS_SHOWN: Final = 20
@@ -29,42 +30,30 @@ _VALUE_SHOWN: Final = 2_000
 _STEPS_MAX: Final = 1_000_000_000
 
 
-class CommandResult(NamedTuple):
-    text: str
-    data: Any = None
-    is_end: bool = False
-
-
-class ScreenRow(NamedTuple):
-    usage: str
-    text: str
-    other: tuple[str, ...] = ()
-
-
 # The words of the prompt, in the order of the help. `other` are further words for the same.
-COMMANDS: Final[dict[str, ScreenRow]] = {
-    "step": ScreenRow("step [N]", "let the next effect happen, or N of them", ("s", "n")),
-    "back": ScreenRow("back [N]", "take the last effect back, or N of them; `back line`: to the line before", ("b",)),
-    "line": ScreenRow("line [N]", "on to the next line of the process in view", ("l",)),
-    "next": ScreenRow("next effect", "on past the next effect of the process in view"),
-    "goto": ScreenRow("goto N", "to the place before effect N; `goto end`", ("g",)),
-    "continue": ScreenRow("continue", "on to the next breakpoint, or to the end", ("c",)),
-    "reverse-continue": ScreenRow("reverse-continue", "back to the last breakpoint, or to the beginning", ("rc", "r")),
-    "break": ScreenRow("break agent NAME | error | cost $X | line FILE:LINE | if EXPR", "stop there"),
-    "breaks": ScreenRow("breaks", "the breakpoints"),
-    "delete": ScreenRow("delete N", "take a breakpoint away"),
-    "where": ScreenRow("where", "the source around the place, and who called whom", ("w",)),
-    "vars": ScreenRow("vars", "the variables of the process in view", ("v",)),
-    "print": ScreenRow("print EXPR", "what an expression comes to here; it may compute and nothing else", ("p",)),
-    "processes": ScreenRow("processes [FROM]", "the processes that there are here", ("ps",)),
-    "process": ScreenRow("process PID", "look at this process; `process -`: at the one whose turn it is"),
-    "mailbox": ScreenRow("mailbox [PID]", "the messages that wait", ("m",)),
-    "effects": ScreenRow("effects [FROM [TO]]", "what the run did", ("e",)),
-    "output": ScreenRow("output [N]", "what was printed so far, or the last N lines of it", ("o",)),
-    "cost": ScreenRow("cost", "what was spent so far, and in all"),
-    "fork": ScreenRow('fork [ID] reply|error N "TEXT"', "change what effect N gave, and run on as a run of its own"),
-    "help": ScreenRow("help", "this list", ("h", "?")),
-    "quit": ScreenRow("quit", "end; so does Ctrl-D", ("q", "exit")),
+COMMANDS: Final[dict[str, CommandRow]] = {
+    "step": CommandRow("step [N]", "let the next effect happen, or N of them", ("s", "n")),
+    "back": CommandRow("back [N]", "take the last effect back, or N of them; `back line`: to the line before", ("b",)),
+    "line": CommandRow("line [N]", "on to the next line of the process in view", ("l",)),
+    "next": CommandRow("next effect", "on past the next effect of the process in view"),
+    "goto": CommandRow("goto N", "to the place before effect N; `goto end`", ("g",)),
+    "continue": CommandRow("continue", "on to the next breakpoint, or to the end", ("c",)),
+    "reverse-continue": CommandRow("reverse-continue", "back to the last breakpoint, or to the beginning", ("rc", "r")),
+    "break": CommandRow("break agent NAME | error | cost $X | line FILE:LINE | if EXPR", "stop there"),
+    "breaks": CommandRow("breaks", "the breakpoints"),
+    "delete": CommandRow("delete N", "take a breakpoint away"),
+    "where": CommandRow("where", "the source around the place, and who called whom", ("w",)),
+    "vars": CommandRow("vars", "the variables of the process in view", ("v",)),
+    "print": CommandRow("print EXPR", "what an expression comes to here; it may compute and nothing else", ("p",)),
+    "processes": CommandRow("processes [FROM]", "the processes that there are here", ("ps",)),
+    "process": CommandRow("process PID", "look at this process; `process -`: at the one whose turn it is"),
+    "mailbox": CommandRow("mailbox [PID]", "the messages that wait", ("m",)),
+    "effects": CommandRow("effects [FROM [TO]]", "what the run did", ("e",)),
+    "output": CommandRow("output [N]", "what was printed so far, or the last N lines of it", ("o",)),
+    "cost": CommandRow("cost", "what was spent so far, and in all"),
+    "fork": CommandRow('fork [ID] reply|error N "TEXT"', "change what effect N gave, and run on as a run of its own"),
+    "help": CommandRow("help", "this list", ("h", "?")),
+    "quit": CommandRow("quit", "end; so does Ctrl-D", ("q", "exit")),
 }
 _WORDS: Final = {word: name for name, row in COMMANDS.items() for word in (name, *row.other)}
 
@@ -81,14 +70,13 @@ class Commands:
 
     def do(self, line: str) -> CommandResult:
         word, _, rest = line.strip().partition(" ")
-        name = _WORDS.get(word.lower())
-        if name is None:
-            near = did_you_mean(word, list(_WORDS))
-            raise ConfigError(
-                f"there is no command {word!r}", hint=f"did you mean {near}?" if near else "`help` lists them"
-            )
+        name = command_of(word, COMMANDS)
         act: Callable[[str], CommandResult] = getattr(self, f"_{name.replace('-', '_')}")
         return act(rest.strip())
+
+    def interrupted(self) -> None:
+        """Ctrl-C: the place may be in the middle of a step."""
+        self.player.recover()
 
     def words(self, text: str) -> list[str]:
         """What a line may go on with, for the tabulator."""
@@ -369,21 +357,10 @@ class Commands:
         return CommandResult("\n".join(lines), facts)
 
     def _help(self, _: str) -> CommandResult:
-        width = max(len(row.usage) for row in COMMANDS.values() if len(row.usage) < _WIDE)
-        lines = []
-        for row in COMMANDS.values():
-            short = f"  ({', '.join(row.other)})" if row.other else ""
-            if len(row.usage) < _WIDE:
-                lines.append(f"  {row.usage:<{width}}  {row.text}{short}")
-            else:
-                lines += [f"  {row.usage}", f"  {'':<{width}}  {row.text}{short}"]
-        return CommandResult("\n".join(lines), {name: row.text for name, row in COMMANDS.items()})
+        return CommandResult("\n".join(help_lines(COMMANDS)), {name: row.text for name, row in COMMANDS.items()})
 
     def _quit(self, _: str) -> CommandResult:
         return CommandResult("", None, is_end=True)
-
-
-_WIDE: Final = 36
 
 
 def step_line(step: TimelineStep) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["PARKED", "AnyProcess", "looked_at", "resume", "suspend"]
+__all__ = ["NO_WAIT", "PARKED", "AnyProcess", "looked_at", "no_wait", "resume", "suspend"]
 
 
 class AnyProcess(Protocol):
@@ -101,3 +101,21 @@ def resume(waker: AnyProcess | asyncio.Future[Any], error: BaseException | None 
             waker.set_result(None)
         else:
             waker.set_exception(error)
+
+
+def no_wait(value: Any) -> Generator[Any, None, Any]:
+    """The body of an await that waits for nothing."""
+    yield from ()
+    return value
+
+
+class _NoWait:
+    """An awaitable that is ready, for calls that need no waiting and may be awaited all the same."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return no_wait(None)
+
+
+NO_WAIT: Final = _NoWait()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,11 +23,9 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
-from lyra.core.naming import fixed_name, old_names
 from lyra.errors import (
     CapabilityDenied,
     ConfigError,
-    Divergence,
     EffectFailed,
     EffectInDoubt,
     LimitExceeded,
@@ -38,8 +36,9 @@ from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
-from lyra.kernel.process.cut_short import CUT_OFF, cancellation_code, cut_short, deadline_behind, process_lives_on
+from lyra.kernel.process.cut_short import cancellation_code, cut_short, deadline_behind, process_lives_on
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import as_replayed, drop_doubt, raise_journaled, take_entry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from lyra.kernel.effects.registry import Declared
     from lyra.kernel.journal.history import Entry
 
-__all__ = ["Attempt", "Diverged", "Door", "raise_journaled", "take_entry"]
+__all__ = ["Attempt", "Door"]
 
 # How far an attempt came.
 _ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = range(5)
@@ -140,7 +139,7 @@ class Door:
             if process.replay is not None:
                 entry = take_entry(process, key, "do", effect.name, digest, (args, kwargs))
                 if entry is not None and entry.done:
-                    _no_more_doubt(process, key)
+                    drop_doubt(process, key)
                     return await self._replayed(process, entry, effect)
         attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost)
         is_begun_outside = entry is not None and not entry.idempotent and effect.outside is not None
@@ -576,95 +575,3 @@ def _is_not_async(raised: BaseException) -> bool:
         and trace is not None
         and (trace.tb_next is None or trace.tb_next.tb_frame.f_code.co_filename == __file__)
     )
-
-
-def as_replayed(live: BaseException, again: BaseException) -> BaseException:
-    """The error itself if a replay makes the same of it (class, arguments, attributes), else what a replay makes."""
-    if isinstance(live, BaseExceptionGroup):
-        return again
-    same = type(live) is type(again) and live.args == again.args
-    return live if same and public_attributes(live) == public_attributes(again) else again
-
-
-def public_attributes(error: BaseException) -> dict[str, Any]:
-    return {name: value for name, value in getattr(error, "__dict__", {}).items() if not name.startswith("_")}
-
-
-async def raise_journaled(process: Process, error: dict[str, Any]) -> NoReturn:
-    """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now.
-
-    A call whose caller gave up is not cancelled a second time, and one that ran out of time has waited already: both
-    end here, as they did then.
-    """
-    code = error.get("code")
-    if code in CUT_OFF:
-        raise asyncio.CancelledError(CUT_OFF[code])
-    if code == "cancelled":
-        await suspend(process, [])
-    raise error_from_row(error)
-
-
-def take_entry(
-    process: Process,
-    key: rows.Key,
-    kind: str,
-    name: str,
-    digest: bytes,
-    call: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
-) -> Entry | None:
-    """What the journal holds under this key, if it is the same request; a different one is a Divergence.
-
-    An empty `name` is not compared: a message's receiver goes by the hash, since its name may be another process's now.
-    `call` has the arguments that the digest was made of, where an earlier version may have journaled an old name.
-    """
-    assert process.replay is not None
-    if isinstance(process.replay, Diverged):
-        raise process.replay.error
-    entry: Entry | None = process.replay.pop(key, None)
-    if not process.replay:
-        process.replay = None
-    if entry is None:
-        return None
-    if (
-        entry.kind != kind or (name and entry.name != name) or (entry.hash and digest and entry.hash != digest)
-    ) and not (call is not None and entry.kind == kind and _is_under_old_names(entry, name, digest, *call)):
-        asked = f"{kind} {name}".strip()
-        held = f"{entry.kind} {entry.name}".strip()
-        detail = " with other arguments" if asked == held else ""
-        process.replay = Diverged(
-            f"process {process.pid} asked for {asked}{detail} where its journal has {held}",
-            hint="the program changed under its journal; run the old one to its end, or start a new process",
-            expected=held,
-            actual=asked,
-            at=str(key),
-            pid=process.pid,
-        )
-        raise process.replay.error
-    return entry
-
-
-def _is_under_old_names(entry: Entry, name: str, digest: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an entry is the same request, journaled when Lyra's own functions had other names."""
-    if fixed_name(entry.name) != fixed_name(name):
-        return False
-    if not entry.hash or entry.hash == digest:
-        return True
-    before = tuple(arg.under_old_names() if hasattr(arg, "under_old_names") else arg for arg in args)
-    return any(entry.hash == canonical_hash(old, before, kwargs) for old in (*old_names(name), name))
-
-
-def _no_more_doubt(process: Process, key: rows.Key) -> None:
-    """Drop the answer about an effect in doubt that is finished: the replay does not ask for it."""
-    replay, doubt = process.replay, f"doubt:{key}"
-    if replay is not None and doubt in replay:
-        del replay[doubt]
-        if not replay:
-            process.replay = None
-
-
-class Diverged(dict[Any, Any]):
-    """What a process remembers once it has diverged: only that. A program that catches the error gets it again."""
-
-    def __init__(self, message: str, **fields: Any) -> None:
-        super().__init__()
-        self.error = Divergence(message, **fields)

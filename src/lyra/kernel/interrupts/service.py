@@ -1,10 +1,10 @@
 """Questions to a human: each has a kind, an owner, a time to live and, in the end, an answer.
 
 A question (`interrupt`) comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of
-its process, so a restart asks nothing twice. Or a caller outside the program raises one about a process
-(`create_interrupt`), as pipelines do: those are facts of `InterruptState`. Both are answered, cancelled, listed and
-expired by the same methods, and both are in one queue (`state.Line`), by pid, oldest first. A question expires by a
-timer, or when it is read after its time.
+its process, so a restart asks nothing twice (`program_questions`). Or a caller outside the program raises one about a
+process (`create_interrupt`), as pipelines do: those are facts of `InterruptState` (`outside_questions`). Both are
+answered, cancelled, listed and expired by the same methods, and both are in one queue (`state.Line`), by pid, oldest
+first. A question expires by a timer (`expiry`), or when it is read after its time.
 
 The service never interprets an answer: the program, or the pipeline's resume stages, do. A question or an answer of a
 process that has read text from outside is `tainted`, and marks the process that reads it. `_find`, `_oldest`,
@@ -14,7 +14,6 @@ process that has read text from outside is `tainted`, and marks the process that
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +22,7 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import known_keys, real, sendable_text
 from lyra.core.effect import canonical_hash
-from lyra.core.faultpoint import SimulatedCrash, point
-from lyra.core.limits import ENDED_INTERRUPTS_KEPT
+from lyra.core.faultpoint import SimulatedCrash
 from lyra.errors import (
     CapabilityDenied,
     ConfigError,
@@ -36,8 +34,8 @@ from lyra.errors import (
 )
 from lyra.kernel.base.acting import check_right, require
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.waiting import resume, suspend
-from lyra.kernel.effects.door import raise_journaled, take_entry
+from lyra.kernel.base.waiting import suspend
+from lyra.kernel.interrupts.expiry import ExpiryTimers
 from lyra.kernel.interrupts.interrupt import (
     DECISIONS_IN_DOUBT,
     KINDS,
@@ -50,14 +48,16 @@ from lyra.kernel.interrupts.interrupt import (
     InterruptStatus,
     known_word,
 )
+from lyra.kernel.interrupts.outside_questions import OutsideQuestions
+from lyra.kernel.interrupts.program_questions import ProgramQuestions
 from lyra.kernel.interrupts.state import InterruptState, Line
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import raise_journaled, take_entry
 
 if TYPE_CHECKING:
-    from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
 
 __all__ = [
@@ -93,14 +93,11 @@ class InterruptService(Subsystem):
     """Every question there is."""
 
     __slots__ = (
-        "_askers",
-        "_by_id",
-        "_by_pid",
         "_core",
-        "_ended",
         "_line",
+        "_outside",
+        "_programs",
         "_timers",
-        "_waiters",
         "is_needed",
         "on_answered",
         "on_asked",
@@ -113,27 +110,20 @@ class InterruptService(Subsystem):
 
     def __init__(self, core: Core[Process]) -> None:
         self._core = core
-        self.state = InterruptState()
+        self._line = Line()
+        self._timers = ExpiryTimers(core, self._expire)
+        self._programs = ProgramQuestions(core, self._line, self._timers)
+        self._outside = OutsideQuestions(core, self._line, self._timers)
+        self.state: InterruptState = self._outside.state
         # Filled in by the parts above: who owns a pid that is no program's, and who is told about questions.
         self.owner_of: Callable[[str], Any]  # LifecycleManager.owner
-        self.on_asked: list[Callable[[str], None]] = []  # with the pid of a question from outside a program
-        self.on_answered: list[
-            Callable[[str], None]
-        ] = []  # with the pid of such a question that was answered, cancelled or expired
+        self.on_asked = self._outside.on_asked  # with the pid of a question from outside a program
+        self.on_answered = self._outside.on_answered  # with the pid of one that was answered, cancelled or expired
         self.on_doubt: list[Callable[[Interrupt], None]] = []  # with a question about an effect in doubt
         self.on_raised: list[Callable[[Interrupt], None]] = []  # with every question of a program
         # The same for parts that pass a question on, and through which no person hears of it by themselves:
         self.on_program_asked: list[Callable[[Interrupt], None]] = []
         self.is_needed: list[Callable[[Interrupt], bool]] = []  # whether an answer is still to be taken up
-        self._line = Line()
-        self._by_id: dict[str, Interrupt] = {}
-        self._by_pid: dict[str, dict[str, None]] = {}
-        self._askers: dict[
-            str, str
-        ] = {}  # question id → pid of the asking process, where the question has the pid of its guard
-        self._waiters: dict[str, list[Any]] = {}
-        self._timers: dict[str, Timer] = {}
-        self._ended: deque[str] = deque()
 
     # ------------------------------------------------------------------ for people
 
@@ -146,7 +136,7 @@ class InterruptService(Subsystem):
         ask."""
         if pid is not None:
             return self._line.of(self._known(pid), outside=outside)
-        return [interrupt for interrupt in self._by_id.values() if interrupt.status == "pending"]
+        return [interrupt for interrupt in self._programs.by_id.values() if interrupt.status == "pending"]
 
     def _read(self, interrupt: Interrupt) -> Interrupt:
         """A question whose text goes to the process that runs here."""
@@ -156,7 +146,7 @@ class InterruptService(Subsystem):
 
     def asker(self, interrupt: Interrupt) -> str:
         """The pid of the asking process itself, not that of its guard."""
-        return self._askers.get(interrupt.id, interrupt.pid)
+        return self._programs.asker(interrupt)
 
     def _known(self, pid: str) -> str:
         """A guarded process is known by its guard's pid, and so are its questions."""
@@ -169,7 +159,7 @@ class InterruptService(Subsystem):
     def _find(self, interrupt_id: str) -> Interrupt:
         interrupt = None
         if isinstance(interrupt_id, str):
-            interrupt = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
+            interrupt = self._programs.by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
         if interrupt is None:
             raise NoSuchInterrupt(
                 f"no interrupt {interrupt_id!r}", hint="kernel.interrupts.list_interrupts() shows them", id=interrupt_id
@@ -219,12 +209,7 @@ class InterruptService(Subsystem):
             raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
         answer = Answer(answer.text, answer.approved, answer.decision, answer.data, core.now())
         core.taint.pass_on_from_here(self.asker(interrupt), "an answer of")
-        if interrupt_id in self.state.by_id:
-            return self._close(interrupt, "resolved", response=answer, tainted=core.taint.is_here)
-        raw = rows.Raw(codec.encode(answer))
-        interrupt.tainted = interrupt.tainted or core.taint.is_here
-        interrupt.response = answer
-        return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, raw))
+        return self._end(interrupt, "resolved", response=answer, tainted=core.taint.is_here)
 
     def cancel(self, interrupt_id: str, reason: str = "cancelled") -> int:
         """Take a question back; gives the journal seq of its end."""
@@ -236,12 +221,20 @@ class InterruptService(Subsystem):
     def _withdraw(self, interrupt_id: str, reason: str, *, tainted: bool = False) -> int:
         self._core.raise_if_elsewhere()
         interrupt = self._still_open(interrupt_id)
-        reason, interrupt_id = sendable_text(reason, "a reason to cancel"), interrupt.id
-        if interrupt_id in self.state.by_id:
-            return self._close(interrupt, "cancelled", reason=reason, tainted=tainted)
-        interrupt.reason = reason
-        interrupt.tainted = interrupt.tainted or tainted
-        return self._end(interrupt, "cancelled", row=rows.InterruptEnded(interrupt_id, reason=reason))
+        return self._end(interrupt, "cancelled", reason=sendable_text(reason, "a reason to cancel"), tainted=tainted)
+
+    def _end(
+        self,
+        interrupt: Interrupt,
+        status: str,
+        *,
+        response: Answer | None = None,
+        reason: str = "",
+        tainted: bool = False,
+    ) -> int:
+        """End a question where it is kept; gives the journal seq of its end."""
+        home = self._outside if interrupt.id in self.state.by_id else self._programs
+        return home.end(interrupt, status, response=response, reason=reason, tainted=tainted)
 
     def _still_open(self, interrupt_id: str) -> Interrupt:
         interrupt = self._find(interrupt_id)
@@ -312,21 +305,7 @@ class InterruptService(Subsystem):
         if core.taint.state.pids and (core.taint.is_here or core.taint.tainted(pid)):
             row["tainted"] = True
         with core.listeners.act:
-            core.fact(self.state, pid, "pcb.interrupt_created", row)
-            interrupt = self.state.by_id[row["id"]]
-            self._line.enter(interrupt, outside=True)
-            self._arm(interrupt)
-            self._tell(interrupt, "created", row)
-            for asked in self.on_asked:
-                asked(pid)
-            return durable_value(core, interrupt.copy())
-
-    def _tell(self, interrupt: Interrupt, word: str, data: dict[str, Any]) -> None:
-        core = self._core
-        if core.listening:
-            if core.listeners_want_states:
-                data = {**data, "interrupt": msgspec.to_builtins(interrupt)}
-            core.listeners.tell(interrupt.pid, f"interrupt.{word}", data)
+            return durable_value(core, self._outside.begin(pid, row).copy())
 
     def resolve_interrupt(
         self, interrupt_id: str, response: Answer | Mapping[str, Any], user_id: str | None = None
@@ -392,7 +371,7 @@ class InterruptService(Subsystem):
         """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
         self._core.raise_if_closed()
         self.cancel_all(_text(pid), "its process was cleaned up")
-        return self._forget([ended.id for ended in self._all(pid) if ended.id in self.state.by_id])
+        return self._outside.forget([ended.id for ended in self._outside.of(pid)])
 
     def cleanup_resolved(self, age_s: float) -> int:
         """Forget questions from outside programs that ended at least `age_s` ago; gives how many. An answer that its
@@ -403,7 +382,7 @@ class InterruptService(Subsystem):
         old = [
             interrupt for interrupt in ended if interrupt.resolved_at is not None and interrupt.resolved_at <= before
         ]
-        return self._forget(
+        return self._outside.forget(
             [interrupt.id for interrupt in old if not any(needs(interrupt) for needs in self.is_needed)]
         )
 
@@ -423,51 +402,12 @@ class InterruptService(Subsystem):
 
     def _all(self, pid: str | None) -> list[Interrupt]:
         if pid is None:
-            return [*self._by_id.values(), *self.state.by_id.values()]
-        return [
-            *(self._by_id[key] for key in self._by_pid.get(pid, ())),
-            *(self.state.by_id[key] for key in self.state.by_pid.get(pid, ())),
-        ]
+            return [*self._programs.by_id.values(), *self.state.by_id.values()]
+        return [*self._programs.of(pid), *self._outside.of(pid)]
 
     def _overdue(self, interrupt: Interrupt) -> bool:
         due = interrupt.expires_at
         return due is not None and interrupt.status == "pending" and interrupt.auto_expire and self._core.now() >= due
-
-    def _close(
-        self,
-        interrupt: Interrupt,
-        status: str,
-        *,
-        response: Answer | None = None,
-        reason: str = "",
-        tainted: bool = False,
-    ) -> int:
-        """End a question from outside a program: a row, an Event, and the process that waited may go on."""
-        core = self._core
-        row = {
-            "id": interrupt.id,
-            "status": status,
-            "at": core.now(),
-            "reason": reason,
-            "response": None if response is None else codec.decode(codec.encode(response)),
-        }
-        if tainted:
-            row["tainted"] = True
-        with core.listeners.act:
-            seq = core.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
-            self._line.leave(interrupt)
-            self._disarm(interrupt.id)
-            if core.listening:
-                whose = {"kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
-                self._tell(interrupt, status, {**row, **whose})
-            for answered in self.on_answered:
-                answered(interrupt.pid)
-            return seq
-
-    def _forget(self, ids: list[str]) -> int:
-        if ids:
-            self._core.fact(self.state, "", "pcb.interrupts_forgotten", {"ids": ids})
-        return len(ids)
 
     # ------------------------------------------------------------------ for processes
 
@@ -497,7 +437,7 @@ class InterruptService(Subsystem):
                     await raise_journaled(process, entry.error)
                 return Answer.of(codec.decode(await self._core.value_of(entry)))
             if entry is not None:
-                interrupt = self._by_id[entry.link]
+                interrupt = self._programs.by_id[entry.link]
         if interrupt is None:
             try:
                 if kind != _IN_DOUBT:  # the kernel's own question about an act that was allowed
@@ -513,7 +453,7 @@ class InterruptService(Subsystem):
         journal = self._core.journal
         try:
             if interrupt.status == "pending":  # a restored one may be answered before its program is back here
-                await suspend(process, self._waiters.setdefault(interrupt.id, []))
+                await suspend(process, self._programs.waiters.setdefault(interrupt.id, []))
             if journal is not None:
                 await journal.durable(process, interrupt.seq)
         except BaseException as error:
@@ -561,7 +501,7 @@ class InterruptService(Subsystem):
             tainted=core.taint.tainted(process.pid),
         )
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
-        self._keep(process, interrupt)  # before it is told: a listener may answer at once
+        self._programs.keep(process, interrupt)  # before it is told: a listener may answer at once
         core.record(process.pid, "interrupt.created", row)
         if kind == _IN_DOUBT:
             _log.warning(_WAITS, interrupt.pid, question, interrupt.id)
@@ -579,7 +519,7 @@ class InterruptService(Subsystem):
         """Put a pending question back after a restart; its time to live ran on meanwhile."""
         if interrupt.kind not in KINDS:
             raise Corrupt(f"interrupt {interrupt.id} is of the unknown kind {interrupt.kind!r}")
-        self._keep(process, interrupt)
+        self._programs.keep(process, interrupt)
 
     def process_ending(self, process: Process) -> None:
         if self._line.of(process.known_as):
@@ -607,7 +547,7 @@ class InterruptService(Subsystem):
     def cancel_unasked(self, pid: str, reason: str) -> None:
         """Cancel questions from the journal that the replayed program has not asked again."""
         for interrupt in self._own(pid, outside=False):
-            if not self._waiters.get(interrupt.id):
+            if not self._programs.waiters.get(interrupt.id):
                 self._withdraw(interrupt.id, reason)
 
     def _own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
@@ -617,12 +557,7 @@ class InterruptService(Subsystem):
 
     def forget(self, pid: str) -> None:
         """Remove a process's questions from memory without a row: the process may be restored from the journal."""
-        known = self._known(pid)
-        gone = {key for key in self._by_pid.get(known, ()) if self.asker(self._by_id[key]) == pid}
-        self._line.drop(known, gone)
-        for interrupt_id in gone:
-            self._disarm(interrupt_id)
-            self._let_go(interrupt_id)
+        self._programs.forget(pid, self._known(pid))
 
     def restored(self) -> None:
         """After a restart: questions from outside programs are watched again; their time to live ran on meanwhile."""
@@ -630,68 +565,15 @@ class InterruptService(Subsystem):
             if interrupt.kind not in KINDS:
                 raise Corrupt(f"interrupt {interrupt.id} is of the unknown kind {interrupt.kind!r}")
             if interrupt.status == "pending":
-                self._line.enter(interrupt, outside=True)
-                self._arm(interrupt)
-
-    def _keep(self, process: Process, interrupt: Interrupt) -> None:
-        self._by_id[interrupt.id] = interrupt
-        if process.pid != interrupt.pid:
-            self._askers[interrupt.id] = process.pid
-        self._by_pid.setdefault(interrupt.pid, {})[interrupt.id] = None
-        self._line.enter(interrupt, outside=False)
-        self._arm(interrupt)
-
-    def _arm(self, interrupt: Interrupt) -> None:
-        due = interrupt.due
-        if due is not None:
-            clock = self._core.clock
-            # Never longer than its whole time to live: it may have been asked by a clock that was ahead.
-            left_s = min(due - self._core.now(), due - interrupt.created_at)
-            rings_at = clock.monotonic() + max(0.0, left_s)
-            self._timers[interrupt.id] = clock.call_at(rings_at, lambda: self._expire(interrupt))
-
-    def _disarm(self, interrupt_id: str) -> None:
-        timer = self._timers.pop(interrupt_id, None)
-        if timer is not None:
-            timer.cancel()
+                self._outside.watch(interrupt)
 
     def _expire(self, interrupt: Interrupt) -> None:
         if interrupt.status != "pending" or self._core.stopping:
             return
-        reason = f"no answer to the {interrupt.kind} came in time"
-        if interrupt.id in self.state.by_id:
-            self._close(interrupt, "expired", reason=reason)
-        else:
-            interrupt.reason = reason
-            self._end(interrupt, "expired", row=rows.InterruptEnded(interrupt.id, reason=reason))
-
-    def _end(self, interrupt: Interrupt, status: str, *, row: rows.InterruptEnded) -> int:
-        interrupt.status = status
-        interrupt.resolved_at = self._core.now()
-        self._line.leave(interrupt)
-        self._disarm(interrupt.id)
-        seq = interrupt.seq = self._core.record(self.asker(interrupt), f"interrupt.{status}", row)
-        point("interrupt.ended")
-        for waker in self._waiters.pop(interrupt.id, []):
-            resume(waker)
-        self._ended.append(interrupt.id)
-        if len(self._ended) > ENDED_INTERRUPTS_KEPT:
-            self._let_go(self._ended.popleft())
-        return seq
-
-    def _let_go(self, interrupt_id: str) -> None:
-        """Remove a question from memory."""
-        old = self._by_id.pop(interrupt_id, None)
-        self._askers.pop(interrupt_id, None)
-        siblings = {} if old is None else self._by_pid.get(old.pid, {})
-        siblings.pop(interrupt_id, None)
-        if old is not None and not siblings:
-            self._by_pid.pop(old.pid, None)
+        self._end(interrupt, "expired", reason=f"no answer to the {interrupt.kind} came in time")
 
     def stop(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._timers.stop()
 
 
 def _text(pid: Any) -> str:

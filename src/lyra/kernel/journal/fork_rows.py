@@ -56,6 +56,7 @@ class ForkPoint(NamedTuple):
     changed: dict[int, Any] = {}  # noqa: RUF012 (never changed)
     last: Any = None
     different: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+    keeps_answers: bool = False  # also those of people that were not acted on: for a look, which acts on none
 
 
 class CopiedRow(NamedTuple):
@@ -116,7 +117,7 @@ def copied_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:
             kept.append(copy)
     if point.last is not None:
         kept.append(CopiedRow(0, point.pid, "effect.finished", point.last))
-    return _without_unused_answers(kept)
+    return kept if point.keeps_answers else _without_unused_answers(kept)
 
 
 def _without_unused_answers(kept: list[CopiedRow]) -> list[CopiedRow]:

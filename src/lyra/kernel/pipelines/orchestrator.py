@@ -7,7 +7,8 @@
 A worker anywhere may drive a session with these calls; `execute_pipeline` drives one with agents registered here, as a
 durable process (`runner`). Asking for an instruction only writes what must be written once (a stage is started, a bound
 ends the pipeline): asked twice, the answer is the same. The changes themselves are pure (`moves`), the values exchanged
-with workers are in `instruction`, questions to people in `questions`; this module has the calls.
+with workers are in `instruction`, questions to people in `questions`, what listeners are told in `feeds`; this module
+has the calls.
 """
 
 from __future__ import annotations
@@ -16,26 +17,24 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import msgspec
-
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text
 from lyra.core.envelope import ANONYMOUS, Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_EVENTS_UNREAD_MAX, PIPELINE_SESSION_IDLE_S
-from lyra.core.naming import STAGE_PROGRAM
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, Overloaded, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.pipelines.agents import Agents
+from lyra.kernel.pipelines.checkpoint import check_version, checkpoint_of, session_in
 from lyra.kernel.pipelines.declaration import PipelineConfig
-from lyra.kernel.pipelines.events import Feed, PipelineEvent
+from lyra.kernel.pipelines.events import PipelineEvent
+from lyra.kernel.pipelines.feeds import PipelineFeeds, last_event
 from lyra.kernel.pipelines.instruction import (
     Instruction,
     SessionState,
     WorkerLease,
     held_instruction,
-    interrupt_data,
     other_instruction,
     report_row,
     run_instruction,
@@ -43,8 +42,8 @@ from lyra.kernel.pipelines.instruction import (
 )
 from lyra.kernel.pipelines.keys import NodeKind
 from lyra.kernel.pipelines.questions import Questions
-from lyra.kernel.pipelines.runner import Runner, effect_name
-from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, session_of, unmergeable
+from lyra.kernel.pipelines.runner import Runner
+from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, unmergeable
 from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
 from lyra.kernel.pipelines.state import PipelineState
 from lyra.kernel.pipelines.worker_leases import LeaseRequest, WorkerLeases
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Orchestrator"]
 
-CHECKPOINT_VERSION: Final = "1.0"
 # Rows with text of the process that makes them; the others say how far the pipeline is.
 _WITH_TEXT: Final = frozenset(
     f"pipeline.{word}" for word in ("initialized", "reported", "restored", "waiting", "resumed", "terminated")
@@ -97,16 +95,15 @@ class Orchestrator(Subsystem):
         self._lifecycle = lifecycle
         self._resources = resources
         self.state = PipelineState()
-        self.state.tell = self._tell
         self.agents = Agents(core, programs.name)
         self.questions = Questions(core, interrupts, self)
+        self._feeds = PipelineFeeds(core, self.state, interrupts, self.questions)
         self.runner = Runner(core, programs, lifetimes, interrupts, self)
         self.leases = WorkerLeases(core, self)
         lifecycle.pipelines = self
         interrupts.on_answered.append(self.runner.look_again)
         interrupts.on_doubt.append(self.in_doubt)
-        interrupts.on_program_asked.append(self._stage_asked)
-        self._feeds: dict[str, list[Feed]] = {}
+        interrupts.on_program_asked.append(self._feeds.tell_question)
         self._restored_at: float | None = None
 
     def restored(self) -> None:
@@ -442,33 +439,17 @@ class Orchestrator(Subsystem):
 
     def checkpoint(self, pid: str) -> dict[str, Any]:
         """The whole session as plain data, to be kept anywhere and resumed from under any pid."""
-        data = session_data(self._read(pid))
-        return {
-            "version": CHECKPOINT_VERSION,
-            "envelope": data["envelope"],
-            "session": data,
-            "edge_traversals": data["edge_traversals"],
-            "stage_visits": data["stage_visits"],
-        }
+        return checkpoint_of(self._read(pid))
 
     def resume_from_checkpoint(self, pid: str, checkpoint: Any, *, force: bool = False) -> SessionState:
         """A session that goes on where the checkpoint was taken."""
         require_signal(pid)
         self._core.raise_if_closed()
-        if not isinstance(checkpoint, Mapping) or checkpoint.get("version") != CHECKPOINT_VERSION:
-            raise ConfigError(f"not a checkpoint of version {CHECKPOINT_VERSION}", key="version")
+        check_version(checkpoint)
         if pid in self.state.sessions and not force:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True replaces it", pid=pid)
         self._must_be_driven_outside(pid)
-        kept = checkpoint.get("session")
-        if isinstance(kept, Mapping):  # fields beside it win: they are the ones that users change
-            beside = ("envelope", "edge_traversals", "stage_visits")
-            kept = {**kept, **{name: checkpoint[name] for name in beside if name in checkpoint}}
-            kept.update({"waiting": _unasked(kept["waiting"])} if "waiting" in kept else {})
-        try:
-            work = session_of(kept).envelope
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"not a checkpoint: {error}", key="session") from None
+        kept, work = session_in(checkpoint)
         with self._core.listeners.act:
             self._make_known(pid, work)
             self.fact(pid, "pipeline.restored", {"session": kept})
@@ -492,16 +473,15 @@ class Orchestrator(Subsystem):
         core.raise_if_closed()
         if session is not None and not session.pipeline_config.means_the_same(checked):
             raise NameTaken(f"{pid} runs another pipeline", hint="use another pid, or the same declaration", pid=pid)
-        feed = Feed()
-        self._feeds.setdefault(pid, []).append(feed)
+        feed = self._feeds.open(pid)
         try:
             if session is None:
                 self._begin(sendable_text(pid, "a pid"), checked, self.envelope_of(envelope))
             else:
                 self.take_over(session)
-                self._tell_where_it_stands(session, feed)
+                self._feeds.tell_where_it_stands(session, feed)
             if self._session(pid).terminated:
-                feed.put(self._last_event(pid))
+                feed.put(last_event(self._session(pid)))
             process = self.runner.start(pid, feed)
             while True:
                 if not feed.events:
@@ -523,9 +503,7 @@ class Orchestrator(Subsystem):
                     return
             self.runner.raise_unless_finished(process, pid)
         finally:
-            self._feeds[pid].remove(feed)
-            if not self._feeds[pid]:
-                del self._feeds[pid]
+            self._feeds.close(pid, feed)
 
     async def execute_agent(
         self,
@@ -571,67 +549,13 @@ class Orchestrator(Subsystem):
                     self.questions.withdraw(known, "its process asks it again")
                 self._lifecycle.make_way(pid)
 
-    def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:
-        """Put the running stages and the open questions into the feed of a new listener."""
-        pid, envelope = session.process_id, session.envelope
-        for token in session.tokens:
-            if token.state == "running":
-                agent = session.pipeline_config.by_name[token.stage].agent_name
-                data = {"run_id": token.run, "agent": agent}
-                feed.put(PipelineEvent("stage_started", token.stage, pid, envelope, data))
-        for question in self.questions.still_open(session):
-            if not question.id:
-                continue  # told when it has one
-            asked = {"interrupt": dict(question.interrupt)}
-            feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
-        for interrupt in self._interrupts._open_questions(pid):
-            if interrupt.kind == "in_doubt":
-                asked = {"interrupt": interrupt_data(interrupt)}
-                feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, interrupt), pid, envelope, asked))
-
     def in_doubt(self, interrupt: Interrupt) -> None:
         """It is unknown whether a stage was performed; the door asked, and its row is the last that was written."""
-        session, journal = self.state.sessions.get(interrupt.pid), self._core.journal
-        if session is not None:
-            stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
-            self._put(interrupt.pid, "interrupt_raised", stage, {"interrupt": interrupt_data(interrupt), "seq": seq})
-
-    def _stage_asked(self, interrupt: Interrupt) -> None:
-        """The process of a stage, or one below it, asks: the listeners of its pipeline are told."""
-        process = self._core.processes.get(interrupt.pid)
-        above = process.parent if process is not None else None
-        while above is not None and above.pid not in self.state.sessions:
-            process, above = above, above.parent
-        if process is None or above is None or above.pid not in self._feeds:
-            return
-        session, journal = self.state.sessions[above.pid], self._core.journal
-        running = [session.pipeline_config.by_name[token.stage] for token in session.tokens if token.state == "running"]
-        asks = [stage.name for stage in running if f"agent:{stage.agent_name}{STAGE_PROGRAM}" == process.program]
-        stage = asks[0] if asks else session.envelope.current_stage
-        facts = {"interrupt": interrupt_data(interrupt), "seq": journal.seq if journal is not None else 0}
-        self._put(above.pid, "interrupt_raised", stage, facts)
-
-    def _last_event(self, pid: str) -> PipelineEvent:
-        envelope = self._session(pid).envelope
-        reason = envelope.terminal_reason.value if envelope.terminal_reason is not None else ""
-        data = {"reason": reason, "message": envelope.termination_reason}
-        return PipelineEvent("pipeline_completed", envelope.current_stage, pid, envelope, data)
-
-    def _tell(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
-        if pid in self._feeds:
-            journal = self._core.journal
-            facts["seq"] = journal.seq + 1 if journal is not None else 0  # the row that is being applied
-            self._put(pid, kind, stage, facts)
+        self._feeds.tell_doubt(interrupt)
 
     def tell_token(self, pid: str, stage: str, delta: str, *, debug: bool) -> None:
         """Pass a piece of an answer to the listeners of a pipeline; it is not kept."""
-        if pid in self._feeds and pid in self.state.sessions:
-            self._put(pid, "token", stage, {"delta": delta, "debug": debug})
-
-    def _put(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
-        event = PipelineEvent(kind, stage, pid, self.state.sessions[pid].envelope, facts)
-        for feed in self._feeds.get(pid, ()):
-            feed.put(event)
+        self._feeds.tell_token(pid, stage, delta, debug=debug)
 
     # ------------------------------------------------------------------ helpers
 
@@ -689,26 +613,3 @@ class Orchestrator(Subsystem):
         row = {"reason": reason, "message": message, "pipeline": session.pipeline_config.name}
         self._core.fact(self.state, pid, "pipeline.ended", {**row, "latency_ms": int(seconds * 1000)})
         self._lifecycle.pipeline_over(pid, reason or message)
-
-
-def _stage_in_doubt(session: Session, interrupt: Interrupt) -> str:
-    """The stage that runs the agent of the effect that the question names."""
-    stages = [session.pipeline_config.by_name[token.stage] for token in session.tokens if token.state == "running"]
-    meant = [stage.name for stage in stages if f" {effect_name(stage)} " in interrupt.question]
-    return meant[0] if meant else session.envelope.current_stage
-
-
-def _unasked(waiting: Any) -> Any:
-    """The questions of a checkpoint's stages without their ids, so that the kernel asks them again."""
-    if not isinstance(waiting, list):
-        return waiting
-    return [
-        {
-            **question,
-            "id": "",
-            "interrupt": {name: part for name, part in question["interrupt"].items() if name != "id"},
-        }
-        if isinstance(question, Mapping) and question.get("token") and isinstance(question.get("interrupt"), Mapping)
-        else question
-        for question in waiting
-    ]

@@ -32,7 +32,8 @@ from lyra.kernel.pipelines.outside import OutsideStages, skipped_result
 from lyra.kernel.pipelines.stage_process import SPENT, run_stage_process
 from lyra.kernel.process.call_keys import current_branch, next_key
 from lyra.kernel.process.process import Process
-from lyra.kernel.programs.context import Context, read
+from lyra.kernel.programs.context import Context
+from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.agents import RegisteredAgent
     from lyra.kernel.pipelines.declaration import AgentConfig
     from lyra.kernel.pipelines.orchestrator import Orchestrator
-    from lyra.kernel.programs.context import ChildHandle
+    from lyra.kernel.programs.child_handle import ChildHandle
 
 __all__ = ["SPENT", "run_stage_process"]
 

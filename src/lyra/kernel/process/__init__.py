@@ -1,4 +1,4 @@
-"""Processes as the kernel holds them: the process itself, its mailbox, links and call keys, and the scheduler.
+"""Processes as the kernel holds them: the process itself, its mailbox, links, call keys and replay, and the scheduler.
 
 Nothing here starts or ends a process; that is `kernel.programs`. The table of processes is `kernel.base.table`. Start
 with `process`, then `scheduler`.

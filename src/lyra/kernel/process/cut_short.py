@@ -1,6 +1,6 @@
 """A call that ended before it was answered, and whose program goes on: that outcome is journaled like any other.
 
-`cut_short` writes it; a replay meets it at the same call (`effects.door.raise_journaled`).
+`cut_short` writes it; a replay meets it at the same call (`replay.raise_journaled`).
 """
 
 from __future__ import annotations

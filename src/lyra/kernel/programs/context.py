@@ -8,18 +8,18 @@
         ...
 
 Every call takes the next key of the program (a number, or a path such as `0/3` inside parallel branches made by
-`gather` or a `TaskGroup`), by which a replay finds the journaled answer: see `keys`.
+`gather` or a `TaskGroup`), by which a replay finds the journaled answer: see `process.call_keys`. What `spawn` gives is
+in `child_handle`, what `budget` gives in `budget_view`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from lyra.core import codec
-from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import sendable_text
 from lyra.core.effect import Charged, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
@@ -27,18 +27,22 @@ from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.core.naming import fixed_name
 from lyra.core.rights.capability import Grant
 from lyra.core.type_parameters import Parameters, Result_co, Taken
-from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
+from lyra.errors import ConfigError, Denied, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel.base.acting import acting, check_right
-from lyra.kernel.base.waiting import suspend
-from lyra.kernel.effects.door import Diverged, Door, raise_journaled, take_entry
+from lyra.kernel.base.waiting import NO_WAIT, suspend
+from lyra.kernel.effects.door import Door
 from lyra.kernel.effects.registry import Declared
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row
+from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.process.call_keys import Branch, after, comes_next, current_branch, next_key
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.links import Links, Ready, read_signal
 from lyra.kernel.process.mailbox import NOTHING, receive_within
-from lyra.kernel.process.process import Exit, Process
+from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import raise_journaled, take_entry
+from lyra.kernel.programs.budget_view import BudgetView
+from lyra.kernel.programs.child_handle import ChildHandle
+from lyra.kernel.programs.journaled_call import once, read
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
 
 if TYPE_CHECKING:
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Spawnable, SpawnOptions
 
-__all__ = ["Calls", "ChildHandle", "Context", "ExitProgram", "OwnContext", "require_send"]
+__all__ = ["Calls", "Context", "ExitProgram", "OwnContext", "require_send"]
 
 T = TypeVar("T")
 First_contra = TypeVar("First_contra", contravariant=True)
@@ -73,27 +77,6 @@ class ExitProgram(BaseException):
         super().__init__(reason)
         self.reason = reason
         self.error = error  # what more there is to say about it
-
-
-class Done:
-    """An awaitable that is ready, for calls that need no waiting and may be awaited all the same."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: Any = None) -> None:
-        self._value = value
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return ready(self._value)
-
-
-_DONE = Done()
-
-
-def ready(value: Any) -> Generator[Any, None, Any]:
-    """The body of an await that waits for nothing."""
-    yield from ()
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +266,7 @@ class Context:
                 if entry is not None:
                     if entry.error is not None:
                         raise error_from_row(entry.error)
-                    return ChildHandle(process, core.find_again(entry.link))
+                    return ChildHandle(self, core.find_again(entry.link))
         try:
             program = program or calls.programs.get(word)
             if program is None:
@@ -292,7 +275,7 @@ class Context:
         except LyraError as refusal:  # a name that is taken now may be free at a replay
             cut_short(process, key, refusal, form="spawn", name=fixed_name(word), digest=digest)
             raise
-        return ChildHandle(process, child)
+        return ChildHandle(self, child)
 
     def supervise(
         self,
@@ -326,7 +309,7 @@ class Context:
                 entry = take_entry(process, key, "send", "", digest)
                 if entry is not None:
                     if entry.error is None:
-                        return _DONE
+                        return NO_WAIT
                     if entry.error.get("code") != "cancelled":
                         raise error_from_row(entry.error)
                     return raise_journaled(process, entry.error)
@@ -346,7 +329,7 @@ class Context:
             turn: Awaitable[Any] = mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
             return turn
         mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
-        return _DONE
+        return NO_WAIT
 
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The next message; None when `timeout` seconds pass first."""
@@ -540,7 +523,7 @@ class Context:
 
         Whether there is one is found out when it is used: that is an act, and this is not.
         """
-        return ChildHandle(self.own_process, None, _pid(pid))
+        return ChildHandle(self, None, _pid(pid))
 
 
 class OwnContext(Context):
@@ -560,66 +543,6 @@ def require_send(receiver: Process, *more: str) -> None:
         Context(process).may_send(receiver.pid, receiver, *more)
 
 
-class BudgetView:
-    """The process's Budget as its program sees it: readings are journaled, since others spend from it too."""
-
-    __slots__ = ("_process",)
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def remaining(self, dimension: str = "usd") -> Any:
-        return read(self._process, f"budget.{dimension}", lambda: self._process.budget.remaining(dimension))
-
-    def used(self, dimension: str = "usd") -> Any:
-        return read(self._process, f"used.{dimension}", lambda: self._process.budget.used(dimension))
-
-    def limit(self, dimension: str = "usd") -> Any:
-        """Limits never change during a life, so reading one needs no row."""
-        return self._process.budget.limit(dimension)
-
-    @property
-    def scope(self) -> Budget:
-        return self._process.budget
-
-
-def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
-    """A reading of something that changes by itself. It needs no wait: later rows are behind it in the journal."""
-    journal = process.core.journal
-    key = next_key(process)
-    if journal is None:
-        return reading()
-    if process.replay is not None:
-        entry = take_entry(process, key, "read", what, b"")
-        if entry is not None:
-            return _money(what, codec.decode(bytes(entry.value)))
-    value = reading()
-    row = rows.Finished(key, rows.Raw(codec.encode(value)), name=what, form="read")
-    journal.write(process.pid, "effect.finished", rows.encode(row))
-    return value
-
-
-def once(process: Process, what: str, name: str, act: Callable[[], object]) -> None:
-    """Something the kernel does at once and only the first time: a replay finds that it was done (or refused)."""
-    journal = process.core.journal
-    key = next_key(process)
-    if journal is None:
-        act()
-        return
-    if process.replay is not None:
-        entry = take_entry(process, key, what, name, b"")
-        if entry is not None:
-            if entry.error is not None:
-                raise error_from_row(entry.error)
-            return
-    try:
-        act()
-    except LyraError as refusal:
-        cut_short(process, key, refusal, form=what, name=name)
-        raise
-    journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
-
-
 def _seconds(value: Any, what: str) -> float | None:
     if value is None or (type(value) in (int, float) and not isnan(value)):
         return None if value is None else float(value)
@@ -628,120 +551,3 @@ def _seconds(value: Any, what: str) -> float | None:
 
 def _pid(process: str | ChildHandle | Any) -> str:
     return process if isinstance(process, str) else str(process.pid)
-
-
-def _money(what: str, value: Any) -> Any:
-    from lyra.core.budgets.money import Money
-
-    return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
-
-
-class ChildHandle(Generic[Result_co]):
-    """A process as its parent's program holds it; its program gives a `Result_co`."""
-
-    __slots__ = ("_owner", "_process", "_target", "program")
-
-    def __init__(self, owner: Process, process: Process | None, target: str = "") -> None:
-        self._owner = owner
-        self._process = process
-        self._target = process.pid if process is not None else target
-        self.program = ""  # the program that was spawned, by name: its result is read as the type that it declares
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return ready(self)
-
-    def __repr__(self) -> str:
-        return f"<ChildHandle {self._found() or self._target!r}>"
-
-    def _found(self) -> Process | None:
-        if self._process is None:
-            self._process = self._owner.core.lookup(self._target)
-        return self._process
-
-    @property
-    def pid(self) -> str:
-        return self._target
-
-    @property
-    def name(self) -> str | None:
-        process = self._found()
-        return process.name if process is not None else None
-
-    @property
-    def alive(self) -> bool:
-        """As of now; a program that must decide the same way twice waits instead."""
-        process = self._found()
-        return process is not None and process.alive
-
-    def send(self, message: Any) -> Awaitable[Any]:
-        return Context(self._owner).send(self, message)
-
-    async def wait(self) -> Exit[Result_co]:
-        """How it ended; on replay, how it ended then."""
-        owner = self._owner
-        core = owner.core
-        key = next_key(owner)
-        if core.journal is not None and owner.replay is not None:
-            entry = take_entry(owner, key, "wait", self._target, b"")
-            if entry is not None:
-                if entry.error is not None:
-                    await raise_journaled(owner, entry.error)
-                kept = await core.value_of(entry)
-                fault = rows.answer_fault("wait", self._target, rows.Raw(kept)) if entry.blob else None
-                if fault is not None:
-                    raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
-                value = codec.decode(kept)
-                error = error_from_row(value["error"]) if value["error"] is not None else None
-                return Exit(value["reason"], self._typed(value["result"]), error)
-        try:
-            process = self._found()
-            if process is None:
-                raise NoSuchProcess(f"no process {self._target!r}", pid=self._target)
-            if process.exit is None:
-                await suspend(owner, _Watchers(process))
-        except BaseException as cut:
-            cut_short(owner, key, cut, form="wait", name=self._target)
-            raise
-        ended = process.exit
-        assert ended is not None
-        if core.taint.state.pids:
-            core.taint.pass_on(process.pid, owner.pid, "what came of")
-        if isinstance(ended.error, Divergence) and ended.reason == "divergence":
-            # Not an end that may be written down: with the right program the child goes on, and so must its parent.
-            owner.replay = Diverged(ended.error.message, **ended.error.fields)
-            raise owner.replay.error
-        if core.journal is not None:
-            value = {
-                "reason": ended.reason,
-                "result": ended.result,
-                "error": error_to_row(ended.error) if ended.error is not None else None,
-            }
-            data = codec.encode(value)
-            blob = await core.calls.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
-            row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=self._target, form="wait")
-            core.journal.write(owner.pid, "effect.finished", rows.encode(row))
-            if type(ended.result) not in codec.UNCHANGED:
-                return Exit(ended.reason, self._typed(codec.decode(data)["result"]), ended.error)
-        return ended
-
-    def _typed(self, result: Any) -> Any:
-        return self._owner.core.calls.programs.result(self.program, result)
-
-
-class _Watchers:
-    """Makes a process's watchers look like the list that `suspend` wants."""
-
-    __slots__ = ("_process",)
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def append(self, waker: Any) -> None:
-        self._process.watch(waker)
-
-    def __contains__(self, waker: Any) -> bool:
-        return waker in (self._process.watchers or ())
-
-    def remove(self, waker: Any) -> None:
-        if self._process.watchers is not None:
-            self._process.watchers.remove(waker)

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.kernel.effects.door import raise_journaled, take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import raise_journaled, take_entry
 
 __all__ = ["journaled_wait"]
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import take_entry
 
 __all__ = ["is_unfinished", "replayed_milestone", "skip_replay", "write_milestone"]
 

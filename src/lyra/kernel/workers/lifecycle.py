@@ -6,7 +6,7 @@ higher priority always goes first, and inside a level the one that has waited lo
 it became ready again. Program processes share the pids and are shown here as blocks too, but move by themselves.
 
 Callers get a value, a view of the entry at that moment (`entry.ProcessControlBlock`). `usage` keeps quotas and
-`interrupts` questions; this module only joins them into the view.
+`interrupts` questions; `blocks` joins them into the view.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from lyra.core import codec
 from lyra.core.checking.check import one_of, sendable_text, short_text
 from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import ENDED_PROCESSES_KEPT, NAME_LENGTH_MAX
@@ -26,15 +25,15 @@ from lyra.errors import (
     InvalidTransition,
     LimitExceeded,
     NameTaken,
-    NoSuchProcess,
     Overloaded,
     ProcessError,
 )
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.durable_value import durable_value
-from lyra.kernel.process.process import PLAIN_ENDS, PRIORITIES, TRANSITIONS, Process
+from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
+from lyra.kernel.workers.blocks import Blocks, unknown_process
 from lyra.kernel.workers.entry import (
     STATES,
     TERMINAL,
@@ -72,6 +71,7 @@ class Pipelines(Protocol):
 
 class LifecycleManager(Subsystem):
     __slots__ = (
+        "_blocks",
         "_core",
         "_interrupts",
         "_lifetimes",
@@ -96,6 +96,7 @@ class LifecycleManager(Subsystem):
         self.time_limits: TimeLimits
         self.pipelines: Pipelines
         self.state = LifecycleState()
+        self._blocks = Blocks(core, self, lifetimes, interrupts)
         self.closed = False  # `shutdown` has begun: new processes are refused
 
     # ------------------------------------------------------------------ entering
@@ -180,7 +181,7 @@ class LifecycleManager(Subsystem):
         core = self._core
         if core.listening:
             if core.listeners_want_states:
-                data["pcb"] = msgspec.to_builtins(self._picture(pid))
+                data["pcb"] = msgspec.to_builtins(self._blocks.picture(pid))
             core.listeners.tell(pid, kind, data)
 
     @staticmethod
@@ -397,31 +398,7 @@ class LifecycleManager(Subsystem):
     # ------------------------------------------------------------------ reading
 
     def get_process(self, pid: str) -> ProcessControlBlock:
-        return self._read(self._picture(pid))
-
-    def _picture(self, pid: str) -> ProcessControlBlock:
-        entry = self._entry(pid)
-        if entry is not None:
-            return self._block(pid, entry)
-        process = self._core.processes.get(pid) if _is_text(pid) else None
-        if process is None:
-            raise _unknown(pid)
-        return self._view(process)
-
-    def _read(self, block: ProcessControlBlock) -> ProcessControlBlock:
-        """A block that goes to the process that runs here, with the mark of its texts: a question, and of a marked pid
-        what its makers chose. Words of the kernel mark no reader."""
-        taint = self._core.taint
-        if block.pending_interrupt is not None and (asked := self._interrupts._oldest(block.pid)) is not None:
-            self._interrupts._read(asked)
-        if taint.tainted(block.pid) and self._has_chosen_words(block):
-            taint.pass_on_to_here(block.pid, "the block of")
-        return block
-
-    def _has_chosen_words(self, block: ProcessControlBlock) -> bool:
-        if block.pid in self.state.entries or block.termination_reason not in PLAIN_ENDS | {""}:
-            return True
-        return not all(self._lifetimes.is_numbered(pid) for pid in (block.pid, *block.child_pids))
+        return self._blocks.read(self._blocks.picture(pid))
 
     def owner(self, pid: str) -> Owner:
         """The owner and state of a process, without the rest of its block."""
@@ -431,7 +408,7 @@ class LifecycleManager(Subsystem):
             return Owner(entry.state, entry.request_id, entry.user_id, entry.session_id)
         process = self._core.processes.get(pid) if _is_text(pid) else None
         if process is None:
-            raise _unknown(pid)
+            raise unknown_process(pid)
         return Owner(process.state, user_id=self.user_of(pid))
 
     def user_of(self, pid: Any) -> str:
@@ -475,15 +452,17 @@ class LifecycleManager(Subsystem):
         """Entries and program processes, the oldest first; of one state, of one user, or all."""
         word = None if not state else one_of(_lower(state), STATES, "a process's state")
         entries = [
-            self._block(pid, entry)
+            self._blocks.of_entry(pid, entry)
             for pid, entry in self.state.entries.items()
             if (word is None or entry.state == word) and (not user_id or entry.user_id == user_id)
         ]
         programs = [
             process for process in self._core.processes.values() if not user_id or self._is_of(process, user_id)
         ]
-        blocks = entries + [self._view(process) for process in programs if word is None or process.state == word]
-        return [self._read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
+        blocks = entries + [
+            self._blocks.of_program(process) for process in programs if word is None or process.state == word
+        ]
+        return [self._blocks.read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
 
     def get_process_counts(self, user_id: str | None = None) -> ProcessCounts:
         """How many processes there are in each state; every state is there. Of one user, or all."""
@@ -522,7 +501,7 @@ class LifecycleManager(Subsystem):
 
     def must_exist(self, pid: Any) -> None:
         if not (_is_text(pid) and (self.find(pid) is not None or self._is_used(pid))):
-            raise _unknown(pid)
+            raise unknown_process(pid)
 
     def _is_used(self, pid: str) -> bool:
         """A pid without an entry whose usage is counted, or under which a pipeline is driven."""
@@ -566,70 +545,7 @@ class LifecycleManager(Subsystem):
                 hint="terminate it, or send it a message",
                 pid=pid,
             )
-        raise _unknown(pid)
-
-    def _block(self, pid: str, entry: Entry) -> ProcessControlBlock:
-        resources = self.resources
-        kind, data = self._question(pid)
-        if kind is None and entry.state == "blocked":
-            data = {"block_reason": entry.reason}
-        return ProcessControlBlock(
-            pid,
-            entry.state,
-            PRIORITIES[entry.priority],
-            resources.get_quota(pid),
-            resources.get_usage(pid),
-            request_id=entry.request_id,
-            user_id=entry.user_id,
-            session_id=entry.session_id,
-            created_at=entry.created_at,
-            started_at=entry.started_at,
-            completed_at=entry.completed_at,
-            last_scheduled_at=entry.last_scheduled_at,
-            current_stage=self._stage(pid, entry.current_stage),
-            current_service=entry.current_service,
-            pending_interrupt=kind,
-            interrupt_data=data,
-            parent_pid=entry.parent_pid,
-            child_pids=tuple(entry.child_pids),
-            termination_reason=entry.reason if entry.state in TERMINAL else "",
-        )
-
-    def _view(self, process: Process) -> ProcessControlBlock:
-        """A program process, shown as a block. It starts with its creation: no worker has to take it."""
-        resources = self.resources
-        kind, data = self._question(process.pid)
-        seen = process.stands_for or process  # for a guard, the state shown is that of the process it guards
-        return ProcessControlBlock(
-            process.pid,
-            seen.state,
-            PRIORITIES[process.priority],
-            resources.get_quota(process.pid),
-            resources.get_usage(process.pid),
-            user_id=self.user_of(process.pid),
-            created_at=process.created_at,
-            started_at=process.created_at,
-            completed_at=process.ended_at,
-            current_stage=self._stage(process.pid, ""),
-            current_service=seen.program,
-            pending_interrupt=kind,
-            interrupt_data=data,
-            parent_pid=process.parent.pid if process.parent is not None else "",
-            child_pids=(*(process.children or ()), *self.state.adopted.get(process.pid, ())),
-            termination_reason=process.exit.reason if process.exit is not None else process.kill_reason or "",
-        )
-
-    def _stage(self, pid: str, noted: str) -> str:
-        """Where its pipeline is; without one, what was noted."""
-        session = self.pipelines.state.sessions.get(pid)
-        return noted if session is None else session.envelope.current_stage
-
-    def _question(self, pid: str) -> tuple[str | None, Any]:
-        pending = self._interrupts._oldest(pid)
-        if pending is None:
-            return None, None
-        asked = {"id": pending.id, "question": pending.question, "message": pending.message, "data": pending.data}
-        return pending.kind, codec.decode(codec.encode(asked))
+        raise unknown_process(pid)
 
     # ------------------------------------------------------------------ leaving
 
@@ -638,7 +554,7 @@ class LifecycleManager(Subsystem):
         ended program stays in the table for as long as its journal is kept: its pid still means that process."""
         core = self._core
         core.raise_if_closed()
-        block = self._picture(pid)
+        block = self._blocks.picture(pid)
         if not block.terminal:
             raise InvalidTransition(
                 f"process {pid} is {block.state} and not over", hint="terminate ends it", pid=pid, old_state=block.state
@@ -661,7 +577,3 @@ def _lower(word: Any) -> Any:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
-
-
-def _unknown(pid: Any) -> NoSuchProcess:
-    return NoSuchProcess(f"no process {pid!r}", hint="list_processes shows them", pid=pid)

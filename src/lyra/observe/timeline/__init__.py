@@ -1,7 +1,7 @@
 """Time travel through the journal of a process: its steps in order, and how everything stood after each of them.
 
     journal       where the rows come from, and which of them belong to a run
-    steps         the run as a list of steps: messages, model and tool calls, children, questions, ends
+    step          one step; `steps` makes them from the rows: messages, model and tool calls, children, questions, ends
     conversation  what an agent and its callers had said
     state         processes, budgets, mailboxes and shared values, as they stood
     timeline      start here: `RunTimeline` has pages of steps, the details of one, and `moment(number)`

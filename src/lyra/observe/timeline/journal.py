@@ -29,10 +29,14 @@ class RowReader(Protocol):
 
     def rows(self, *, after: int = 0, upto: int | None = None, wanted: Wanted | None = None) -> Iterator[Event]: ...
 
+    def last_seq(self) -> int:
+        """The number of the last row there is."""
+        ...
+
     def blob(self, digest: str) -> bytes: ...
 
-    def kept_states(self) -> dict[str, Any]:
-        """What is kept of processes whose rows were dropped, by pid; empty where no row was dropped."""
+    def kept_states(self) -> tuple[int, dict[str, Any]]:
+        """What is kept of processes whose first rows were dropped, by pid, and the last row that it covers."""
         ...
 
 
@@ -51,18 +55,27 @@ class StoredRows:
             if wanted is None or wanted(row.pid, row.kind):
                 yield Event(row.seq, row.time, row.pid, row.kind, codec.decode(row.data))
 
+    def last_seq(self) -> int:
+        return self._store.last_seq()
+
     def blob(self, digest: str) -> bytes:
         return self._store.get_blob(digest)
 
-    def kept_states(self) -> dict[str, Any]:
-        if self._store.first_seq() <= 1:
-            return {}
-        kept = self._store.load_snapshots().states
-        return {pid: codec.decode(data) for pid, data in kept.items() if pid[:1] != "~"}
+    def kept_states(self) -> tuple[int, dict[str, Any]]:
+        first_seq = self._store.first_seq()
+        if first_seq <= 1:
+            return 0, {}
+        kept = self._store.load_snapshots()
+        states = {pid: codec.decode(data) for pid, data in kept.states.items() if pid[:1] != "~"}
+        return kept.seq, {pid: state for pid, state in states.items() if state.get("created_seq", 0) < first_seq}
 
 
 class RunRows:
-    """The rows of one process and of all that it started. `pids` are those processes, in the order of their start."""
+    """The rows of one process and of all that it started. `pids` are those processes, in the order of their start.
+
+    Of a process whose first rows were dropped the kept state is all there is until the row that it covers: rows up to
+    there that are left are not read, since the state has them in it.
+    """
 
     def __init__(self, reader: RowReader, pid: str) -> None:
         self.reader = reader
@@ -70,7 +83,7 @@ class RunRows:
         self.pids: dict[str, None] = {pid: None}
         self.first_seq = 0  # of the first row that was read
         self.kept: dict[str, Any] = {}  # what is left of processes whose rows were dropped
-        states = reader.kept_states()
+        self._kept_seq, states = reader.kept_states()
         if states:
             self._take_kept(states)
 
@@ -92,6 +105,8 @@ class RunRows:
             return pid in self.pids or kind in _NAMES_OTHERS or kind in _SHARED
 
         for event in self.reader.rows(after=after, upto=upto, wanted=wanted):
+            if event.seq <= self._kept_seq and event.pid in self.kept:
+                continue
             if event.kind == "process.created" and event.data.get("parent") in self.pids:
                 self.pids[event.pid] = None
             is_sent = event.kind == "message.sent" and event.data.get("sender") in self.pids

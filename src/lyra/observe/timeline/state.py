@@ -84,11 +84,13 @@ class RunMoment:
         created, ended = kept.get("created") or {}, kept.get("exit")
         process = self.processes[pid] = _process(pid, created, float(kept.get("created_at") or 0.0))
         process.spent = {str(name): int(amount) for name, amount in (kept.get("spent") or {}).items()}
+        for seq, message, blob, form in kept.get("inbox") or ():
+            self._put_in_mailbox(process, seq, {"message": message, "blob": blob, "form": form})
         if ended:
             process.state, process.reason = "ended", str(ended.get("reason", ""))
             process.ended_at = float(kept.get("exit_at") or 0.0)
         if process.is_agent:
-            conversation = self.conversations[pid] = AgentConversation()
+            conversation = self.conversations.setdefault(pid, AgentConversation())
             conversation.restored(value_of(self._reader, {"v": kept.get("restored")}, "v"))
             for entry in _kept_answers(kept.get("effects")):
                 self._take_entry(conversation, entry)
@@ -120,10 +122,13 @@ class RunMoment:
     def _sent(self, event: Event, data: Mapping[str, Any], _: RunProcess | None) -> None:
         receiver = self.processes.get(str(data.get("to")))
         if receiver is not None and not data.get("dropped"):
-            text = message_text(value_of(self._reader, data, "message"))
-            if receiver.pid in self.conversations and not data.get("form"):
-                self._mail[event.seq] = data
-            receiver.mailbox[event.seq] = brief(text, 300) if not data.get("form") else f"{data['form']}: {brief(text)}"
+            self._put_in_mailbox(receiver, event.seq, data)
+
+    def _put_in_mailbox(self, receiver: RunProcess, seq: int, data: Mapping[str, Any]) -> None:
+        text = message_text(value_of(self._reader, data, "message"))
+        if receiver.is_agent and not data.get("form"):
+            self._mail[seq] = data
+        receiver.mailbox[seq] = brief(text, 300) if not data.get("form") else f"{data['form']}: {brief(text)}"
 
     def _received(self, event: Event, data: Mapping[str, Any], process: RunProcess) -> None:
         if not data.get("message"):

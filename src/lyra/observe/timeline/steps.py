@@ -1,8 +1,7 @@
-"""The steps of a run: one for each thing that a person would point at, numbered from 1 in the order of their beginning.
+"""StepFold: the steps of a run (`step`), from its rows.
 
-A step is a message, a model call, a tool call or another effect, a child that was started or started again, a question
-to a person, a pause, a finished turn, an end. Readings of the clock and ties between processes are no steps. A step has
-short texts; the whole values stay in the store, and `RunTimeline.detail` reads them again by the numbers of the rows.
+Readings of the clock and ties between processes are no steps. The whole values of a step stay in the store:
+`RunTimeline.detail` reads them again by the numbers of the rows.
 """
 
 from __future__ import annotations
@@ -10,91 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from lyra.core.event import Event
 from lyra.core.naming import SUPERVISE, fixed_name
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.open_calls import OpenCalls
-from lyra.observe.timeline.values import brief, text_of_content
+from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.values import brief, digest_of, text_of_content
 
-__all__ = ["STEP_KINDS", "RunStep", "StepFold", "message_text"]
+__all__ = ["StepFold", "message_text"]
 
-STEP_KINDS: Final[dict[str, str]] = {
-    "began": "the process began",
-    "message": "a message was taken from the mailbox",
-    "sent": "a message was sent",
-    "signal": "the kernel told of another process",
-    "model": "a model was asked",
-    "tool": "a tool was called",
-    "effect": "an effect was performed",
-    "spawn": "a child was started",
-    "restart": "a supervisor started a child again",
-    "wait": "the end of a child was waited for",
-    "sleep": "a pause began",
-    "question": "a person was asked",
-    "turn": "a turn of a conversation ended",
-    "milestone": "a stretch of the program ended",
-    "checkpoint": "the program saved its state",
-    "shared": "a value was written where others read it",
-    "note": "something about the run itself",
-    "stopping": "the process was told to end",
-    "crash": "a process ended with an error",
-    "exit": "a process ended",
-}
 _ASK: Final = "lyra.ask"  # the key of a question to a conversation
 _ORDERS: Final = {"lyra.revise": "the conversation is revised", "lyra.compact": "the conversation is summed up"}
 _FORMS: Final = {"passage": "milestone", "wait": "wait", "context": "note"}  # rows without a beginning that are steps
 _FINISHED_LATER: Final = ("running", "waiting")
-
-
-class RunStep(msgspec.Struct, omit_defaults=True):
-    """See the module. `seq` and `end_seq` are the rows of its beginning and end; `is_recorded` marks a step that a fork
-    took over from the run that it was forked from: it was not performed here, and `usage` is what it cost there."""
-
-    number: int
-    seq: int
-    pid: str
-    kind: str
-    what: str
-    began_at: float
-    status: str = "ok"  # ok, running, waiting, or the code of its error
-    ended_at: float | None = None
-    end_seq: int = 0
-    request: str = ""
-    result: str = ""
-    error: str = ""
-    key: str = ""
-    name: str = ""
-    agent: str = ""
-    model: str = ""
-    child: str = ""
-    tries: int = 1
-    usage: dict[str, int] = {}
-    is_recorded: bool = False
-
-    @property
-    def last_seq(self) -> int:
-        return max(self.seq, self.end_seq)
-
-    @property
-    def micro_usd(self) -> int:
-        return self.usage.get("usd", 0)
-
-    @property
-    def tokens(self) -> int:
-        return self.usage.get("input_tokens", 0) + self.usage.get("output_tokens", 0)
-
-    @property
-    def latency_ms(self) -> int | None:
-        return None if self.ended_at is None else max(0, round((self.ended_at - self.began_at) * 1000))
-
-    def to_data(self) -> dict[str, Any]:
-        return {
-            **{name: getattr(self, name) for name in self.__struct_fields__},
-            "latency_ms": self.latency_ms,
-            "cost_usd": self.micro_usd / 1_000_000,
-        }
 
 
 class StepFold:
@@ -107,6 +34,7 @@ class StepFold:
         self._open: dict[tuple[str, str], RunStep] = {}
         self._mailed: dict[int, Event] = {}  # messages that were sent and not taken, by the number of their row
         self._programs: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # of the processes, by pid
         self._started: dict[tuple[str, str], int] = {}  # children of supervisors, by what they are: how often
         self._calls: dict[str, list[Mapping[str, Any]]] = {}  # tool calls that a model asked for, by process
         self._running = OpenCalls[RunStep]()
@@ -126,20 +54,21 @@ class StepFold:
     def _created(self, event: Event, data: Mapping[str, Any]) -> None:
         program, parent = fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
         self._programs[event.pid] = program
+        self.names[event.pid] = str(data.get("name") or program.rpartition(":")[2])
         arguments = value_of(self._reader, data, "args")
         fork = data.get("fork") or {}
         whose = data.get("name") or program
         if parent not in self._programs:
             what = f"{whose} began" if not fork else f"{whose} began as a fork of {fork.get('of')} at {fork.get('at')}"
-            self._step(event, "began", what, request=self._brief(arguments), name=program)
+            self._step(event, "began", what, request=arguments, name=program)
             return
         kind, what = "spawn", f"started {whose}"
         if self._programs[parent] == SUPERVISE:
-            same = (parent, f"{data.get('name')}|{program}|{self._brief(arguments)}")
+            same = (parent, f"{data.get('name')}|{program}|{brief(arguments, self._shown)}")
             self._started[same] = self._started.get(same, 0) + 1
             if self._started[same] > 1:
                 kind, what = "restart", f"started {whose} again ({self._started[same] - 1})"
-        step = self._step(event, kind, what, request=self._brief(arguments), name=program, child=event.pid)
+        step = self._step(event, kind, what, request=arguments, name=program, child=event.pid)
         step.pid = parent
 
     def _sent(self, event: Event, data: Mapping[str, Any]) -> None:
@@ -147,8 +76,8 @@ class StepFold:
             self._mailed[event.seq] = event
         sender = data.get("sender") or ""
         if sender in self._programs and not data.get("form") and data.get("key") is not None:
-            text = self._brief(message_text(value_of(self._reader, data, "message")))
-            step = self._step(event, "sent", f"to {data.get('to')}", request=text, name=str(data.get("to")))
+            message = message_text(value_of(self._reader, data, "message"))
+            step = self._step(event, "sent", f"to {data.get('to')}", request=message, name=str(data.get("to")))
             step.pid = sender
 
     def _received(self, event: Event, data: Mapping[str, Any]) -> None:
@@ -162,13 +91,13 @@ class StepFold:
             self._signal(event, form, message if isinstance(message, Mapping) else {})
             return
         sender = "" if mail is None else str(mail.data.get("sender") or "")
-        step = self._step(event, "message", f"from {sender}" if sender else "a message", name=sender)
-        step.request = self._brief(message_text(message))
+        what = f"from {sender}" if sender else "a message"
+        step = self._step(event, "message", what, request=message_text(message), name=sender)
         step.key = str(data.get("key"))
 
     def _signal(self, event: Event, form: str, message: Mapping[str, Any]) -> None:
         if "verb" not in message:
-            self._step(event, "signal", f"{form} of {message.get('pid', '')}", result=self._brief(message))
+            self._step(event, "signal", f"{form} of {message.get('pid', '')}", result=message)
         elif message["verb"] != "started":  # which asks a supervisor whether it has begun, and changes nothing
             self._step(event, "signal", f"order to {message['verb']} {message.get('id', '')}".rstrip())
 
@@ -190,7 +119,7 @@ class StepFold:
             step.what = f"{step.agent} asks {step.model}"
         elif kind == "tool":
             call = self._call_of(event.pid, rest)
-            step.request = "" if call is None else self._brief(call.get("arguments"))
+            self._tell(step, "request", None if call is None else call.get("arguments"))
         self._open[place] = step
 
     def _call_of(self, pid: str, tool: str) -> Mapping[str, Any] | None:
@@ -235,7 +164,7 @@ class StepFold:
         step.usage = dict(data.get("usage") or recorded or {})
         step.is_recorded = recorded is not None
         if self._running.is_admitted(event.pid, data):
-            step.ended_at = None
+            step.ended_at, step.is_inside = None, True
             self._running.put(event.pid, data, step)
         else:
             self._outcome(step, event, data)
@@ -244,7 +173,7 @@ class StepFold:
         error = data.get("error")
         step.status = "ok" if error is None else str(error.get("code", "error"))
         if error is not None:
-            step.error = self._brief(_error_text(error))
+            self._tell(step, "error", _error_text(error))
             return
         value = value_of(self._reader, data)
         if step.kind == "model":
@@ -254,15 +183,17 @@ class StepFold:
             self._calls[event.pid] = list(calls)
             text = text_of_content(message.get("content"))
             asks = ", ".join(f"{call.get('name')}({brief(call.get('arguments'), 60)})" for call in calls)
-            step.result = self._brief(" ".join(part for part in (text, f"calls {asks}" if asks else "") if part))
+            self._sum_up(step, asks, [call.get("arguments") for call in calls])
+            self._tell(step, "result", " ".join(part for part in (text, f"calls {asks}" if asks else "") if part))
         elif step.kind == "turn":
             failure = value.get("error") if isinstance(value, Mapping) else None
             if failure:  # the conversation goes on: the row itself is no failed effect
-                step.status, step.error = str(failure.get("code", "error")), self._brief(_error_text(failure))
+                step.status = str(failure.get("code", "error"))
+                self._tell(step, "error", _error_text(failure))
             else:
-                step.result = self._brief(_last_answer(value))
-        elif value is not None:
-            step.result = self._brief(value)
+                self._tell(step, "result", _last_answer(value))
+        else:
+            self._tell(step, "result", value)
 
     def _retried(self, event: Event, data: Mapping[str, Any]) -> None:
         step = self._open.get((event.pid, str(data.get("key"))))
@@ -276,7 +207,7 @@ class StepFold:
 
     def _asked(self, event: Event, data: Mapping[str, Any]) -> None:
         text = data.get("question") or data.get("message") or ""
-        step = self._step(event, "question", str(data.get("kind", "")), request=self._brief(text), status="waiting")
+        step = self._step(event, "question", str(data.get("kind", "")), request=text, status="waiting")
         step.key, step.name = str(data.get("key")), str(data.get("id", ""))
         self._open[event.pid, f"?{data.get('id')}"] = step
 
@@ -287,17 +218,17 @@ class StepFold:
         step.ended_at, step.end_seq = event.time, event.seq
         word = event.kind.partition(".")[2]
         step.status = "ok" if word == "resolved" else word
-        step.result = self._brief(data.get("response")) if word == "resolved" else str(data.get("reason") or word)
+        self._tell(step, "result", data.get("response") if word == "resolved" else str(data.get("reason") or word))
 
     def _checkpoint(self, event: Event, data: Mapping[str, Any]) -> None:
         state = value_of(self._reader, data, "state")
-        step = self._step(event, "checkpoint", "saved its state", result=self._brief(state))
+        step = self._step(event, "checkpoint", "saved its state", result=state)
         step.key = str(data.get("key"))
 
     def _shared(self, event: Event, data: Mapping[str, Any]) -> None:
         word = "wrote" if event.kind == "group.set" else "wiped"
         what = f"{word} {data.get('group')}.{data.get('key')}"
-        self._step(event, "shared", what, result=self._brief(data.get("value")))
+        self._step(event, "shared", what, result=data.get("value"))
 
     def _stopping(self, event: Event, data: Mapping[str, Any]) -> None:
         self._step(event, "stopping", f"is told to end: {data.get('reason')}")
@@ -307,9 +238,10 @@ class StepFold:
         kind = "exit" if error is None else "crash"
         step = self._step(event, kind, f"{event.pid} ended: {data.get('reason')}")
         if error is not None:
-            step.status, step.error = str(error.get("code", "error")), self._brief(_error_text(error))
-        else:
-            step.result = self._brief(value_of(self._reader, data)) if data.get("value") or data.get("blob") else ""
+            step.status = str(error.get("code", "error"))
+            self._tell(step, "error", _error_text(error))
+        elif data.get("value") or data.get("blob"):
+            self._tell(step, "result", value_of(self._reader, data))
         places = [place for place in self._open if place[0] == event.pid]
         for cut in (*(self._open.pop(place) for place in places), *self._running.take_all(event.pid)):
             cut.status = "cut_off" if cut.status in _FINISHED_LATER else cut.status
@@ -319,13 +251,27 @@ class StepFold:
 
     # ------------------------------------------------------------------ making one
 
-    def _step(self, event: Event, kind: str, what: str, **fields: Any) -> RunStep:
+    def _step(
+        self, event: Event, kind: str, what: str, *, request: Any = None, result: Any = None, **fields: Any
+    ) -> RunStep:
         step = RunStep(len(self.steps) + 1, event.seq, event.pid, kind, brief(what, 200), event.time, **fields)
         self.steps.append(step)
+        self._tell(step, "request", request)
+        self._tell(step, "result", result)
         return step
 
-    def _brief(self, value: Any) -> str:
-        return brief(value, self._shown) if value is not None else ""
+    def _tell(self, step: RunStep, field: str, value: Any) -> None:
+        """Give a step the short text of a value."""
+        if value is not None:
+            text = brief(value, self._shown)
+            setattr(step, field, text)
+            self._sum_up(step, text, value)
+
+    def _sum_up(self, step: RunStep, text: str, value: Any) -> None:
+        """Add to the digest of a step what its text leaves out; pids that a kernel gave count by their order."""
+        if "…" in text:
+            places = {pid: f"<{index}>" for index, pid in enumerate(self._programs)}
+            step.digest = digest_of(value, places, step.digest)
 
 
 class _Named(dict[str, Any]):

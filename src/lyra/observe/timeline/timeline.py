@@ -19,12 +19,14 @@ from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment, RunProcess
-from lyra.observe.timeline.steps import RunStep, StepFold
+from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.steps import StepFold
 from lyra.observe.timeline.values import plain
 
-__all__ = ["STEPS_MAX", "RunTimeline"]
+__all__ = ["COMPACTED", "STEPS_MAX", "RunTimeline"]
 
 STEPS_MAX: Final = 200_000  # of one run; further rows are not read
+COMPACTED: Final = "its first rows were dropped by a compaction; the moment 0 is what was kept"
 _MESSAGES_SHOWN: Final = 200
 _TREE_SHOWN: Final = 500
 
@@ -37,7 +39,8 @@ class RunTimeline:
         self._rows = RunRows(reader, pid)
         self._steps_max = steps_max
         self._fold = StepFold(reader)
-        self._seq = 0
+        self._seq = 0  # of the last row of the run
+        self._read_seq = 0  # of the last row that was looked at
         self._kept: RunMoment | None = None  # the state that was looked at last
         self._members: dict[str, set[str]] = {}  # groups that processes of the run are in
         self.pid = pid
@@ -52,7 +55,8 @@ class RunTimeline:
     @classmethod
     def named(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
         """The run of a process by pid, or by the name that a process had last."""
-        pid = word
+        _, kept = reader.kept_states()
+        pid = next((pid for pid, state in kept.items() if (state.get("created") or {}).get("name") == word), word)
         for event in reader.rows(wanted=_is_creation):
             if event.pid == word:
                 pid = word
@@ -74,22 +78,28 @@ class RunTimeline:
         return list(self._rows.pids)
 
     @property
+    def names(self) -> Mapping[str, str]:
+        """What the processes of the run are called, by pid: their names, or those of their programs."""
+        return self._fold.names
+
+    @property
     def is_compacted(self) -> bool:
         """Whether the first rows of the run were dropped from the store."""
         return self.pid in self._rows.kept
 
     def refresh(self) -> int:
         """Read the rows that came since; gives how many steps are new."""
-        before = len(self._fold.steps)
-        for event in self._rows.read(after=self._seq):
+        before, last = len(self._fold.steps), self._reader.last_seq()
+        for event in self._rows.read(after=self._read_seq, upto=last):
             if len(self._fold.steps) >= self._steps_max:
                 self.is_cut = True
-                break
-            self._seq = event.seq
+                return len(self._fold.steps) - before
+            self._seq = self._read_seq = event.seq
             if self._is_shown(event):
                 self._fold.add(event)
             if event.pid == self.pid:
                 self._note_end(event)
+        self._read_seq = last  # rows of other runs between the last one of this run and here are not read again
         return len(self._fold.steps) - before
 
     def _is_shown(self, event: Event) -> bool:
@@ -112,9 +122,8 @@ class RunTimeline:
     def step(self, number: int) -> RunStep:
         """A step by its number; ConfigError where there is none."""
         if not 1 <= number <= len(self.steps):
-            raise ConfigError(
-                f"there is no step {number} in the run of {self.pid}", hint=f"it has steps 1 to {len(self.steps)}"
-            )
+            known = f"it has steps 1 to {len(self.steps)}" if self.steps else COMPACTED
+            raise ConfigError(f"there is no step {number} in the run of {self.pid}", hint=known)
         return self.steps[number - 1]
 
     def page(self, after: int, limit: int) -> list[RunStep]:
@@ -168,9 +177,13 @@ class RunTimeline:
         return None
 
     def totals(self, upto: int | None = None) -> dict[str, Any]:
-        """What the steps cost, up to a number or in all; steps that a fork took over are summed apart."""
+        """What the steps cost, up to a number or in all; steps that a fork took over are summed apart. What processes
+        had spent whose rows were dropped counts, too."""
         usage: dict[str, int] = {}
         recorded: dict[str, int] = {}
+        for kept in self._rows.kept.values():
+            for name, amount in (kept.get("spent") or {}).items():
+                usage[name] = usage.get(name, 0) + amount
         for step in islice(self.steps, upto):
             target = recorded if step.is_recorded else usage
             for name, amount in step.usage.items():
@@ -190,7 +203,7 @@ class RunTimeline:
                 state.take_kept(pid, kept)
         if number <= 0:
             return state
-        step, last = self.step(number), self._last_row(number)
+        step, last = self.step(number), self.last_seq_of(number)
         begin = 0 if self._members else max(0, self._rows.first_seq - 1)  # values of groups may be older than the run
         for event in self._rows.read(after=max(begin, state.seq), upto=last):
             state.add(event)
@@ -199,16 +212,16 @@ class RunTimeline:
                 state.add(event)
         return state
 
-    def _last_row(self, number: int) -> int:
-        """The last row before the next step."""
+    def last_seq_of(self, number: int) -> int:
+        """The last row that belongs to a step: the one before the next step."""
         return self.steps[number].seq - 1 if number < len(self.steps) else self._seq
 
     def _state_to_look_at(self, number: int) -> RunMoment:
         """The same as `state`; the one that was looked at last is read on, where that is earlier."""
         kept, self._kept = self._kept, None
-        is_earlier = kept is not None and 0 < kept.seq <= self._last_row(number) and number > 0
+        is_earlier = kept is not None and 0 < kept.seq <= self.last_seq_of(number) and number > 0
         state = self._read_on(kept if kept is not None and is_earlier else RunMoment(self._reader), number)
-        if number > 0 and state.seq <= self._last_row(number):
+        if number > 0 and state.seq <= self.last_seq_of(number):
             self._kept = state
         return state
 
@@ -257,7 +270,8 @@ class RunTimeline:
         }
 
     def _unknown(self, pid: str) -> NoSuchProcess:
-        known = list(dict.fromkeys(event.pid for event in self._reader.rows(wanted=_is_creation)))
+        _, kept = self._reader.kept_states()
+        known = list(dict.fromkeys((*kept, *(event.pid for event in self._reader.rows(wanted=_is_creation)))))
         near = did_you_mean(pid, known)
         hint = f"did you mean {near!r}?" if near else "`lyra ps -a` lists the processes of a store"
         return NoSuchProcess(f"there is no process {pid!r} in {self.location}", hint=hint, pid=pid)

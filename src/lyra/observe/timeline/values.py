@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import re
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
 
 import msgspec
 
+from lyra.core import codec
 from lyra.core.codec import to_plain
 
-__all__ = ["brief", "plain", "text_of_content"]
+__all__ = ["brief", "digest_of", "plain", "text_of_content"]
 
 _DEPTH_MAX: Final = 24
 _ITEMS_MAX: Final = 200
 _TEXT_MAX: Final = 20_000
 _BYTES_SHOWN: Final = 96
+_NUMBERED: Final = re.compile(rb"\bp[0-9]+x*\b")  # pids that a kernel gave
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 
@@ -53,6 +57,20 @@ def brief(value: Any, limit: int = 160) -> str:
         text = _encode(plain(value, text_max=limit)).decode()
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def digest_of(value: Any, places: Mapping[str, str], before: str = "") -> str:
+    """A digest of the whole value, behind another; `places` has what stands for the pids of a run."""
+    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else _encoded(value)
+    named = _NUMBERED.sub(lambda match: places.get(match[0].decode(), match[0].decode()).encode(), data)
+    return hashlib.blake2b(before.encode() + named, digest_size=12).hexdigest()
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, RecursionError):  # keys that JSON does not have, such as bytes
+        return codec.encode(value)
 
 
 def text_of_content(content: Any) -> str:

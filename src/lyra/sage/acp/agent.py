@@ -72,7 +72,7 @@ class SageAcpAgent:
             agent_capabilities=schema.AgentCapabilities(
                 load_session=True,
                 prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
-                mcp_capabilities=schema.McpCapabilities(http=True, sse=True),
+                mcp_capabilities=schema.McpCapabilities(http=True, sse=False),
                 session_capabilities=schema.SessionCapabilities(
                     list=schema.SessionListCapabilities(),
                     fork=schema.SessionForkCapabilities(),
@@ -117,7 +117,7 @@ class SageAcpAgent:
                 options = msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
             live = await stack.enter_async_context(LiveSession(options, config, start=start))
             if start.resume is None:
-                runtime_of(live.kernel).find(live.model)  # raises where the provider is not known, or has no key
+                runtime_of(live.kernel).models.find(live.model)  # raises where the provider is not known, or has no key
         except LyraError as error:
             await stack.aclose()
             raise refusal(error) from None
@@ -264,7 +264,7 @@ class SageAcpAgent:
         if config_id != "model" or not isinstance(value, str):
             raise invalid(f"there is no setting {config_id!r}")
         try:
-            runtime_of(session.live.kernel).find(value)  # raises where the provider is not known, or has no key
+            runtime_of(session.live.kernel).models.find(value)  # raises where the provider is not known, or has no key
             await session.live.set_model(value)
         except LyraError as error:
             raise refusal(error) from None

@@ -12,43 +12,68 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.agents.acp.refusals import invalid, refusal
 from lyra.config import Config
+from lyra.config.servers import check_server_name
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
 from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers
+    from lyra.mcp.settings import ServerSettings
 
-__all__ = ["servers_for"]
+__all__ = ["handed_servers", "servers_for"]
 
 
 def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied: Any) -> McpServers | None:
     """The servers, not started yet; None where there are none."""
-    handed = [_entry(server) for server in given or ()]
+    handed = handed_servers(given)
     added = plugin_servers(folder)
     if not handed and not added and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
         return None
     from lyra.mcp import McpServers
     from lyra.mcp.client.servers import load_settings
-    from lyra.mcp.settings import settings_of
 
+    named = {settings.name: settings for settings in handed}
     try:
-        named = {name: settings_of(name, entry, origin="user", place="the editor") for name, entry in handed}
         known = {settings.name: settings for settings in (*added, *load_settings(config, folder))}
     except ConfigError as error:
         raise refusal(error) from None
     return McpServers(list({**known, **named}.values()), workspace=folder, denied=denied)
 
 
+def handed_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
+    """The settings of the servers that an editor hands over; a request error where one cannot be used."""
+    entries = [_entry(server) for server in given or ()]
+    if not entries:
+        return []
+    from lyra.mcp.settings import settings_of
+
+    try:
+        for name, _ in entries:
+            check_server_name(name)
+        return [settings_of(name, entry, origin="user", place="the editor") for name, entry in entries]
+    except ConfigError as error:
+        raise refusal(error) from None
+
+
 def _entry(server: Any) -> tuple[str, dict[str, Any]]:
+    """The name of a server and its settings as in a file. Values are taken as they are: `env:NAME` is no reference."""
     if hasattr(server, "command"):
-        env = {variable.name: variable.value for variable in server.env or ()}
+        if not server.command or any("\0" in text for text in (server.command, *(server.args or ()))):
+            raise invalid(f"the MCP server {server.name[:80]!r} has no command that can be started")
+        env = {variable.name: Secret(variable.value) for variable in server.env or ()}
         entry = {"command": _real_folder(server.command), "args": list(server.args or ()), "env": env}
         readable = _installation(server.command)
         return server.name, {**entry, "readable": readable} if readable else entry
     if hasattr(server, "url"):
-        headers = {header.name: header.value for header in server.headers or ()}
-        transport = "sse" if getattr(server, "type", "http") == "sse" else "http"
-        return server.name, {"url": server.url, "headers": headers, "transport": transport}
+        if getattr(server, "type", "http") == "sse":
+            raise invalid(
+                f"the MCP server {server.name[:80]!r} is one of SSE, which is not spoken: use streamable HTTP"
+            )
+        if not server.url.startswith(("https://", "http://")):
+            raise invalid(f"the url of the MCP server {server.name[:80]!r} is no address of HTTP")
+        headers = {header.name: Secret(header.value) for header in server.headers or ()}
+        return server.name, {"url": server.url, "headers": headers, "transport": "http"}
     raise invalid("this kind of MCP server is not supported")
 
 

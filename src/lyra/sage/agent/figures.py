@@ -97,7 +97,7 @@ def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) 
 
 def _full_name(agent: Agent, kernel: Kernel) -> str:
     try:
-        return runtime_of(kernel).find(agent.model)[2]
+        return runtime_of(kernel).models.find(agent.model)[2]
     except ConfigError:  # such as a key that is missing: the first turn says so
         return str(agent.model)
 

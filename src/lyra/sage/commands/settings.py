@@ -57,7 +57,7 @@ async def model(session: CommandSession, arguments: SlashArguments) -> SlashResu
     name = words[0]
     if "/" not in name:
         return _model_table(session, dict.fromkeys(_published(session, name), ""))
-    runtime_of(session.kernel).find(name)  # raises where the provider is not known, or has no key
+    runtime_of(session.kernel).models.find(name)  # raises where the provider is not known, or has no key
     await session.set_model(name)
     return SlashResult.of(f"model: {session.model}")
 

@@ -66,7 +66,7 @@ async def ask_session(
 def require_model(session: LiveSession) -> None:
     """Refuse a model that cannot be asked before a turn begins: a session without a turn leaves nothing behind, and the
     next one does not go on with a mistyped name."""
-    runtime_of(session.kernel).find(session.model)
+    runtime_of(session.kernel).models.find(session.model)
 
 
 async def slash_result(session: LiveSession, task: str) -> SlashResult | None:

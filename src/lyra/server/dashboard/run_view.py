@@ -10,12 +10,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from lyra.agents.forks.program_frames import ProgramFrame
 from lyra.observe.timeline.difference import RunDifference
-from lyra.observe.timeline.steps import RunStep
+from lyra.observe.timeline.step import RunStep
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
 
-__all__ = ["difference_view", "lanes", "moment_view", "step_list"]
+__all__ = ["difference_view", "frames_view", "lanes", "moment_view", "step_list"]
 
 Address = Callable[[int], str]  # of the page at a step
 
@@ -28,6 +29,7 @@ _LABEL_PX: Final = 132
 _LIST_AROUND: Final = 60
 _VALUE_CHARS: Final = 4_000
 _COMPARED_MAX: Final = 200
+_COMPARED_BEFORE: Final = 3  # steps that are the same, before the first difference
 
 # The shape and the colour class of the marks of each kind of step.
 MARKS: Final[dict[str, tuple[str, str]]] = {
@@ -170,13 +172,14 @@ def _words(step: RunStep) -> str:
 
 
 # ---------------------------------------------------------------- a moment
-def moment_view(moment: Mapping[str, Any]) -> Html:
-    """Left what was said or done, right variables, budget, mailbox and tree, as they were."""
+def moment_view(moment: Mapping[str, Any], frames: Html | None = None) -> Html:
+    """Left what was said or done, right variables, budget, mailbox and tree, as they were. `frames` are what is told of
+    the program besides."""
     left = [_step_part(moment["step"]), _conversation(moment["conversation"])]
     right = [
         _part("Budget", _budget(moment["budget"])),
         _part("Processes", _tree(moment["tree"], moment["processes"])),
-        _part("Variables", _variables(moment["variables"])),
+        _part("Variables", join(frames, _variables(moment["variables"]))),
         _part("Mailbox", _mailbox(moment["mailbox"])),
     ]
     return tag("div", tag("div", left, class_="left"), tag("div", right, class_="right"), class_="moment")
@@ -298,6 +301,18 @@ def _variables(values: Mapping[str, Any]) -> Child:
     return tag("dl", rows, class_="facts")
 
 
+def frames_view(frames: Sequence[ProgramFrame]) -> Html:
+    """The functions that a program stood in, each with its variables; the innermost first."""
+    if not frames:
+        return tag("p", "The program is in no function here.", class_="note")
+    parts: list[Child] = []
+    for frame in reversed(frames):
+        place = f"{frame.function}, line {frame.line} of {frame.file.rpartition('/')[2]}"
+        parts.append(tag("h4", place, title=f"{frame.file}:{frame.line}"))
+        parts.append(_variables(frame.variables))
+    return tag("div", parts, tag("h4", "From the journal"), class_="frames")
+
+
 def _mailbox(mailbox: Mapping[str, Any]) -> Child:
     if not mailbox["count"]:
         return tag("p", "Empty.", class_="note")
@@ -315,11 +330,9 @@ def _text(value: Any) -> str:
 def difference_view(compared: RunDifference, address: Callable[[str, int], str]) -> Html:
     """Both runs by step; the first that differs is marked. Of those before it the last ones are shown."""
     first = compared.first
-    begin = 1 if first is None else max(1, first - 3)
+    begin = compared.begin(_COMPARED_BEFORE)
     rows: list[Child] = []
-    for number, (old, new) in enumerate(compared.rows, start=1):
-        if not begin <= number < begin + _COMPARED_MAX:
-            continue
+    for number, old, new in compared.pairs(begin, begin + _COMPARED_MAX - 1):
         is_same = first is None or number < first
         rows.append(
             tag(

@@ -208,9 +208,8 @@ class HttpApp:
             call.take_query(query)
         call.take_body(b"" if has_no_body(scope, headers) else await guard.read_body(receive, headers))
         guard.check_form(identity, endpoint, headers, call.form)
-        if endpoint.ends_with_client:
-            return _answer_of(endpoint, await _while_connected(receive, endpoint.handler(call)))
-        answer = _answer_of(endpoint, await endpoint.handler(call))
+        work = endpoint.handler(call)
+        answer = _answer_of(endpoint, await (_while_connected(receive, work) if endpoint.ends_with_client else work))
         if isinstance(answer, Streamed) and identity.login_id:
             return answer._replace(pieces=guard.logins.while_open(identity.login_id, answer.pieces))
         return answer

@@ -19,7 +19,7 @@ from lyra.core.limits import (
     SERVER_STREAM_KEPT_S,
     SERVER_STREAMS_KEPT,
 )
-from lyra.errors import ConfigError, InvalidTransition, LyraError, NoSuchSession
+from lyra.errors import ConfigError, InvalidTransition, LyraError, NameTaken, NoSuchSession
 from lyra.server.http.directory import AgentDirectory
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal, problem_of
@@ -90,7 +90,11 @@ class Chats:
             raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
         session_id = session_id or self._kernel.entropy.text(16)
         pid = self.sessions.claim(session_id, caller)
-        process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)
+        try:
+            process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)
+        except NameTaken:
+            message, hint = f"session {session_id} is one with another agent", "leave session_id out to begin another"
+            raise InvalidTransition(message, hint=hint) from None
         if not process.alive:
             raise InvalidTransition(f"session {session_id} has ended", hint="leave session_id out to begin another")
         return session_id, await process
@@ -99,12 +103,17 @@ class Chats:
 
     async def begin(self, session_id: str, caller: Caller, process: AgentProcess[Any], message: Any) -> ChatStream:
         """Put a message to the agent; it is in the store when this returns. Its answer is told to the stream, whether
-        it has readers or not."""
+        it has readers or not. The stream is there before the turn is: a page that hears of the turn finds it."""
         answer = process.stream(message, events=True)
-        await answer.begin()
-        await self._kernel.durable()
         stream = self._new_stream(session_id, caller.user_id)
         stream.answer = answer
+        try:
+            await answer.begin()
+            await self._kernel.durable()
+        except BaseException:
+            self._end(stream)
+            del self._streams[stream.log.name]
+            raise
         self._start(self._tell_answer(stream, answer))
         return stream
 
@@ -118,7 +127,8 @@ class Chats:
         stream = self._streams.get(name) if name else self._last_stream(session_id)
         if stream is not None and stream.session_id != session_id:  # an event of a session that was not asked for
             raise NoSuchSession(f"no event {event_id[:80]!r} in session {session_id[:80]!r}")
-        if stream is None:
+        is_over = stream is not None and not name and stream.log.ended
+        if stream is None or (is_over and self._kernel.agent(process.pid).current is not None):
             return self._take_up(session_id, caller, process), 0
         after = int(number) if number.isdigit() and len(number) < 16 else 0
         if not stream.log.holds(after):

@@ -78,6 +78,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     may_stream: bool = False  # does so where the body has `stream: true`
     media: str = "application/json"  # of the answer
     is_open: bool = False  # needs no token
+    checks_role: bool = False  # one path for reading and changing: its handler refuses a viewer what changes something
     # Gives the caller of a request that comes with a credential other than a token; None where it has no such one.
     identify: Callable[[HttpParts, Mapping[str, str]], Awaitable[Caller | None]] | None = None
     credential_hint: str = ""  # what a client without a known credential is told to send, in place of a token

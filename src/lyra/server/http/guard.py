@@ -138,7 +138,8 @@ class HttpGuard:
 
     def check_change(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
         """Refuse what a role may not do: a viewer reads, and logs out."""
-        if endpoint.method != "GET" and not endpoint.is_open and endpoint.name != LOG_OUT:
+        may_read_here = endpoint.method == "GET" or endpoint.is_open or endpoint.checks_role
+        if not may_read_here and endpoint.name != LOG_OUT:
             identity.caller.require_change()
 
     def check_form(

@@ -100,6 +100,18 @@ class Records:
                 self._count(owner, span)
             del self._past[:-SERVER_SPANS_KEPT]
 
+    async def load_past_within(self, limit_s: float) -> bool:
+        """Begin to load the past and wait at most so long; gives whether it is there. The reading goes on."""
+        if self._is_past_loaded or self._kernel is None:
+            return True
+        work = self._kernel.tasks.start(self.load_past(), name="lyra-costs-past")
+        await asyncio.wait((work,), timeout=limit_s)
+        return work.done()
+
+    def past_spans(self) -> Iterator[tuple[str, Span]]:
+        """The spans of the time before the server began, with their user; none before `load_past`."""
+        return iter(self._past)
+
     def _hear(self, event: Event) -> None:
         assert self._kernel is not None
         owner = owner_if_known(self._kernel, event.pid) if event.pid else ""

@@ -6,6 +6,7 @@ in their short form, so that a page can go through one step after another. Nothi
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from lyra.store.sqlite import SqliteStore
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
     from lyra.agents.forks.fork import PreparedFork
+    from lyra.agents.forks.program_frames import ProgramFrame
+    from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
     from lyra.store.protocol import Store
     from lyra.vega.durable.runs import DurableRun
@@ -41,6 +44,7 @@ class Timelines:
     """The runs of one kernel's store."""
 
     __slots__ = (
+        "_is_looking",
         "_kernel",
         "_lock",
         "_runs",
@@ -55,6 +59,7 @@ class Timelines:
     def __init__(self, parts: HttpParts) -> None:
         self._kernel = parts.kernel
         self._threads = BlockingCalls("lyra-runs")
+        self._is_looking = False  # a program is run again, to see its variables
         self._lock = Lock()  # one connection, which one thread uses at a time
         self._store: Store | None = None
         self._runs: OrderedDict[str, RunTimeline] = OrderedDict()
@@ -84,6 +89,32 @@ class Timelines:
 
         return await self._threads.call(self._look, (pid,), prepare)
 
+    async def frames(self, pid: str, number: int, process: str) -> list[ProgramFrame]:
+        """Where the program of a process stood after a step, with its variables. The program is run again over its
+        journal, in a thread: one at a time, since that may take long."""
+        if self._is_looking:
+            raise HttpRefusal(409, "another program is being looked at", hint="try again in a moment")
+        programs = list(dict.fromkeys(self._kernel.programs.known().values()))
+        self._is_looking = True
+        return await self._threads.call(self._frames, pid, number, process, programs)
+
+    def _frames(self, pid: str, number: int, process: str, programs: list[Any]) -> list[ProgramFrame]:
+        from lyra.agents.forks.program_frames import ProgramReplay
+
+        async def register(kernel: Kernel) -> None:
+            for program in programs:
+                kernel.register(program)
+
+        store = self._kernel.open_reader()
+        if store is None:
+            raise _no_journal()
+        try:
+            timeline = RunTimeline(StoredRows(store), pid, steps_max=_STEPS_MAX)
+            return asyncio.run(ProgramReplay(store, timeline, register).frames(number, process))
+        finally:
+            self._is_looking = False
+            store.close()
+
     def _look(self, pids: tuple[str, ...], look: Callable[[list[RunTimeline]], T]) -> T:
         with self._lock:
             return look([self._run(pid) for pid in pids])
@@ -96,9 +127,7 @@ class Timelines:
     def _run(self, pid: str) -> RunTimeline:
         store = self._opened()
         if store is None:
-            raise HttpRefusal(
-                409, "this kernel keeps no journal", hint="start it with a store: lyra serve --store FILE"
-            )
+            raise _no_journal()
         run = self._runs.pop(pid, None)
         if run is None:
             run = self._read(store, pid)
@@ -171,3 +200,7 @@ class Timelines:
             store, self._store = self._store, None
             if store is not None:
                 store.close()
+
+
+def _no_journal() -> HttpRefusal:
+    return HttpRefusal(409, "this kernel keeps no journal", hint="start it with a store: lyra serve --db FILE")

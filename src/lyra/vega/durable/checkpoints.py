@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget, Usage
 from lyra.vega.machine.fiber import Fiber

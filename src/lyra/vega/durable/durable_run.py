@@ -13,7 +13,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
@@ -142,14 +142,14 @@ class RunExecution:
             self._record.open()
             if self._migration is not None:
                 self._migrate(self._migration)
-            world.runtime.tokens.told = self._record.learn
+            world.runtime.models.tokens.told = self._record.learn
             for process in kernel.processes.values():
                 process.context.run(scopes.set, (world.budget,))
             if self._before is not None:
                 self._expect(self._before)
                 world.names.update(self._record.names)
                 for model, learned in self._record.learned.items():
-                    world.runtime.tokens.know(model, *learned)
+                    world.runtime.models.tokens.know(model, *learned)
                 world.barrier = ReplayBarrier(world)
             await world.undeclared_tools.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
@@ -218,7 +218,7 @@ class RunExecution:
             if process is not None and process.exit is None:
                 for model in models_of(world, world.setting_versions.versions(name, world.read(settings))[-1]):
                     try:
-                        runtime.load(model)
+                        runtime.models.load(model)
                     except ConfigError as lack:
                         self._lacks(lack)
 
@@ -246,7 +246,7 @@ class RunExecution:
                     request_id = message.get("lyra.ask", "") if isinstance(message, dict) else ""
                     if _is_open(before, request_id):
                         stream = "/" in request_id
-                        self.world.runtime.expect(request_id, process, (self.world.budget,), stream=stream)
+                        self.world.runtime.questions.expect(request_id, process, (self.world.budget,), stream=stream)
 
     def _began(self, facts: dict[str, Any]) -> Handle:
         """The first rows of the run: what it is, and its main process; in one commit, so that there is both or none."""

@@ -116,7 +116,7 @@ class ReplayBarrier:
         return not self._unasked() and all(map(self._is_there, self._ours))
 
     def _progress(self) -> int:
-        return sum(len(process.replay or ()) for process in self._ours) + len(self._world.runtime.awaited)
+        return sum(len(process.replay or ()) for process in self._ours) + len(self._world.runtime.questions.awaited)
 
     async def _go_on(self) -> None:
         """Calls that were under way first: they were before whatever comes now."""
@@ -151,7 +151,7 @@ class ReplayBarrier:
     def _unasked(self) -> set[str]:
         """Conversations, by pid, with a question that its asker has still to put again. One that has come back and has
         not opened a stream again is done with it."""
-        awaited = self._world.runtime.awaited.items()
+        awaited = self._world.runtime.questions.awaited.items()
         return {pending.pid for name, pending in awaited if ":" in name or not self._is_back(name)}
 
     def _is_back(self, stream: str) -> bool:

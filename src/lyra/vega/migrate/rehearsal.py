@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.money import Money
 from lyra.errors import Divergence, LyraError
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.effects.door import Diverged
 from lyra.kernel.journal.history import Fold
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.checkpoints import restored

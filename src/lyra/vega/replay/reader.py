@@ -12,7 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.errors import Divergence, LyraError, StoreError

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.errors import BudgetExceeded
 from lyra.kernel.process.call_keys import upcoming
 from lyra.vega.values.values import Money

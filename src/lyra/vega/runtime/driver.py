@@ -11,7 +11,7 @@ import asyncio
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.limits import TICK_S
 from lyra.core.naming import VEGA_PROCESS, named

@@ -175,13 +175,13 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
             if root is None:
                 raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
             content = await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
-            return runtime.without_key(content, place[:200])
+            return runtime.keys.without_key(content, place[:200])
 
         def about(place: str, *_: str) -> str:
             return f"{word} {place} ({here(job)})"
 
         def needs(place: str, *given: str) -> list[Capability]:
-            runtime.check_no_key([place, *given], f"what {word} is given")
+            runtime.keys.check_no_key([place, *given], f"what {word} is given")
             return [Capability(need, absolute)]
 
         effect = Effect(vega_file, name=f"vega.file.{word}", needs=needs, idempotent=idempotent, about=about)

@@ -54,7 +54,7 @@ async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Respon
     async def vega_http(url: str, body: str | None) -> list[Any]:
         answer = await fetch(url, grant=grant, method=method, body=None if body is None else body.encode())
         text = answer.body.decode(errors="replace")
-        return list(runtime.without_key([answer.status, text, dict(answer.headers)], f"the answer of {host}"))
+        return list(runtime.keys.without_key([answer.status, text, dict(answer.headers)], f"the answer of {host}"))
 
     def about(url: str, body: str | None) -> str:
         sent = "" if body is None else f" with {len(body)} characters"
@@ -64,7 +64,7 @@ async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Respon
     name = f"vega.http.{method.lower()}"
 
     def needs(url: str, body: str | None) -> list[Capability]:
-        runtime.check_no_key([url, body], "the request")
+        runtime.keys.check_no_key([url, body], "the request")
         return [Capability("net.http", host)]
 
     effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET", about=about, skipped=_responded)
@@ -117,13 +117,13 @@ async def execute(job: VegaJob, command: Any) -> str:
             code = result.exit_code
             message = runtime.clean(message)[-2000:]
             raise EffectFailed(f"`{runtime.clean(line)}` ended with exit code {code}: {message}", exit=code)
-        return str(runtime.without_key(output, "the output of the command, which was run,"))
+        return str(runtime.keys.without_key(output, "the output of the command, which was run,"))
 
     def about(line: str) -> str:
         return f"`{redact_command(line, runtime.known)}` ({here(job)})"
 
     def needs(line: str) -> list[Capability]:
-        runtime.check_no_key(line, "the command")
+        runtime.keys.check_no_key(line, "the command")
         return [Capability("process.exec", line)]
 
     effect = Effect(vega_exec, name="vega.exec", needs=needs, about=about, skipped=_told)
@@ -174,7 +174,7 @@ def _variable(job: VegaJob, name: Any) -> str | None:
 
 def _without_key(job: VegaJob, value: str | None) -> str | bool | None:
     """The value as it is journaled: False stands for one that holds a key."""
-    return False if job.world.runtime.known_keys.holds(value) else value
+    return False if job.world.runtime.keys.prepared.holds(value) else value
 
 
 def _arguments(job: VegaJob) -> list[str]:
@@ -281,7 +281,7 @@ async def host_function(job: VegaJob, name: str, *arguments: Any) -> Any:
 
     async def vega_host(*given: Any) -> Any:
         value = function(*given)
-        return job.world.runtime.without_key(await value if isawaitable(value) else value, f"what {name} gave")
+        return job.world.runtime.keys.without_key(await value if isawaitable(value) else value, f"what {name} gave")
 
     def about(*_: Any) -> str:
         return f"{name} ({here(job)})"

@@ -55,10 +55,10 @@ async def perform(
     async def vega_node(inputs: Mapping[str, Any], *, idempotency_key: str) -> list[Any]:
         host = _host(world, row)
         answer = await host.call(row[3], row[4], inputs, key=idempotency_key, grant=ctx.grant)
-        return list(runtime.without_key(list(answer), f"what {name} gave"))
+        return list(runtime.keys.without_key(list(answer), f"what {name} gave"))
 
     def needs(inputs: Mapping[str, Any]) -> list[Capability]:
-        runtime.check_no_key(inputs, f"an input of {name}")
+        runtime.keys.check_no_key(inputs, f"an input of {name}")
         return [Capability.parse(text) for text in _described(world, row).capabilities]
 
     def about(_: Any) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.kernel.process.call_keys import name_branch
 from lyra.vega.runtime.job import beside
 from lyra.vega.runtime.processes import PROCESSES, start_fiber

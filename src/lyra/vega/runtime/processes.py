@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.errors import NameTaken, NoSuchProcess
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.process.links import Ready

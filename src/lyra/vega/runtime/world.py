@@ -13,7 +13,8 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import AgentRuntime, runtime_of, scopes
+from lyra.agents.session.open_questions import scopes
+from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.checking.check import whole
@@ -305,9 +306,9 @@ class World:
         as some scripts do, or have a limit that could fail a call which waits for others."""
         if plan.name in self.mocks:
             return False
-        if self.runtime.answers_in_order(plan.agent):
+        if self.runtime.models.answers_in_order(plan.agent):
             return True
-        limits = self.runtime.model_limits(plan.agent).values()
+        limits = self.runtime.models.model_limits(plan.agent).values()
         return any(timed or limit.strategy != "queue" for limit in limits)
 
     def wanted_s(self) -> float:
@@ -315,7 +316,7 @@ class World:
         that a time-dependent limit of any agent asks for."""
         if self.has_crashed:
             return inf
-        return max((self.runtime.ready_in(plan.agent, timed=True) for plan in self.plans.values()), default=0.0)
+        return max((self.runtime.models.ready_in(plan.agent, timed=True) for plan in self.plans.values()), default=0.0)
 
     def _newest_plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""

@@ -137,9 +137,10 @@ def test_a_task_has_a_bounded_number_of_configurations(monkeypatch: pytest.Monke
     async def main() -> None:
         async with serving() as served, served.client() as client:
             task = await task_of(client, message("hi"))
-            for _ in range(2):
-                target = pb.TaskPushNotificationConfig(task_id=task.id, url="https://example.org/in")
-                await client.create_task_push_notification_config(target)
+            for number in range(3):
+                target = pb.TaskPushNotificationConfig(task_id=task.id, url=f"https://example.org/in/{number}")
+                if number < 2:
+                    await client.create_task_push_notification_config(target)
             with pytest.raises(Exception, match="2 configurations"):
                 await client.create_task_push_notification_config(target)
 

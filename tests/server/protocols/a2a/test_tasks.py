@@ -15,6 +15,7 @@ from a2a.utils.errors import (
 )
 
 from lyra import Agent, tool
+from lyra.a2a.content import parts_of_content
 from lyra.core import limits
 from lyra.server.identity import Caller
 from lyra.server.owners import OwnedPid
@@ -261,6 +262,23 @@ def test_an_image_reaches_the_agent_and_an_unknown_type_is_refused() -> None:
             with pytest.raises(ContentTypeNotSupportedError):
                 await task_of(client, request)
             assert len((await client.list_tasks(pb.ListTasksRequest())).tasks) == 1
+
+    in_loop(main())
+
+
+def test_the_address_of_an_image_reaches_the_agent() -> None:
+    """Also one whose kind its sender does not know, as Lyra's own client sends it; one that is not https is refused."""
+
+    async def main() -> None:
+        async with serving() as served, served.client() as client:
+            request = message("look")
+            request.message.parts.extend(parts_of_content([{"type": "image", "url": "https://example.org/a"}]))
+            await task_of(client, request)
+            sessions = served.kernel.parts["agents"].sessions.values()
+            assert next(session.messages[0].content for session in sessions)[1]["url"] == "https://example.org/a"
+            request.message.parts[1].url = "http://169.254.169.254/a.png"
+            with pytest.raises(ContentTypeNotSupportedError):
+                await task_of(client, request)
 
     in_loop(main())
 

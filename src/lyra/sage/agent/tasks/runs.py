@@ -18,7 +18,8 @@ from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import AgentEvent
 from lyra.agents.session.feeds import EventFeed, FeedSink
-from lyra.agents.session.shared import runtime_of, scopes
+from lyra.agents.session.open_questions import scopes
+from lyra.agents.session.shared import runtime_of
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, LyraError, ModelError, Overloaded, RateLimited
 from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
@@ -153,7 +154,7 @@ class TaskRuns:
 
     def _attend(self, process: Process, request_id: str) -> Pending[Any]:
         sink = FeedSink(self.kernel, partial(self._event, process.pid, request_id))
-        pending = self._pending[request_id] = self.runtime.attend(request_id, process, sink=sink)
+        pending = self._pending[request_id] = self.runtime.questions.attend(request_id, process, sink=sink)
         if process.pid not in self._watched:
             self._watched.add(process.pid)
             process.watch((self._process_ended, None))

@@ -20,7 +20,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.core.effect import Effect
 from lyra.core.tool import Tool, progress
 from lyra.errors import AgentFailed, LyraError, ToolError
-from lyra.kernel.programs.context import once
+from lyra.kernel.programs.journaled_call import once
 from lyra.kernel.programs.journaled_wait import journaled_wait
 from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, spec_of

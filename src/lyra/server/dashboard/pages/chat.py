@@ -188,6 +188,7 @@ def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProce
         again if is_running else None,
         data_agent=known.name,
         data_session=session_id,
+        data_pid="" if handle is None else handle.pid,
         data_running="yes" if is_running else "no",
         aria_label=f"Conversation with {known.name}",
     )

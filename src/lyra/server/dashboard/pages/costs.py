@@ -21,11 +21,13 @@ from lyra.server.dashboard.cost_view import (
     group_totals,
     narrowed,
 )
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.past import past_note
 from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, pills, plot
 from lyra.server.dashboard.table import TableColumn, TableRow, table
-from lyra.server.dashboard.words import empty, money
+from lyra.server.dashboard.words import money
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.records import CostSum
 
@@ -61,21 +63,21 @@ def _address(call: HttpCall, query: CostPageQuery, **changes: Any) -> str:
     return link(call, "costs", query=values)
 
 
-async def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
-    await call.parts.records.load_past()
+def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
     wanted = CostFilter(query.chosen, query.days)
     return narrowed(call.parts.records.sums(), wanted, call.caller, call.kernel.clock.now())
 
 
 async def _costs(call: HttpCall) -> RawAnswer:
     query: CostPageQuery = call.query.checked()
-    sums = await _sums(call, query)
+    note = await past_note(call)
+    sums = _sums(call, query)
     points = call.parts.records.series.points(query.range, call.kernel.clock.now(), call.caller.owns)
     return page(
         call,
         "Costs",
         _choices(call, query),
-        region(call, "spend", ("model.called",), *_spend(call, query, sums), every_ms=2_000),
+        region(call, "spend", ("model.called",), note, *_spend(call, query, sums), every_ms=2_000),
         tag("div", _ranges(call, query), class_="bar"),
         region(call, "series", ("model.called", "child.restarting"), _over_time(query, points), every_ms=2_000),
         scripts=(PLOT_SCRIPT,),
@@ -121,7 +123,7 @@ def _ranges(call: HttpCall, query: CostPageQuery) -> Html:
 # ---------------------------------------------------------------- spend
 def _spend(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> list[Html]:
     if not sums:
-        return [empty("What calls of models cost stands here, by day.", "lyra demo --web")]
+        return [nothing_yet(call, "What calls of models cost stands here, by day.")]
     days = by_day(sums, query.by, days_until(call.kernel.clock.now(), query.days))
     columns = [PlotColumn(group, "bar", _narrower(call, query, group)) for group in days.groups]
     steps = [
@@ -238,7 +240,8 @@ def _cached_share(point: FigurePoint) -> float | None:
 
 
 async def _costs_csv(call: HttpCall) -> RawAnswer:
-    sums = await _sums(call, call.query.checked())
+    await call.parts.records.load_past()
+    sums = _sums(call, call.query.checked())
     headers = {"content-disposition": 'attachment; filename="costs.csv"'}
     return RawAnswer(costs_csv(sums).encode("utf-8", "replace"), "text/csv; charset=utf-8", 200, headers)
 

@@ -75,6 +75,9 @@ WAYS: Final[dict[str, Way]] = {
         "The result, for Skip",
     ),
 }
+# Enter in a field presses the first button of its form. Where that decides something, the first is one that cannot be
+# pressed, so that a remark is never a yes.
+_NO_DEFAULT: Final = tag("button", type="submit", disabled=True, hidden=True)
 _OTHER: Final = Way(("approve", "deny", "answer"), _YES_NO, "An answer or a remark")
 
 
@@ -143,11 +146,21 @@ def question_card(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
         for name in way.choices
     ]
     field_id = f"text-{interrupt.id}"
-    text = tag("input", id=field_id, name="text", autocomplete="off", maxlength=_TEXT_CHARS_MAX, class_="remark")
+    is_text = way.choices == ("answer",)
+    text = tag(
+        "input",
+        id=field_id,
+        name="text",
+        autocomplete="off",
+        maxlength=_TEXT_CHARS_MAX,
+        required=is_text,
+        class_="remark",
+    )
     label = tag("label", way.field, for_=field_id, class_="unseen" if len(way.choices) == 1 else None)
     form = act_form(
         call,
         link(call, "acts/inbox", interrupt.id),
+        None if is_text else _NO_DEFAULT,
         tag("div", label, text, class_="field"),
         tag("div", buttons, class_="bar"),
         class_="answer",

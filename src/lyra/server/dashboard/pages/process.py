@@ -56,7 +56,9 @@ async def _process(call: HttpCall) -> RawAnswer:
         region(call, "who", TREE_EVENTS, _head(call, row), _who(call, row, process)),
         tag(
             "div",
-            tag("div", _conversation(call, process), _trace(call, pid, await _spans(call, process)), class_="stack"),
+            tag(
+                "div", _conversation(call, process), _trace(call, process, await _spans(call, process)), class_="stack"
+            ),
             tag(
                 "div", _budget(call, process), _mailbox(call, run), _rights(process), _events(call, pid), class_="stack"
             ),
@@ -70,7 +72,7 @@ async def _process(call: HttpCall) -> RawAnswer:
 
 # ---------------------------------------------------------------- who it is
 def _head(call: HttpCall, row: ProcessRow) -> Html:
-    doing = row.doing if row.state in ("working", "blocked", "dormant", "failed") else None
+    doing = row.doing if row.state in ("working", "blocked", "dormant", "ended", "failed") else None
     return tag("div", tag("p", state(row.state, doing or None)), act_buttons(call, row.pid), class_="bar spread")
 
 
@@ -91,9 +93,18 @@ def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
         error = process.exit.error
         reason = process.exit.reason if error is None else f"{process.exit.reason}: {error}"
         facts.append(("Ended", tag("span", moment(process.ended_at, now), " ", reason)))
+        successor = _successor(process)
+        if successor is not None:
+            facts.append(("Started again as", tag("a", successor.pid, href=link(call, "processes", successor.pid))))
     if process is not None and call.kernel.taint.tainted(row.pid):
         facts.append(("Marked", "has read text from outside"))
     return facts_row(facts)
+
+
+def _successor(process: Process) -> Process | None:
+    """The live process that the supervisor started in the place of one that ended."""
+    siblings = () if process.parent is None or not process.name else (process.parent.children or {}).values()
+    return next((row for row in siblings if row.alive and row.name == process.name and row is not process), None)
 
 
 def _supervision(call: HttpCall, row: ProcessRow, process: Process | None) -> list[tuple[str, Child]]:
@@ -176,23 +187,26 @@ async def _spans(call: HttpCall, process: Process) -> list[Span]:
     return [span for span in await own_spans(call) if span.pid in pids][-_SPANS_SHOWN:]
 
 
-def _trace(call: HttpCall, pid: str, spans: list[Span]) -> Html | None:
-    del pid
-    if not spans:
+def _trace(call: HttpCall, process: Process, spans: list[Span]) -> Html | None:
+    """The newest trace of the process; an agent that did nothing yet has an empty place for it."""
+    if not spans and not (process.stands_for or process).program.startswith("agent:"):
         return None
 
     def href(span: Span) -> str:
         return link(call, "traces", span.trace_id, query={"span": span.span_id}) + "#call"
 
-    newest = spans[-1].trace_id
-    shown = [span for span in spans if span.trace_id == newest]
-    whole = tag("p", tag("a", "The whole trace", href=link(call, "traces", newest)))
+    content: Child = tag("p", "It has called no model and no tool yet.", class_="note")
+    if spans:
+        newest = spans[-1].trace_id
+        shown = [span for span in spans if span.trace_id == newest]
+        whole = tag("p", tag("a", "The whole trace", href=link(call, "traces", newest)))
+        content = join(waterfall(shown, href=href), whole)
     return region(
         call,
         "trace",
         ("model.called", "tool.called", "agent.answered"),
         tag("h2", "Trace"),
-        join(waterfall(shown, href=href), whole),
+        content,
         every_ms=1_000,
     )
 

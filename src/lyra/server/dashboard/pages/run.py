@@ -11,18 +11,19 @@ from typing import Any, Final, NamedTuple
 
 from lyra.agents.forks.change import StepChange
 from lyra.core.checking.check import one_of
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
-from lyra.observe.timeline.steps import RunStep
-from lyra.observe.timeline.timeline import RunTimeline
+from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.timeline import COMPACTED, RunTimeline
 from lyra.server.dashboard.facts import facts_row
-from lyra.server.dashboard.html import Child, Html, tag
+from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.plan_picture import plan_of_run, plan_picture
-from lyra.server.dashboard.run_view import difference_view, lanes, moment_view, step_list
-from lyra.server.dashboard.words import copied_id, moment, money, state
-from lyra.server.http.api.timelines import fork_of, run_pid, step_number
+from lyra.server.dashboard.run_view import difference_view, frames_view, lanes, moment_view, step_list
+from lyra.server.dashboard.words import copied_id, end_state, moment, money, state
+from lyra.server.http.api.timelines import fork_of, frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
+from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.timelines import VEGA_MAIN, Timelines
 
 __all__ = ["ENDPOINTS"]
@@ -32,6 +33,7 @@ _EVENTS: Final = (
     *("interrupt.created", "interrupt.resolved", "timer.set"),
 )
 _TEXT_CHARS_MAX: Final = 100_000
+_NO_PYTHON: Final = ("agent:", "lyra:")  # programs that have no variables of a person's own
 # The changes that the form offers: the field of the change, and its label.
 CHANGES: Final[dict[str, str]] = {
     "reply": "another reply of the model",
@@ -44,11 +46,13 @@ CHANGES: Final[dict[str, str]] = {
 
 
 class RunQuery(RequestQuery):
-    """`at` is a step, "" the last; `process` is one of the run's, `other` a run to compare with."""
+    """`at` is a step, "" the last; `process` is one of the run's, `other` a run to compare with. `frames` asks for the
+    variables of the program."""
 
     at: str = ""
     process: str = ""
     other: str = ""
+    frames: str = ""
 
 
 class RunLook(NamedTuple):
@@ -63,10 +67,7 @@ class RunLook(NamedTuple):
 
 def _look(run: RunTimeline, place: str, process: str) -> RunLook:
     here = len(run.steps) if place == "" else min(step_number(place), len(run.steps))
-    then = run.moment(here, process or None)
-    last = then if here == len(run.steps) else run.moment(len(run.steps))
-    names = {row["pid"]: row["name"] or row["program"].rpartition(":")[2] for row in last["tree"]}
-    return RunLook(run.summary(), list(run.steps), here, then, names)
+    return RunLook(run.summary(), list(run.steps), here, run.moment(here, process or None), run.names)
 
 
 async def _run(call: HttpCall) -> RawAnswer:
@@ -80,7 +81,7 @@ async def _run(call: HttpCall) -> RawAnswer:
         compared = await timelines.read_two(pid, run_pid(call, query.other), compare_runs)
 
     def address(number: int) -> str:
-        asked = {"at": number, "process": query.process, "other": query.other}
+        asked = {"at": number, "process": query.process, "other": query.other, "frames": query.frames}
         return link(call, "runs", word, query=asked)
 
     steps = region(
@@ -99,7 +100,7 @@ async def _run(call: HttpCall) -> RawAnswer:
         "moment",
         _EVENTS if query.at == "" else (),
         tag("h2", f"After step {look.here}" if look.here else "Before the first step"),
-        tag("div", moment_view(look.moment), listed, class_="then"),
+        tag("div", moment_view(look.moment, await _frames(call, word, pid, look)), listed, class_="then"),
         every_ms=500,
         data_at=look.here,
     )
@@ -117,12 +118,29 @@ async def _run(call: HttpCall) -> RawAnswer:
     )
 
 
+async def _frames(call: HttpCall, word: str, pid: str, look: RunLook) -> Html | None:
+    """The variables of a Python program, where they were asked for; else the link that asks for them."""
+    process = next((row for row in look.moment["tree"] if row["pid"] == look.moment["pid"]), None)
+    may_look = call.caller.is_operator and call.caller.may_change and look.summary["pid"] != VEGA_MAIN
+    if process is None or not may_look or process["state"] == "ended" or process["program"].startswith(_NO_PYTHON):
+        return None
+    query: RunQuery = call.query
+    if not query.frames:
+        asked = {"at": look.here, "process": query.process, "other": query.other, "frames": "1"}
+        words = "Run the program up to here to see its variables"
+        return tag("p", tag("a", words, href=link(call, "runs", word, query=asked)))
+    try:
+        return frames_view(await frames_of(call, pid, look.here, look.moment["pid"]))
+    except (LyraError, HttpRefusal) as error:
+        return tag("p", f"The program cannot be run again: {error.message}", class_="note")
+
+
 def _facts(call: HttpCall, pid: str, summary: Mapping[str, Any]) -> Html:
     fork = summary["fork"] or {}
     usage, recorded = summary["usage"], summary["recorded"]
     cost = money(usage.get("usd", 0)) + (f" (+ {money(recorded.get('usd', 0))} recorded)" if recorded else "")
     word = summary["state"]
-    mark = state("running") if word == "running" else state("done" if word == "normal" else "failed", word)
+    mark = state("running") if word == "running" else end_state(word)
     facts: list[tuple[str, Child]] = [
         ("State", mark),
         ("Program", summary["program"]),
@@ -137,14 +155,15 @@ def _facts(call: HttpCall, pid: str, summary: Mapping[str, Any]) -> Html:
         place = {"at": fork["at"], "other": pid}
         words = f"{fork['of']} at step {fork['at']}"
         facts.append(("Fork of", tag("a", words, href=link(call, "runs", fork["of"], query=place))))
-    return facts_row(facts)
+    dropped = tag("p", f"Note: {COMPACTED}.", class_="note") if summary["is_compacted"] else None
+    return join(facts_row(facts), dropped)
 
 
 def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
     """The handle to scrub with: a range in a form, which works by itself."""
     hidden = [
         tag("input", type="hidden", name=name, value=value)
-        for name, value in (("process", query.process), ("other", query.other))
+        for name, value in (("process", query.process), ("other", query.other), ("frames", query.frames))
         if value
     ]
     scrub = tag(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.naming import SUPERVISE
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
-from lyra.server.dashboard.words import copied_id, empty, moment, money, state
+from lyra.server.dashboard.words import copied_id, empty, end_state, moment, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.timelines import Timelines
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lyra.kernel.process.process import Process
 
 __all__ = ["ENDPOINTS", "kind_of", "state_of"]
@@ -36,6 +40,10 @@ class RunsQuery(RequestQuery):
 
     kind: str = ""
     text: str = ""
+
+    def fits(self, pid: str, kind: str, name: str, what: str) -> bool:
+        wanted = self.text.lower()
+        return self.kind in ("", kind) and (not wanted or any(wanted in word.lower() for word in (pid, name, what)))
 
 
 class RunLine(NamedTuple):
@@ -62,11 +70,8 @@ def state_of(process: Process) -> Html:
     ended = process.exit
     run = process.stands_for or process
     if ended is None:
-        is_idle = run.program.startswith("agent:") and run.receiver is not None
-        return state("idle" if is_idle else process.state)
-    if ended.error is not None:
-        return state("failed", ended.reason)
-    return state("done" if ended.reason == "normal" else "killed", ended.reason)
+        return state("idle" if run.receiver is not None else process.state)
+    return end_state(ended.reason, has_error=ended.error is not None)
 
 
 def _is_run(process: Process) -> bool:
@@ -77,29 +82,48 @@ def _is_run(process: Process) -> bool:
     return parent is None or (parent.program == SUPERVISE and process.program != SUPERVISE)
 
 
-def _lines(call: HttpCall) -> list[RunLine]:
-    spent: dict[str, float] = {}
+class RunNames(NamedTuple):
+    """What a run is found by."""
+
+    kind: str
+    name: str
+    what: str
+
+
+def _own_runs(call: HttpCall) -> list[Process]:
+    """The runs that the caller may see."""
+    kernel, sees_all = call.kernel, call.caller.is_operator
+    return [
+        process
+        for process in kernel.processes.values()
+        if _is_run(process) and (sees_all or call.caller.owns(owner_if_known(kernel, process.pid)))
+    ]
+
+
+def _names(call: HttpCall, process: Process) -> RunNames:
+    fork = call.kernel.core.forks.get(process.pid)
+    what = f"fork of {fork['of']} at step {fork['at']}" if fork and "of" in fork else ""
+    session = call.kernel.orchestrator.state.sessions.get(process.pid)
+    run = process.stands_for or process
+    own = run.program.removeprefix("agent:") if session is None else session.pipeline_config.name
+    return RunNames(kind_of(call, process), process.name or own, what)
+
+
+def _lines(call: HttpCall, runs: Iterable[Process]) -> list[RunLine]:
+    pids = {process.pid for process in runs}
+    spent = dict.fromkeys(pids, 0.0)
     for _, span in call.parts.records.spans():
-        if span.kind == "model":
-            spent[span.pid] = spent.get(span.pid, 0.0) + float(span.data.get("cost_usd") or 0.0)
-    forks = call.kernel.core.forks
+        if span.kind == "model" and span.pid in pids:
+            spent[span.pid] += float(span.data.get("cost_usd") or 0.0)
     lines = []
-    for process in call.kernel.processes.values():
-        if not _is_run(process) or not call.caller.owns(owner_if_known(call.kernel, process.pid)):
-            continue
+    for process in runs:
+        kind, name, what = _names(call, process)
         parent = process.parent
         above = call.kernel.budget if parent is None else parent.budget
         is_own = process.budget is not above
-        micro_usd = int(process.budget.used("usd")) if is_own else round(spent.get(process.pid, 0.0) * 1_000_000)
-        run = process.stands_for or process
-        fork = forks.get(process.pid) or {}
-        what = f"fork of {fork['of']} at step {fork['at']}" if "of" in fork else ""
-        kind = kind_of(call, process)
-        session = call.kernel.orchestrator.state.sessions.get(process.pid)
-        own = run.program.removeprefix("agent:") if session is None else session.pipeline_config.name
-        name = process.name or own
+        micro_usd = int(process.budget.used("usd")) if is_own else round(spent[process.pid] * 1_000_000)
         lines.append(RunLine(process.pid, name, kind, state_of(process), micro_usd, process.created_at, what))
-    return sorted(lines, key=lambda line: -line.began_at)
+    return lines
 
 
 async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
@@ -108,7 +132,7 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     lines = []
     for name, summary in (await call.parts.shared(Timelines).vega_runs(limit)).items():
         word = summary["state"]
-        mark = state("running") if word == "running" else state("done" if word == "normal" else "failed", word)
+        mark = state("running") if word == "running" else end_state(word)
         began_at, micro_usd = summary["began_at"] or 0.0, summary["usage"].get("usd", 0)
         lines.append(RunLine(name, name, "vega", mark, micro_usd, began_at, "Vega program"))
     return lines
@@ -117,17 +141,17 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
 async def _runs(call: HttpCall) -> RawAnswer:
     query: RunsQuery = call.query
     vega = await _vega_lines(call, _VEGA_SHOWN if query.kind == "vega" else _VEGA_AMONG_ALL)
-    lines = [*_lines(call), *vega]
-    wanted = query.text.lower()
-    chosen = [
-        line
-        for line in lines
-        if query.kind in ("", line.kind)
-        and (not wanted or any(wanted in word.lower() for word in (line.pid, line.name, line.what)))
-    ]
-    rows = [_row(call, line) for line in chosen[:_SHOWN]]
-    content: Child = table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(is_any=bool(lines))
-    hidden = len(chosen) - len(rows)
+    runs = _own_runs(call)
+    fitting = runs
+    if query.kind or query.text:
+        fitting = [process for process in runs if query.fits(process.pid, *_names(call, process))]
+    newest = nlargest(_SHOWN, fitting, key=lambda process: process.created_at)
+    lines = [*_lines(call, newest), *(line for line in vega if query.fits(line.pid, line.kind, line.name, line.what))]
+    rows = [_row(call, line) for line in lines[:_SHOWN]]
+    content: Child = (
+        table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(call, is_any=bool(runs or vega))
+    )
+    hidden = len(fitting) - len(newest) + len(lines) - len(rows)
     more = tag("p", f"{hidden:,} older runs are not shown: narrow the list.", class_="note") if hidden > 0 else None
     return page(call, "Runs", _filter(call, query), region(call, "runs", _EVENTS, content, more, every_ms=1_000))
 
@@ -174,12 +198,10 @@ def _filter(call: HttpCall, query: RunsQuery) -> Html:
     )
 
 
-def _nothing(*, is_any: bool) -> Html:
+def _nothing(call: HttpCall, *, is_any: bool) -> Html:
     if is_any:
         return empty("No run fits. Choose another kind, or another text.")
-    return empty(
-        "Conversations, programs, pipelines and Vega runs stand here, each to be stepped through.", "lyra demo"
-    )
+    return nothing_yet(call, "Conversations, programs, pipelines and Vega runs stand here, each to be stepped through.")
 
 
 ENDPOINTS: Final = (

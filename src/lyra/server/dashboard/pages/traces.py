@@ -9,11 +9,13 @@ import msgspec
 
 from lyra.core.checking.check import one_of
 from lyra.observe.spans import Span
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.past import past_note
 from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
-from lyra.server.http.api.traces import TraceView, own_spans, trace_line
+from lyra.server.http.api.traces import TraceView, known_spans, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 
 __all__ = ["ENDPOINTS"]
@@ -51,7 +53,8 @@ def _fits(query: TracePageQuery, trace_id: str, spans: list[Span]) -> bool:
 async def _traces(call: HttpCall) -> RawAnswer:
     query: TracePageQuery = call.query
     one_of(query.order, _ORDERS, "order")
-    by_trace = _grouped(await own_spans(call))
+    note = await past_note(call)
+    by_trace = _grouped(known_spans(call))
     agents = sorted({span.agent for spans in by_trace.values() for span in spans if span.agent})
     fitting = {trace_id: spans for trace_id, spans in by_trace.items() if _fits(query, trace_id, spans)}
     shown = _ordered(fitting, query)
@@ -59,7 +62,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
         call,
         "Traces",
         _filters(call, query, agents),
-        region(call, "traces", _EVENTS, _list(call, shown, fitting, len(by_trace)), every_ms=1_000),
+        region(call, "traces", _EVENTS, note, _list(call, shown, fitting, len(by_trace)), every_ms=1_000),
         tag("p", f"{len(fitting) - len(shown):,} more fit.", class_="note") if len(fitting) > len(shown) else None,
     )
 
@@ -98,10 +101,9 @@ def _filters(call: HttpCall, query: TracePageQuery, agents: list[str]) -> Html:
 
 def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], total: int) -> Html:
     if not lines:
-        what = (
-            "No trace fits." if total else "A trace of each conversation stands here: turns, model calls, tool calls."
-        )
-        return empty(what, "" if total else 'lyra agent -p "hello"')
+        if total:
+            return empty("No trace fits.")
+        return nothing_yet(call, "A trace of each conversation stands here: turns, model calls, tool calls.")
     now = call.kernel.clock.now()
     columns: list[TableColumn | str] = [
         *("Trace", "Agent", "State", "Began"),

@@ -5,6 +5,13 @@
 
 const root = document.body.dataset.root ?? "./";
 const MESSAGE_MS = 5_000;
+export const UNREACHED = "The server is not reached. Nothing was changed, as far as this page knows.";
+
+// Screen readers say what comes into a place that was there before.
+const place = document.createElement("div");
+place.id = "announce";
+place.setAttribute("role", "status");
+document.body.append(place);
 
 export async function act(path, body = {}, method = "POST") {
   const answer = await fetch(root + path, {
@@ -12,6 +19,8 @@ export async function act(path, body = {}, method = "POST") {
     credentials: "same-origin",
     headers: { "content-type": "application/json", "x-lyra-form": document.body.dataset.form ?? "" },
     body: method === "DELETE" ? undefined : JSON.stringify(body),
+  }).catch(() => {
+    throw new Error(UNREACHED);
   });
   const text = await answer.text();
   let value = null;
@@ -25,15 +34,20 @@ export async function act(path, body = {}, method = "POST") {
 }
 
 export function announce(text) {
-  let place = document.getElementById("announce");
-  if (!place) {
-    place = document.createElement("div");
-    place.id = "announce";
-    place.setAttribute("role", "status");
-    document.body.append(place);
-  }
   const line = document.createElement("p");
   line.textContent = text;
   place.append(line);
   setTimeout(() => line.remove(), MESSAGE_MS);
 }
+
+// A form that loads another page is sent once, however often its button is pressed before that page is there. Heard at
+// the window, after the listeners of the page's own scripts.
+addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post") return;
+  if (form.hasAttribute("data-busy")) event.preventDefault();
+  else form.setAttribute("data-busy", "");
+});
+addEventListener("pageshow", ({ persisted }) => {
+  if (persisted) document.querySelectorAll("form[data-busy]").forEach((form) => form.removeAttribute("data-busy"));
+});

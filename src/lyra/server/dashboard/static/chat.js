@@ -4,8 +4,8 @@
 // follows the last event that it has (Last-Event-ID). When the answer is over the conversation is fetched as the server
 // renders it. Every text is set as text.
 
-import { act, announce } from "./acts.js";
-import { refresh } from "./live.js";
+import { act, announce, UNREACHED } from "./acts.js";
+import { onEvents, refresh } from "./live.js";
 
 const root = document.body.dataset.root ?? "./";
 const talk = document.getElementById("talk");
@@ -14,6 +14,8 @@ const stop = document.getElementById("stop");
 const NEAR_PX = 80;
 
 let stream = null;
+let isRead = false; // the stream of the turn that is under way was read to its end, or cannot be: it is not read again
+let isStopWanted = false; // Stop was pressed before the session of a new conversation was known
 let answer = null; // the article of the answer that is on its way
 let tools = new Map(); // <details> by the id of the call
 let spent = { usd: 0, taken: 0, given: 0, known: true };
@@ -127,8 +129,28 @@ function setRunning(isRunning) {
   talk.dataset.running = isRunning ? "yes" : "no";
   if (isRunning) delete talk.dataset.region; // the answer is drawn here; reading the region again would remove it
   else talk.dataset.region = "";
+  offer(isRunning);
+}
+
+function offer(isRunning) {
   stop.hidden = !isRunning;
   say.querySelector("button").disabled = isRunning;
+}
+
+// A turn that is under way and was not begun here: by another page, on the page of the process, or before a restart.
+function takeUp() {
+  setRunning(true);
+  beginAnswer();
+  follow();
+}
+
+// The region was read again: the forms follow what it says.
+function conform() {
+  if (stream) return;
+  const isRunning = talk.dataset.running === "yes";
+  if (!isRunning) isRead = false;
+  if (isRunning && !isRead) takeUp();
+  else offer(isRunning);
 }
 
 function follow() {
@@ -149,6 +171,7 @@ function follow() {
 function end({ status }) {
   stream?.close();
   stream = null;
+  isRead = true;
   setRunning(false);
   const line = answer.querySelector(".cost");
   line.classList.remove("pending");
@@ -158,14 +181,19 @@ function end({ status }) {
     showSpent(status === "success" ? "" : `✕ ${status}`);
     if (status === "success" || status === "lost") refresh(talk);
   }
-  document.getElementById("message")?.focus();
+  const focused = document.activeElement;
+  if (focused === null || focused === document.body || stop.contains(focused)) say.elements.message.focus();
 }
 
 // ---------------------------------------------------------------- the forms
 async function send(form) {
-  const text = form.elements.message.value.trim();
+  const field = form.elements.message;
+  const text = field.value.trim();
   if (!text) return;
   const fields = new URLSearchParams(new FormData(form));
+  const written = field.value;
+  field.value = "";
+  isRead = isStopWanted = false;
   setRunning(true);
   try {
     const reply = await fetch(form.action, {
@@ -176,13 +204,25 @@ async function send(form) {
     });
     if (!reply.ok) throw new Error((await reply.json().catch(() => null))?.error?.message ?? `the server answered ${reply.status}`);
     const { session_id: session } = await reply.json();
-    form.elements.message.value = "";
     adopt(session);
     addSaid("you", "You", text);
     beginAnswer();
     follow();
+    if (isStopWanted) stopAnswer();
   } catch (error) {
+    field.value = [written, field.value].filter(Boolean).join("\n"); // with what was written meanwhile
     setRunning(false);
+    announce(error instanceof TypeError ? UNREACHED : error.message);
+  }
+}
+
+async function stopAnswer() {
+  isStopWanted = talk.dataset.session === "";
+  if (isStopWanted) return;
+  try {
+    const { cancelled } = await act(`api/sessions/${encodeURIComponent(talk.dataset.session)}/cancel`);
+    if (!cancelled && stream) announce("This answer was not asked for here. To stop it, stop its process on its own page.");
+  } catch (error) {
     announce(error.message);
   }
 }
@@ -202,13 +242,9 @@ if (talk && say && stop) {
     event.preventDefault();
     if (talk.dataset.running !== "yes") send(say);
   });
-  stop.addEventListener("submit", async (event) => {
+  stop.addEventListener("submit", (event) => {
     event.preventDefault();
-    try {
-      await act(`api/sessions/${encodeURIComponent(talk.dataset.session)}/cancel`);
-    } catch (error) {
-      announce(error.message);
-    }
+    stopAnswer();
   });
   say.elements.message.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -216,9 +252,12 @@ if (talk && say && stop) {
     say.requestSubmit();
   });
   toEnd();
-  if (talk.dataset.running === "yes") {
-    setRunning(true);
-    beginAnswer();
-    follow();
-  }
+  if (talk.dataset.running === "yes") takeUp();
+  talk.addEventListener("refreshed", conform);
+  // Turns that were begun elsewhere. The end of one that was drawn here is no news.
+  onEvents(["message.received", "agent.answered"], ({ pid, kind }) => {
+    if (pid !== talk.dataset.pid || !("region" in talk.dataset)) return;
+    if (kind === "message.received") isRead = false;
+    if (!isRead || talk.dataset.running === "yes") refresh(talk);
+  });
 }

@@ -19,6 +19,7 @@ function pageLinks() {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isTyping(event.target)) return;
+  if (document.querySelector("dialog[open]")) return; // its own keys hold there
   if (waitsForPage) {
     waitsForPage = false;
     const link = pageLinks().find((candidate) => candidate.dataset.key === event.key);

@@ -3,6 +3,7 @@
 //   onEvents(["process.created"], (event, kind) => …)   event is {seq, time, pid, kind, data}
 //   refresh(region)                                      fetch a region again, now or as soon as its pace allows
 //   refreshAll()
+//   loggedOut()                                          the server does not know the login any more
 //
 // A region is <section id data-region data-events="kind,kind" data-source? data-every?>. The server answers a request
 // with the header x-region with that region alone. A page that is hidden holds no stream: browsers open only six
@@ -12,6 +13,7 @@ import { morph } from "./morph.js";
 
 const root = document.body.dataset.root ?? "./";
 const HIDDEN_MS = 5_000;
+const ANSWER_MS = 30_000; // a region that takes longer is given up
 const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000];
 
 const callbacks = new Map(); // by kind
@@ -81,6 +83,14 @@ function failed() {
   if (figures) refresh(figures); // a login that has ended is noticed there
 }
 
+// A stream can look open for long after its connection has died. A region that is not answered tells it: the stream is
+// opened anew, which says whether the server is there.
+function doubt() {
+  if (source?.readyState !== EventSource.OPEN) return;
+  show("lost", "○ reconnecting");
+  connect();
+}
+
 function show(state, text) {
   const dot = document.getElementById("live");
   if (!dot || dot.dataset.live === state) return;
@@ -113,12 +123,13 @@ async function fetchRegion(region, pace) {
   let wait = 0;
   try {
     const url = region.dataset.source ?? location.href;
-    const answer = await fetch(url, { headers: { "x-region": region.id }, credentials: "same-origin" });
-    if (answer.status === 401) location.reload();
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    const answer = await fetch(url, { headers: { "x-region": region.id }, credentials: "same-origin", signal });
+    if (answer.status === 401) loggedOut();
     else if (answer.status === 429) wait = 1_000 * Number(answer.headers.get("retry-after") ?? 1);
     else if (answer.ok) replace(region, await answer.text());
   } catch {
-    // The server is not reached; the stream says so and refreshes all regions when it is back.
+    doubt(); // the server is not reached; all regions are read again when it is back
   }
   pace.busy = false;
   if (wait > 0) pace.last = performance.now() + wait;
@@ -137,6 +148,27 @@ function replace(region, text) {
   morph(region, fresh);
   for (const callback of afterRefresh) callback(region);
   region.dispatchEvent(new CustomEvent("refreshed", { bubbles: true }));
+}
+
+// The form to log in takes the place of the page, unless that would lose what a person has written there.
+export function loggedOut() {
+  if (document.getElementById("logged-out")) return;
+  const isWriting = [...document.querySelectorAll("main :is(input:not([type=hidden], [type=range]), textarea)")]
+    .some((field) => field.value !== field.defaultValue);
+  if (!isWriting) {
+    location.reload();
+    return;
+  }
+  const note = document.createElement("p");
+  note.id = "logged-out";
+  note.className = "problem";
+  note.setAttribute("role", "alert");
+  const link = document.createElement("a");
+  link.href = location.href;
+  link.target = "_blank";
+  link.textContent = "Log in again in another tab";
+  note.append("Your login has ended. ", link, ", then load this page again. What you have written here is not sent yet: copy it first.");
+  document.querySelector("main")?.prepend(note);
 }
 
 export function watchRegions(within = document) {

@@ -44,10 +44,13 @@ function keyOf(node) {
 }
 
 function morphChildren(from, to) {
+  const wantedKeys = new Set([...to.childNodes].map(keyOf));
   const byKey = new Map();
-  for (const child of from.childNodes) {
+  for (const child of [...from.childNodes]) {
     const key = keyOf(child);
-    if (key !== null && !byKey.has(key)) byKey.set(key, child);
+    if (key === null) continue;
+    if (!wantedKeys.has(key)) child.remove(); // before the others are matched, so that none of them has to move
+    else if (!byKey.has(key)) byKey.set(key, child);
   }
   let place = from.firstChild;
   for (const wanted of [...to.childNodes]) {
@@ -64,8 +67,8 @@ function morphChildren(from, to) {
       from.insertBefore(document.importNode(wanted, true), place);
       continue;
     }
+    if (match !== place) place = bring(match, place);
     if (match === place) place = place.nextSibling;
-    else from.insertBefore(match, place);
     morph(match, wanted);
   }
   while (place !== null) {
@@ -73,4 +76,20 @@ function morphChildren(from, to) {
     place.remove();
     place = next;
   }
+}
+
+// Puts a child before the place and gives the place from there on. An element that moves loses the focus: the one that
+// has it stays, and those before it are put behind it.
+function bring(child, place) {
+  if (!child.contains(document.activeElement)) {
+    child.parentNode.insertBefore(child, place);
+    return place;
+  }
+  const behind = child.nextSibling;
+  while (place !== child) {
+    const next = place.nextSibling;
+    child.parentNode.insertBefore(place, behind);
+    place = next;
+  }
+  return child;
 }

@@ -1,17 +1,12 @@
 // The tree of processes as a treegrid that draws only the rows that are seen, so that ten thousand scroll smoothly.
 // All rows are fetched once; after an event only those that changed are.
-import { onEvents } from "./live.js";
+import { loggedOut, onEvents } from "./live.js";
 import { addKeys } from "./keys.js";
+import { emptyLine, fillLine } from "./process_line.js";
 
 const ROW_PX = 32;
 const AROUND = 8; // rows drawn above and below the ones that are seen
 const REFRESH_MS = 150;
-const SHAPES = {
-  new: ["waiting", "○", "new"], ready: ["running", "●", "ready"], running: ["running", "●", "running"],
-  working: ["waiting", "◐", "working"], idle: ["running", "●", "idle"], waiting: ["waiting", "◐", "waiting"],
-  blocked: ["needs-you", "▲", "needs you"], dormant: ["waiting", "◌", "dormant"],
-  ended: ["done", "■", "ended"], failed: ["failed", "✕", "failed"],
-};
 const EVENTS = [
   "process.created", "process.terminated", "process.stopping", "process.dormant", "child.restarting",
   "supervisor.gave_up", "effect.started", "effect.finished", "agent.began", "agent.answered", "interrupt.created",
@@ -33,6 +28,7 @@ class ProcessGrid {
     this.folded = new Set();
     this.visible = []; // [row, depth] in the order of the tree
     this.active = ""; // pid of the row that the keys act on
+    this.place = 0; // where the keys were last
     this.mark = "";
     this.timer = 0;
     this.last = -Infinity;
@@ -42,8 +38,8 @@ class ProcessGrid {
   }
 
   async start() {
-    await this.fetchRows();
-    if (!this.mark) return; // the server's rows stay
+    await this.fetchRows().catch(() => {});
+    if (!this.mark) return false; // the server's rows stay
     this.box.closest("[data-region]")?.removeAttribute("data-region"); // from here on the rows are the script's
     this.table.setAttribute("role", "treegrid");
     for (const group of [this.table.tHead, this.body]) group.setAttribute("role", "rowgroup"); // they are no table boxes
@@ -64,6 +60,7 @@ class ProcessGrid {
     onEvents(EVENTS, () => this.changed());
     document.addEventListener("refresh-all", () => this.changed());
     addKeys("Processes", [["j", "the next process", () => this.move(1)], ["k", "the one before", () => this.move(-1)]]);
+    return true;
   }
 
   // ---- rows
@@ -71,9 +68,10 @@ class ProcessGrid {
     const ended = this.wantsEnded();
     const query = ended ? "?ended=true" : this.mark ? `?since=${encodeURIComponent(this.mark)}` : "";
     const answer = await fetch(this.source + query, { credentials: "same-origin" });
-    if (answer.status === 401) location.reload();
+    if (answer.status === 401) loggedOut();
     if (!answer.ok) return;
     const { mark, whole, columns, rows, gone } = await answer.json();
+    if (ended !== this.wantsEnded()) return; // another choice was made meanwhile, and its rows are on their way
     if (whole) {
       this.rows.clear();
       this.below.clear();
@@ -152,7 +150,8 @@ class ProcessGrid {
     }
     this.visible = visible;
     const total = this.rows.size;
-    const text = visible.length === total ? `${total} processes` : `${visible.length} of ${total} processes`;
+    const all = total === 1 ? "1 process" : `${total} processes`;
+    const text = visible.length === total ? all : `${visible.length} of ${all}`;
     if (this.count.textContent !== text) this.count.textContent = text;
     this.table.setAttribute("aria-rowcount", String(visible.length + 1));
     this.draw();
@@ -172,7 +171,8 @@ class ProcessGrid {
   // of them with other rows. Nothing is made or removed while a person scrolls.
   draw() {
     const height = this.box.clientHeight;
-    const first = Math.max(0, Math.floor(this.box.scrollTop / ROW_PX) - AROUND);
+    const top = Math.min(Math.floor(this.box.scrollTop / ROW_PX), this.visible.length); // there may be fewer than before
+    const first = Math.max(0, top - AROUND);
     const last = Math.min(this.visible.length, Math.ceil((this.box.scrollTop + height) / ROW_PX) + AROUND);
     if (!this.top) {
       this.top = this.spacer();
@@ -198,13 +198,13 @@ class ProcessGrid {
     while (this.lines.length && this.first + this.lines.length > last) spare.push(this.lines.pop());
     if (!this.lines.length) this.first = first;
     while (this.first > first) {
-      const line = spare.pop() ?? this.emptyLine();
+      const line = spare.pop() ?? emptyLine();
       (this.lines[0] ?? this.bottom).before(line);
       this.lines.unshift(line);
       this.first -= 1;
     }
     while (this.first + this.lines.length < last) {
-      const line = spare.pop() ?? this.emptyLine();
+      const line = spare.pop() ?? emptyLine();
       this.bottom.before(line);
       this.lines.push(line);
     }
@@ -229,72 +229,30 @@ class ProcessGrid {
   }
 
   fill(line, row, depth, index) {
-    const { parts } = line;
     const count = this.below.get(row.pid)?.size ?? 0;
-    const folded = this.folded.has(row.pid);
-    const place = `${depth} ${index} ${row.pid === this.active} ${count} ${folded}`;
-    if (line.place !== place) {
-      line.place = place;
-      line.setAttribute("aria-level", String(depth + 1));
-      line.setAttribute("aria-rowindex", String(index + 2));
-      line.setAttribute("aria-selected", String(row.pid === this.active));
-      if (count) line.setAttribute("aria-expanded", String(!folded));
-      else line.removeAttribute("aria-expanded");
-      parts.name.style.paddingLeft = `${8 + depth * 20}px`;
-      write(parts.fold, folded ? "▸" : "▾");
-      parts.fold.classList.toggle("none", count === 0);
-    }
-    if (line.row === row && line.count === count) return;
-    line.row = row;
-    line.count = count;
-    line.dataset.key = row.pid;
-    line.id = `row-${row.pid}`;
-    parts.link.href = this.page + encodeURIComponent(row.pid);
-    parts.link.title = `${row.pid} ${row.program}`;
-    write(parts.link, row.name || row.pid);
-    write(parts.note, ` ${row.strategy || row.program}${count ? ` (${count})` : ""}`);
-    const [colour, shape, word] = SHAPES[row.state] ?? ["waiting", "○", row.state];
-    if (parts.state.dataset.state !== colour) parts.state.dataset.state = colour;
-    write(parts.shape, shape);
-    write(parts.word, ` ${row.doing || word}`);
-    write(parts.restarts, row.restarts ? String(row.restarts) : "");
-    write(parts.cost, row.cost_micro_usd ? money(row.cost_micro_usd) : "");
-  }
-
-  emptyLine() {
-    const make = (name, className) => Object.assign(document.createElement(name), { className });
-    const line = document.createElement("tr");
-    const parts = {
-      name: make("td", ""), fold: make("button", "fold"), link: make("a", ""), note: make("span", "note"),
-      state: make("span", "state"), shape: make("span", "shape"), word: make("span", "word"),
-      restarts: make("td", "figure-cell"), cost: make("td", "figure-cell"),
-    };
-    parts.fold.type = "button";
-    parts.fold.tabIndex = -1;
-    parts.fold.setAttribute("aria-hidden", "true");
-    parts.link.tabIndex = -1;
-    parts.shape.setAttribute("aria-hidden", "true");
-    parts.state.append(parts.shape, parts.word);
-    parts.name.append(parts.fold, parts.link, parts.note);
-    const state = document.createElement("td");
-    state.append(parts.state);
-    line.append(parts.name, state, parts.restarts, parts.cost);
-    for (const cell of line.cells) cell.setAttribute("role", "gridcell");
-    line.setAttribute("role", "row");
-    line.parts = parts;
-    return line;
+    const place = { depth, index, count, isActive: row.pid === this.active, isFolded: this.folded.has(row.pid) };
+    fillLine(line, row, place, this.page);
   }
 
   // ---- what a person does
   filtered() {
     this.box.scrollTop = 0;
+    this.remember();
     this.arrange();
   }
 
-  async statesChanged() {
-    this.mark = "";
-    await this.fetchRows();
-    this.filtered();
+  statesChanged() {
+    this.mark = ""; // all rows are fetched
+    this.box.scrollTop = 0;
+    this.remember();
+    this.changed();
+  }
+
+  // What is looked for stands in the address: it is there again for a person who comes back to the page.
+  remember() {
+    const address = new URL(location.href);
+    address.search = new URLSearchParams([["q", this.filter.value], ["state", this.states.value]].filter(([, value]) => value));
+    history.replaceState(null, "", address);
   }
 
   clicked(event) {
@@ -317,8 +275,11 @@ class ProcessGrid {
 
   move(step, to = null) {
     if (!this.visible.length) return;
-    const next = to ?? Math.min(this.visible.length - 1, Math.max(0, this.index() + step));
+    const index = this.index();
+    const here = index >= 0 ? index : this.place - (step > 0 ? 1 : 0); // one that has ended left its place to the next
+    const next = to ?? Math.min(this.visible.length - 1, Math.max(0, here + step));
     this.active = this.visible[next][0].pid;
+    this.place = next;
     const top = next * ROW_PX;
     const room = this.box.clientHeight - 2 * ROW_PX;
     if (top < this.box.scrollTop) this.box.scrollTop = top;
@@ -327,6 +288,7 @@ class ProcessGrid {
   }
 
   pressed(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return; // of the browser, such as the way back
     const pageRows = Math.max(1, Math.floor(this.box.clientHeight / ROW_PX) - 2);
     const has = (this.below.get(this.active)?.size ?? 0) > 0;
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: pageRows, PageUp: -pageRows };
@@ -349,17 +311,15 @@ class ProcessGrid {
   }
 }
 
-// A text that is already there is not written again: the browser would lay the row out anew.
-function write(element, text) {
-  if (element.written === text) return;
-  element.written = text;
-  element.textContent = text;
+// The page of a server without processes has no grid yet; it comes with the first of them.
+let isStarting = false;
+async function startGrid() {
+  const box = document.querySelector(".grid-box");
+  if (isStarting || !box) return;
+  isStarting = true;
+  isStarting = await new ProcessGrid(box).start();
 }
 
-function money(microUsd) {
-  const usd = microUsd / 1_000_000;
-  return Math.abs(microUsd) >= 10_000 ? `$${usd.toFixed(2)}` : `$${usd.toFixed(6).replace(/0+$/, "")}`;
-}
-
-const box = document.querySelector(".grid-box");
-if (box) new ProcessGrid(box).start();
+startGrid();
+document.addEventListener("refreshed", (event) => event.target.id === "processes" && startGrid());
+document.addEventListener("refresh-all", startGrid);

@@ -11,12 +11,16 @@ onRefresh((region) => {
   const inbox = document.querySelector('nav a[href$="inbox"]');
   const waiting = region.querySelector('[data-figure="waiting"] .value')?.textContent ?? "0";
   if (!inbox) return;
-  inbox.querySelector(".count")?.remove();
-  if (waiting === "0") return;
+  const shown = inbox.querySelector(".count");
+  if ((shown?.textContent ?? "0") === waiting) return;
   const count = document.createElement("span");
   count.className = "count";
   count.textContent = waiting;
-  inbox.append(count);
+  inbox.replaceChildren("Inbox", ...(waiting === "0" ? [] : [" ", count]));
 });
+
+// On a narrow screen the navigation scrolls: the page that is shown is in sight.
+const here = document.querySelector('nav a[aria-current="page"]');
+if (here) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - here.parentElement.clientWidth / 2 - here.parentElement.offsetLeft;
 
 watchRegions();

@@ -5,23 +5,29 @@ A run is named by the pid of its process, or by the id of a session. What belong
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
 from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import start_prepared
+from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError, Denied, InvalidTransition
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
-from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.http.timelines import Timelines
 from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
 
-__all__ = ["ENDPOINTS", "fork_of", "run_pid"]
+if TYPE_CHECKING:
+    from lyra.agents.forks.program_frames import ProgramFrame
+
+__all__ = ["ENDPOINTS", "fork_of", "frames_of", "run_pid"]
 
 _PAGE_MAX: Final = 5_000
+_CHAT: Final = "chat"
+_STEM_CHARS_MAX: Final = NAME_LENGTH_MAX - 16  # of a pid that a number is added to
 
 
 class StepsQuery(RequestQuery):
@@ -32,9 +38,11 @@ class StepsQuery(RequestQuery):
 
 
 class MomentQuery(RequestQuery):
-    """`process` is one of the run's processes: of which to tell."""
+    """`process` is one of the run's processes: of which to tell. With `frames` a Python program is run again over its
+    journal up to there, and the answer has the functions that it stood in with their variables: for operators."""
 
     process: str = ""
+    frames: bool = False
 
 
 class TimelineAnswer(msgspec.Struct):
@@ -91,7 +99,17 @@ async def moment(call: HttpCall) -> dict[str, Any]:
     pid = run_pid(call, call.path["pid"])
     number = step_number(call.path["number"])
     process = call.query.process or None
-    return await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
+    told = await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
+    if call.query.frames:
+        told["frames"] = [frame.to_data() for frame in await frames_of(call, pid, number, told["pid"])]
+    return told
+
+
+async def frames_of(call: HttpCall, pid: str, number: int, process: str) -> list[ProgramFrame]:
+    """The functions that the program of a process stood in after a step; for those who may run programs."""
+    if not (call.caller.is_operator and call.caller.may_change):
+        raise Denied("the variables of a program need an operator", hint="the program is run again to see them")
+    return await call.parts.shared(Timelines).frames(pid, number, process)
 
 
 def step_number(text: str) -> int:
@@ -116,7 +134,6 @@ async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> 
     """Start a fork of a run of the caller's; it belongs to the user of that run. A user may change what a chat lets
     them say; to put words into the mouth of a model or a tool, or to choose a model or a system prompt, needs an
     operator."""
-    refuse_if_draining(call.parts.is_draining)
     of = OwnedPid.read(pid)
     if of is not None and of.kind in SINGLE_KINDS:
         raise InvalidTransition(f"process {pid} stands for a {of.kind} of the server, and is not forked", pid=pid)
@@ -125,16 +142,31 @@ async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> 
             raise Denied(f"another {name} in a fork needs an operator", hint="fork with a prompt, or without a change")
     kernel = call.kernel
     prepared = await call.parts.shared(Timelines).prepare_fork(pid, number, change)
-    started = await start_prepared(kernel, prepared)
+    started = await start_prepared(kernel, prepared, new_pid=_session_pid(call, pid))
     owner = owner_if_known(kernel, pid)
     if owner:
         kernel.lifecycle.set_owner(started, owner)
         await kernel.durable()
     owned = OwnedPid.read(started)
-    session_id = owned.rest if owned is not None and owned.kind == "chat" else ""
-    if session_id:
+    session_id = owned.rest if owned is not None and owned.kind == _CHAT else ""
+    if session_id and call.parts.chats.sessions.find(session_id) is None:
         call.parts.chats.sessions.add(session_id, started)
     return ForkStarted(pid=started, of=pid, at=number, session_id=session_id)
+
+
+def _session_pid(call: HttpCall, pid: str) -> str | None:
+    """The pid for a fork of a chat: one whose session no other user has. None for any other run."""
+    stem = pid[:_STEM_CHARS_MAX]
+    chat = OwnedPid.read(stem)
+    if chat is None or chat.kind != _CHAT:
+        return None
+    session_of, processes = call.parts.chats.sessions.find, call.kernel.processes
+    free = (
+        number
+        for number in count(1)
+        if session_of(f"{chat.rest}-fork-{number}") is None and f"{stem}-fork-{number}" not in processes
+    )
+    return f"{stem}-fork-{next(free)}"
 
 
 _PATH: Final = "/api/runs/{pid}"
@@ -159,7 +191,10 @@ ENDPOINTS: Final = (
         handler=moment,
         query=MomentQuery,
         statuses=(404, 409),
-        about="Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first.",
+        about=(
+            "Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first. With "
+            "`frames` the local variables of a Python program, which is run again up to there and performs nothing."
+        ),
     ),
     Endpoint(
         name="runs.fork",

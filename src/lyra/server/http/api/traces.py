@@ -15,7 +15,7 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.records import CostSum
 
-__all__ = ["ENDPOINTS", "TraceView", "own_spans", "trace_line"]
+__all__ = ["ENDPOINTS", "TraceView", "known_spans", "own_spans", "trace_line"]
 
 
 class TraceView(msgspec.Struct, kw_only=True):
@@ -92,6 +92,11 @@ class CostReport(msgspec.Struct, kw_only=True):
 async def own_spans(call: HttpCall) -> list[Span]:
     """The spans of the caller's processes, also of the time before the server began, the oldest first."""
     await call.parts.records.load_past()
+    return known_spans(call)
+
+
+def known_spans(call: HttpCall) -> list[Span]:
+    """The same, as far as the time before the server began has been read."""
     return [span for owner, span in call.parts.records.spans() if call.caller.owns(owner)]
 
 

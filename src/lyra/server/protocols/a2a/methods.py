@@ -63,14 +63,17 @@ async def _accept(call: A2aCall) -> LiveTask:
     check_work_limits(http.kernel, http.caller.user_id, http.endpoint.name)
     if not message.parts:
         raise RpcError("invalid_params", "the message has parts")
+    config = call.params.configuration
+    has_push = config.HasField("task_push_notification_config")
+    if has_push:
+        call.tasks.push.check(config.task_push_notification_config)  # before the agent begins to work
     if message.task_id:
         live = await call.task(message.task_id)
         await call.tasks.answer(live, message)
     else:
         live = await call.tasks.begin(call.agent.name, http.caller, message)
         http.act_target = live.record.id
-    config = call.params.configuration
-    if config.HasField("task_push_notification_config"):
+    if has_push:
         await call.tasks.push.set(live, http.caller, config.task_push_notification_config, call.version)
         call.tasks.push.tell(live)
     return live

@@ -7,6 +7,8 @@ token and the credentials of a receiver are secrets: the journal has them sealed
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +38,8 @@ _POST: Final = "a2a.push"
 _RETRY: Final = POST_RETRY
 _TOKEN_HEADER: Final = "x-a2a-notification-token"  # noqa: S105 (a name)
 _CONFIG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_URL_CHARS_MAX: Final = 2_000
+_SECRET_CHARS_MAX: Final = 4_000
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,40}\Z")
 
 
@@ -92,16 +96,29 @@ class PushConfigs:
 
     # ------------------------------------------------------------------ for clients
 
-    async def set(self, live: LiveTask, caller: Caller, config: Any, version: str) -> PushTarget:
-        """Add a configuration of a task, or replace the one of that id."""
+    def check(self, config: Any) -> None:
+        """Refuse a configuration that could not be posted to."""
+        if len(config.url) > _URL_CHARS_MAX:
+            raise RpcError("invalid_params", f"the URL has at most {_URL_CHARS_MAX} characters")
         check_url(config.url, self._deliveries.inside)
-        scheme = config.authentication.scheme
-        if scheme and not _SCHEME.match(scheme):
+        if config.authentication.scheme and not _SCHEME.match(config.authentication.scheme):
             raise RpcError("invalid_params", "the scheme of an authentication is a word such as Bearer")
-        config_id = config.id or self._kernel.entropy.text(16)
-        if not _CONFIG_ID.match(config_id):
+        if config.id and not _CONFIG_ID.match(config.id):
             raise RpcError("invalid_params", "the id of a configuration is 1 to 64 letters, digits, - and _")
-        known = [target.id for target in self.of(live)]
+        for name, secret in (("token", config.token), ("credentials", config.authentication.credentials)):
+            if len(secret) > _SECRET_CHARS_MAX or not secret.isascii() or not secret.isprintable():
+                message = f"the {name} is printable ASCII text of at most {_SECRET_CHARS_MAX} characters"
+                raise RpcError("invalid_params", message)
+
+    async def set(self, live: LiveTask, caller: Caller, config: Any, version: str) -> PushTarget:
+        """Add a configuration of a task, or replace the one of that id. One without an id that is given twice, such as
+        with a message that is sent again, is one configuration."""
+        self.check(config)
+        scheme = config.authentication.scheme
+        config_id = config.id or self._id_of(config)
+        known = {target.id: target for target in self.of(live)}
+        if not config.id and config_id in known:
+            return known[config_id]
         if config_id in known:
             await self.remove(live, config_id)
         elif len(known) >= A2A_PUSH_CONFIGS_MAX:
@@ -114,6 +131,11 @@ class PushConfigs:
         self.enter(pid, target)
         await spawn_for(self._kernel, live.owner or caller.user_id, a2a_push, target, pid=pid)
         return target
+
+    def _id_of(self, config: Any) -> str:
+        """An id that follows from what is posted where, and tells nothing of the secrets."""
+        facts = [config.url, config.token, config.authentication.scheme, config.authentication.credentials]
+        return hmac.new(self._deliveries.key, msgspec.json.encode(facts), hashlib.sha256).hexdigest()[:16]
 
     def of(self, live: LiveTask) -> list[PushTarget]:
         return [target for target in self._targets.values() if target.task_id == live.record.id]

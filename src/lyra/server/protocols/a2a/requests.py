@@ -88,6 +88,8 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
     if method is None:
         raise RpcError("no_such_method", f"there is no method {request.method[:80]!r}")
     call.act = f"a2a.{request.method if earlier is None else earlier.name}" if method.changes else ""
+    if method.changes:
+        call.caller.require_change()
     _check_version(call.headers.get(_VERSION_HEADER, ""), PROTOCOL if earlier is None else PROTOCOL_BEFORE)
     write: Callable[[Any], Any]
     if earlier is None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lyra.errors import ConfigError
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
+from lyra.server.http.problems import HttpRefusal
 from lyra.server.protocols.a2a.card import agent_card, card_data, default_agent
 from lyra.server.protocols.a2a.requests import answer_request
 from lyra.server.protocols.a2a.tasks import A2aTasks
@@ -20,7 +22,11 @@ async def default_card(call: HttpCall) -> dict[str, Any]:
 
 
 async def card(call: HttpCall) -> dict[str, Any]:
-    return card_data(agent_card(call.parts.chats.directory.declaration(call.path["agent"]), call.base_url))
+    try:
+        agent = call.parts.chats.directory.declaration(call.path["agent"])
+    except (HttpRefusal, ConfigError):  # a stranger is not told which names there are
+        raise HttpRefusal(404, "there is no agent of that name") from None
+    return card_data(agent_card(agent, call.base_url))
 
 
 async def request(call: HttpCall) -> RawAnswer | Streamed:
@@ -54,8 +60,10 @@ A2A_ENDPOINTS: Final = (
         summary="A request of A2A: a JSON-RPC 2.0 call of version 1.0 or 0.3 of the protocol",
         handler=request,
         may_stream=True,
+        checks_role=True,
         statuses=(404,),
         opens=A2aTasks,
-        about="Methods that stream answer with server-sent events. Errors have the shape of JSON-RPC.",
+        about="Methods that stream answer with server-sent events. Errors have the shape of JSON-RPC. A viewer may look"
+        " tasks up, list and follow them.",
     ),
 )

@@ -39,6 +39,7 @@ __all__ = ["A2aTasks"]
 
 _ID_CHARS_MAX: Final = 256
 _QUESTIONS: Final = ("interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled")
+_PROCESS_ENDED: Final = "process.terminated"
 _RESTORE_S: Final = 10.0  # for a task of the store to be back after a restart
 
 
@@ -58,7 +59,7 @@ class A2aTasks:
             if owned is not None and owned.kind == "task" and kernel.processes[pid].alive:
                 self._expected[owned.rest] = asyncio.get_running_loop().create_future()
         kernel.parts[PART] = self
-        self._stop: Callable[[], None] = kernel.on_event(self._hear, kinds=_QUESTIONS)
+        self._stop: Callable[[], None] = kernel.on_event(self._hear, kinds=(*_QUESTIONS, _PROCESS_ENDED))
         self.push.open()
         for program in TASK_PROGRAMS:
             kernel.register(program)
@@ -100,6 +101,9 @@ class A2aTasks:
 
     def _hear(self, event: Event) -> None:
         """A question was put or is over: the status of the task that it belongs to has changed."""
+        if event.kind == _PROCESS_ENDED:
+            self._process_ended(event.pid)
+            return
         process = self._kernel.processes.get(event.pid)
         while process is not None:
             owned = OwnedPid.read(process.pid)
@@ -108,6 +112,21 @@ class A2aTasks:
                 self.told(live)
                 return
             process = process.parent
+
+    def _process_ended(self, pid: str) -> None:
+        """Where it is the process of a task that was at work, it was ended from outside or has crashed: so the task has
+        ended, too."""
+        owned = OwnedPid.read(pid)
+        if owned is None or owned.kind != "task" or self._kernel.stopping:
+            return
+        expected = self._expected.pop(owned.rest, None)
+        if expected is not None:
+            expected.set_result(None)
+        live, process = self._live.get(owned.rest), self._kernel.processes.get(pid)
+        ended = None if process is None else process.exit
+        if live is not None and ended is not None and not live.record.has_ended:
+            live.record.end(ended, self._kernel, self._kernel.clock.now())
+            self.told(live)
 
     # ------------------------------------------------------------------ for clients
 
@@ -141,9 +160,13 @@ class A2aTasks:
         now = self._kernel.clock.now()
         message.context_id = message.context_id or self._kernel.entropy.text(32)
         history = self._history(agent, caller, message.context_id)
-        message.task_id = task_id
+        message.task_id, message.role = task_id, messages().ROLE_USER  # whatever the client calls itself
         record = A2aRecord(task_id, agent, message.context_id, now, [to_json(message)], changed_at=now)
         pid = owned_pid("task", caller.user_id, task_id)
+        if pid in self._kernel.processes:
+            raise RpcError(
+                "unsupported", "the task of this message is over and forgotten; send it with another messageId"
+            )
         handle = spawn_for(self._kernel, caller.user_id, a2a_task, record, history, pid=pid)
         live = self.enter(pid, record)
         await handle
@@ -182,7 +205,7 @@ class A2aTasks:
             raise RpcError("unsupported", "the task is at work and asks nothing; wait for it, or cancel it")
         _check_ids(message)
         answer = answer_of(question, message.parts)
-        message.task_id, message.context_id = record.id, record.context_id
+        message.task_id, message.context_id, message.role = record.id, record.context_id, messages().ROLE_USER
         asked = agent_message(record, question.id, question_text(question), kind=question.kind)
         self._kernel.send_to(self._kernel.processes[live.pid], {REPLY: [to_json(asked), to_json(message)]})
         await self._kernel.resolve_interrupt(question.id, answer)

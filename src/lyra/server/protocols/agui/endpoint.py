@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Final
 
 from lyra.server.http.directory import refuse_if_draining
@@ -18,8 +20,16 @@ async def run_agent(call: HttpCall) -> Streamed:
     request = AguiRequest(read_input(call.raw_body))
     agent = call.parts.chats.directory.declaration(call.path["agent"])
     threads: AguiThreads = call.parts.shared(AguiThreads)
-    opened = await threads.run(agent, call.caller, request)
-    return Streamed(opened.stream())
+    events = (await threads.run(agent, call.caller, request)).stream()
+    first = await anext(events)  # from here on the run ends with its stream, also where the client has left by now
+    return Streamed(_after(first, events))
+
+
+async def _after(first: bytes, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        yield first
+        async for piece in events:
+            yield piece
 
 
 async def capabilities(call: HttpCall) -> RawAnswer:

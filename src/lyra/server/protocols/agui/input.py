@@ -20,10 +20,12 @@ from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
 from lyra.server.http.compat.conversation import image_part
 
-__all__ = ["CONTEXT_END", "AguiBody", "AguiRequest", "tool_output"]
+__all__ = ["CONTEXT_BEGIN", "CONTEXT_END", "AguiBody", "AguiRequest", "tool_output"]
 
+CONTEXT_BEGIN: Final = "<front-end-context>\n"
 CONTEXT_END: Final = "</front-end-context>\n\n"
-_CONTEXT_BEGIN: Final = "<front-end-context>\n"
+_END_MARK: Final = CONTEXT_END.rstrip()
+_NOT_END_MARK: Final = "<\\/front-end-context>"  # in the text between the marks
 _TOOLS_MAX: Final = 128
 _INSTRUCTIONS: Final = ("system", "developer")
 _STOP: Final = "stop"
@@ -101,13 +103,16 @@ class AguiRequest:
         return {message.tool_call_id: message for message in self.messages if message.role == "tool"}
 
     def new_content(self, *, state_text: str = "") -> list[dict[str, Any]] | str:
-        """What the user says now. Instructions, context and changed state stand before it."""
+        """What the user says now. Instructions, context and changed state stand before it, between marks that no text
+        can close before its end, and that no user can write without having them told as its own words."""
         new, parts = self.messages[self._new_from :], self._new_parts()
         lines = [f"{row.description}: {row.value}" for row in self.context]
         lines += [message.content for message in new if message.role in _INSTRUCTIONS]
         lines += [state_text] if state_text else []
-        if lines:
-            parts.insert(0, {"type": "text", "text": _CONTEXT_BEGIN + "\n".join(lines) + "\n" + CONTEXT_END})
+        begins_alike = bool(parts) and parts[0]["type"] == "text" and parts[0]["text"].startswith(CONTEXT_BEGIN)
+        if lines or begins_alike:
+            between = "\n".join(lines).replace(_END_MARK, _NOT_END_MARK)
+            parts.insert(0, {"type": "text", "text": f"{CONTEXT_BEGIN}{between}\n{CONTEXT_END}"})
         if all(part["type"] == "text" for part in parts):
             return "".join(part["text"] for part in parts)
         return parts

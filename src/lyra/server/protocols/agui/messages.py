@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.message import Message
-from lyra.server.protocols.agui.input import CONTEXT_END
+from lyra.server.protocols.agui.input import CONTEXT_BEGIN, CONTEXT_END
 from lyra.server.protocols.agui.sdk import agui_types
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageIds", "as_json", "as_text", "assistant_count", "snapshot_messages", "without_context"]
 
-_CONTEXT: Final = re.compile(rf"\A<front-end-context>\n.*?{re.escape(CONTEXT_END)}", re.DOTALL)
+_CONTEXT: Final = re.compile(rf"\A{re.escape(CONTEXT_BEGIN)}.*?{re.escape(CONTEXT_END)}", re.DOTALL)
 
 
 class MessageIds:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.session.client_tools import client_answer, client_call_id
+from lyra.agents.session.unattended_turn import questions_below
 from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT, KINDS, Answer, Interrupt
 from lyra.server.protocols.agui.input import tool_output
@@ -61,24 +62,13 @@ def open_questions(kernel: Kernel, pid: str) -> OpenQuestions:
     """The open questions of a process and of those below it."""
     interrupts: list[Interrupt] = []
     calls: dict[str, Interrupt] = {}
-    for interrupt in kernel.interrupts.list_interrupts(status="pending"):
-        if not _is_below(kernel, kernel.interrupts.asker(interrupt), pid):
-            continue
+    for interrupt in questions_below(kernel, pid):
         call_id = client_call_id(interrupt)
         if call_id:
             calls[call_id] = interrupt
         else:
             interrupts.append(interrupt)
     return OpenQuestions(interrupts, calls)
-
-
-def _is_below(kernel: Kernel, pid: str, top: str) -> bool:
-    process = kernel.processes.get(pid)
-    while process is not None:
-        if top in (process.pid, process.known_as):
-            return True
-        process = process.parent
-    return pid == top
 
 
 async def answer_interrupts(kernel: Kernel, interrupts: list[Interrupt], entries: Iterable[Any]) -> None:

@@ -91,7 +91,7 @@ class AguiRun:
         if self._turn is not None:
             self._turn.has_reader = False
             if not is_over and self._request.on_disconnect == "stop":
-                self._turn.stop()
+                self._turn.stop(self._kernel, self._process.pid)
             if self._turn.is_read and not self._turn.is_stopped:
                 self._forget(self._turn)
 

@@ -7,8 +7,10 @@ leaves out stays as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.errors import ConfigError
 from lyra.server.protocols.agui.messages import as_json
 from lyra.server.protocols.agui.sdk import agui_types
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["SharedState", "state_group"]
+
+
+STATE_KEYS_MAX: Final = 1_000
+STATE_CHARS_MAX: Final = 1_000_000
 
 
 def state_group(pid: str) -> str:
@@ -33,6 +39,20 @@ class SharedState:
         self._pid = pid
         self._name = state_group(pid)
         self._told: dict[str, Any] = {}
+
+    def check(self, state: dict[str, Any]) -> None:
+        """Refuse a state that could not be written, before anything else of its run is done."""
+        board = self._board()
+        changed = {key: value for key, value in state.items() if key not in board or board[key] != value}
+        for key in changed:
+            if not 0 < len(key) <= NAME_LENGTH_MAX or not key.isprintable():
+                raise ConfigError(f"a key of the state is 1 to {NAME_LENGTH_MAX} printable characters", key="state")
+        whole = {**board, **changed}
+        if changed and (len(whole) > STATE_KEYS_MAX or len(as_json(whole)) > STATE_CHARS_MAX):
+            raise ConfigError(
+                f"the state of a thread has at most {STATE_KEYS_MAX} keys and {STATE_CHARS_MAX} characters of JSON",
+                key="state",
+            )
 
     async def take(self, state: dict[str, Any]) -> str:
         """Write what the front end has changed; gives the changes as a text for the model, "" for none. The run begins

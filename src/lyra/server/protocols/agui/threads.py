@@ -20,6 +20,7 @@ from lyra.server.protocols.agui.turns import AguiTurn, begin_turn, take_up_turn
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
+    from lyra.core.message import Message
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
     from lyra.server.protocols.agui.input import AguiRequest
@@ -62,14 +63,16 @@ class AguiThreads:
             raise InvalidTransition("the thread has ended", hint="take another threadId")
         process = await process
         state = SharedState(self._kernel, pid)
+        state.check(request.state)
+        history = request.history() if not process.messages else []
         turn = await self._current(process)
         is_new = request.has_new_content and not (turn is not None and _is_told_before(process, request))
         if turn is not None or request.resume:
             await self._answer(process, request, is_new=is_new)
         state_text = await state.take(request.state)
         content = request.new_content(state_text=state_text) if is_new else ""
-        if turn is None:
-            await _fill(process, request)
+        if turn is None and history and not process.messages:
+            await self._fill(process, history)
 
         async def begin() -> AguiTurn:
             begun = self._turns[pid] = await begin_turn(process, content, request.tools)
@@ -126,16 +129,16 @@ class AguiThreads:
             calls = {call_id: asked for call_id, asked in calls.items() if call_id in messages}
         await answer_calls(self._kernel, calls, messages)
 
+    async def _fill(self, process: AgentProcess[Any], history: list[Message]) -> None:
+        """Give an empty thread the conversation that the front end has. What a tool is said to have answered in it is
+        text from outside, like the answer of a tool that the front end runs."""
+        if any(message.role == "tool" for message in history):
+            self._kernel.taint.mark(process.pid, "a conversation of the front end")
+        await process.revise(0, history)
+
 
 def _is_told_before(process: AgentProcess[Any], request: AguiRequest) -> bool:
     """Whether the last message of a request is the one that the turn under way answers: a client that reads it on, or
     answers a question, sends the same conversation again."""
     last = next((row for row in reversed(process.messages) if row.role == "user"), None)
     return bool(request.resume) or (last is not None and without_context(last.text) == request.new_text)
-
-
-async def _fill(process: AgentProcess[Any], request: AguiRequest) -> None:
-    """Give an empty thread the conversation that the front end has."""
-    history = [] if process.messages else request.history()
-    if history:
-        await process.revise(0, history)

@@ -15,6 +15,8 @@ from lyra.agents.declaration.content import content_of
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text, Thinking, ToolProgress
 from lyra.agents.session.replies import Stream
 from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.unattended_turn import stop_turn
+from lyra.agents.turn.call_drafts import CallDraft
 from lyra.errors import LyraError
 from lyra.kernel.programs.context import require_send
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AguiTurn", "begin_turn", "take_up_turn"]
 
 _UNREAD_MAX: Final = 10_000  # events of a turn that has no reader, before pieces of text are left out
-_LEFT_OUT: Final = (Text, Thinking, ToolProgress)
+_LEFT_OUT: Final = (Text, Thinking, ToolProgress, CallDraft)
 
 
 class AguiTurn:
@@ -94,11 +96,13 @@ class AguiTurn:
         """Whether the turn has ended and all of it was read."""
         return self.ended and not self._events
 
-    def stop(self) -> None:
-        """Give the turn up; one from before a restart goes on, because its own caller is gone."""
+    def stop(self, kernel: Kernel, pid: str) -> None:
+        """Give the turn up; one from before a restart is stopped in its process, because its own caller is gone."""
+        if self.pending is None and not self.ended and not stop_turn(kernel, pid):
+            return
+        self.is_stopped = True
+        self._events.clear()
         if self.pending is not None:
-            self.is_stopped = True
-            self._events.clear()
             self.pending.cancel()
 
     async def wait_end(self) -> None:
@@ -114,7 +118,10 @@ async def begin_turn(process: AgentProcess[Any], message: Any, tools: list[dict[
 
     async def start() -> Pending[Any]:
         require_send(inner)
-        return runtime_of(kernel).ask(inner, content, stream=True, tools=tools)
+        pending = runtime_of(kernel).ask(inner, content, stream=True, tools=tools)
+        assert pending.sink is not None
+        pending.sink.wants_drafts = True
+        return pending
 
     answer: Stream[Any, Any] = Stream(start, events=True)
     turn = AguiTurn()

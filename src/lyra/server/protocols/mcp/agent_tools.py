@@ -20,6 +20,7 @@ from lyra.agents.session.events import Interrupted, ToolProgress, ToolStarted
 from lyra.errors import ConfigError, LyraError
 from lyra.mcp.server.serve import progress_of
 from lyra.server.act_record import record_act
+from lyra.server.http.guard import check_work_limits
 from lyra.server.http.problems import HttpRefusal, problem_of
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ async def _call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Cal
 async def _answer_or_problem(call: HttpCall, params: types.CallToolRequestParams, tell: Any) -> types.CallToolResult:
     outcome = "failed"
     try:
+        call.caller.require_change()
+        check_work_limits(call.kernel, call.caller.user_id, call.endpoint.name)
         agent = _agents(call).get(params.name)
         if agent is None:
             raise HttpRefusal(404, f"no agent {params.name[:100]!r}")
@@ -102,6 +105,9 @@ async def _answer_or_problem(call: HttpCall, params: types.CallToolRequestParams
 async def _answer(
     call: HttpCall, agent: AgentDeclaration, arguments: dict[str, Any], tell: Any
 ) -> types.CallToolResult:
+    unknown = [name for name in arguments if name not in _INPUT["properties"]]
+    if unknown:
+        raise ConfigError(f"there is no argument {unknown[0][:60]!r}", hint="it takes message and session_id")
     message, session_id = arguments.get("message"), arguments.get("session_id", "")
     if not isinstance(message, str) or not isinstance(session_id, str):
         raise ConfigError("message and session_id are texts", key="message")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
 from lyra.errors import InternalError
 from lyra.server.http.endpoint import RawAnswer, Streamed
 from lyra.server.http.problems import HttpRefusal
@@ -72,11 +71,19 @@ async def _run(call: HttpCall, server: Server[Any], messages: asyncio.Queue[dict
             return bodies.pop()
         return await asyncio.Future()  # the client's leaving cancels this task
 
-    manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=SERVER_MESSAGE_BYTES_MAX)
+    size = len(call.raw_body) + 1  # the guard has checked it
+    manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=size)
+    is_cancelled = True
     try:
         async with manager.run():
             await manager.handle_request(_scope(call), receive, messages.put)  # type: ignore[arg-type]
+        is_cancelled = False
+    except Exception:
+        is_cancelled = False
+        raise
     finally:
+        if is_cancelled and messages.full():  # its reader has left, and would never make room for the end
+            messages.get_nowait()
         await messages.put(None)
 
 

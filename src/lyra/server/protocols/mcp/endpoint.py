@@ -30,9 +30,10 @@ ENDPOINTS: Final = (
         path="/mcp",
         summary="Ask the agents as tools, by MCP over streamable HTTP",
         handler=ask,
-        is_work=True,
+        checks_role=True,
+        ends_with_client=True,
         statuses=(406,),
         about="The answer is JSON or server-sent events, as MCP says. There are no transport sessions: each request "
-        "brings its token.",
+        "brings its token. A viewer may list the tools, and call none.",
     ),
 )

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.content import content_of
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.spans import Held
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.early_budget import NO_ROOM
@@ -45,7 +45,7 @@ from lyra.vega.values.values import Duration, Fault, Money, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Exit
-    from lyra.kernel.programs.context import ChildHandle
+    from lyra.kernel.programs.child_handle import ChildHandle
     from lyra.vega.runtime.early.speculative import SpeculativeCall
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
@@ -126,7 +126,7 @@ async def ask_agent(
     if limit_s is not None and limit_s <= 0:
         raise DeadlineExceeded(f"{slot.plan.name} has no time to answer", timeout_s=limit_s)
     if limit_s is not None:
-        job.world.runtime.prepare(plan.agent)
+        job.world.runtime.models.prepare(plan.agent)
     content = job.world.runtime.clean(content_text(message))
 
     outer, turn = job.outer(slot), AgentTurn(slot, job.process)
@@ -145,7 +145,7 @@ async def ask_agent(
         if ahead is not None:  # the function was called early before the restart, and had made no call yet
             await ahead.scope.those_before()
     if ahead is None:
-        await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
+        await job.give_back(partial(job.world.runtime.models.ready_in, plan.agent, timed=limit_s is not None))
     with job.waiting(pid):
         if is_early:
             window = slot.ahead if ahead is not None else nullcontext()

@@ -12,10 +12,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lyra.errors import Divergence, LyraError, VegaError
-from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.process.call_keys import next_key, upcoming, upcoming_key
 from lyra.kernel.process.cut_short import cut_short
+from lyra.kernel.process.replay import take_entry
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Fault
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.events import Restart, Text
+from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.replies import Pending, begins_anew
-from lyra.agents.session.shared import runtime_of, scopes
+from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.spans import Held
 from lyra.core.effect import Effect
 from lyra.errors import Divergence, LyraError
@@ -36,7 +37,7 @@ from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Mon
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.kernel.programs.context import ChildHandle
+    from lyra.kernel.programs.child_handle import ChildHandle
     from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["STREAMS", "OpenStream"]
@@ -93,13 +94,13 @@ class OpenStream:
         if self.due is None and self.limit_s is None:
             self.limit_s = plan_of_call(job.ctx.own_process, self.slot.plan).timeout_s
         if self.due is None and self.limit_s is not None:
-            job.world.runtime.prepare(self.slot.plan.agent)
+            job.world.runtime.models.prepare(self.slot.plan.agent)
             self.due = asyncio.get_running_loop().time() + self.limit_s
         return self.due
 
     def find(self, job: VegaJob) -> None:
         """A stream from before the restart that is still open continues: it spends from the scopes made now."""
-        self.pending = job.world.runtime.awaited.pop(self._id, None)
+        self.pending = job.world.runtime.questions.awaited.pop(self._id, None)
         if self.pending is not None:
             self.pending.scopes = self._scopes
             self.pending.reader = job.ctx.own_process.pid
@@ -252,7 +253,7 @@ async def _read(job: VegaJob, stream: Stream) -> str | dict[str, int] | None:
     assert isinstance(opened, OpenStream)
     if opened.session is None and not job.ctx.replaying:
         agent, is_timed = opened.slot.plan.agent, opened.limit_s is not None or opened.slot.plan.timeout_s is not None
-        await job.give_back(partial(job.world.runtime.ready_in, agent, timed=is_timed))
+        await job.give_back(partial(job.world.runtime.models.ready_in, agent, timed=is_timed))
     try:
         piece = await _piece(job, opened, stream.id, passed)
     except (Divergence, Fault):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.shared import scopes
+from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.early_budget import is_limited
 from lyra.core.limits import (
     VEGA_AHEAD_CALLS_MAX,

@@ -1,0 +1,324 @@
+"""The questions that callers have put to agents and that have no answer yet.
+
+`ask` puts one into the mailbox of an agent's process and gives a `Pending` (`replies`), to which the process brings the
+answer. A question lives as long as its caller waits: one that is given up is withdrawn, with all that its turn has
+asked of other agents. Callers of an earlier life ask again under the same id (`expect`, `attend`); readers that did not
+ask may follow a turn that is under way (`follow`). Nothing here outlives the kernel: a replay finds no caller waiting,
+so its answers are not delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from lyra.agents.session.doubts import Doubts
+from lyra.agents.session.early_call import current_early_call
+from lyra.agents.session.replies import Pending, Sink
+from lyra.core.budgets.budget import Budget
+from lyra.core.tool import caller
+from lyra.core.trace_context import format_traceparent
+from lyra.errors import AgentFailed, LyraError, ProcessExit
+from lyra.kernel.base.acting import acting
+from lyra.kernel.process.process import GIVEN_UP, Process
+from lyra.kernel.programs.milestone import is_unfinished
+from lyra.kernel.programs.registry import dormant_process
+
+if TYPE_CHECKING:
+    from lyra.agents.session.models.provider_keys import ProviderKeys
+    from lyra.agents.session.session import AgentSession
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["OpenQuestions", "scopes"]
+
+# The budgets that `with lyra.budget(…)` has opened around the running code.
+scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())
+
+
+class OpenQuestions:
+    """See the module."""
+
+    __slots__ = (
+        "_asked",
+        "_keys",
+        "_life",
+        "_requests",
+        "_sessions",
+        "awaited",
+        "doubts",
+        "followers",
+        "kernel",
+        "pending",
+    )
+
+    def __init__(self, kernel: Kernel, sessions: dict[str, AgentSession], keys: ProviderKeys) -> None:
+        self.kernel = kernel
+        self._sessions = sessions  # by pid; a session goes with its process
+        self._keys = keys
+        self.pending: dict[str, Pending] = {}
+        self.awaited: dict[str, Pending] = {}  # questions from before a restart, whose callers will ask again
+        self.followers: dict[str, list[Pending]] = {}  # by pid: readers of the turn that is under way
+        self._asked: dict[str, set[str]] = {}  # pid → its requests without an answer
+        self._requests = 0
+        self._life = kernel.entropy.text(8)
+        kernel.core.subsystems.stop.append(self._withdraw_queued)
+        self.doubts = Doubts(kernel, self._waiting_for)
+        kernel.core.after_abort.append(self._store_lost)
+
+    def ask(
+        self,
+        process: Process,
+        content: Any,
+        *,
+        budget: Any = None,
+        stream: bool = False,
+        request_id: str = "",
+        only: Iterable[str] | None = None,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> Pending:
+        """Put a question to an agent process; the answer comes to the Pending that is returned.
+
+        A question with a `request_id` may be asked again under it after a restart: it then gets the outcome of the
+        first (`expect`), and the agent is not asked twice.
+        """
+        kernel = self.kernel
+        inside = scopes.get()
+        early_call = current_early_call.get()
+        if early_call is not None:
+            inside = early_call.around(inside)
+            early_call.began(kernel, process.pid)
+        if budget is not None:
+            own = Budget.of(budget)
+            shared = early_call is not None and own is budget  # a Budget object of the caller: others may draw on it
+            inside = (*inside, early_call.scope_for(own) if early_call is not None and shared else own)
+        known = self.awaited.pop(request_id, None) if request_id else None
+        if known is not None:
+            known.scopes = inside
+            known.reader = self._reader()
+            if known.id not in self.pending:  # it was answered meanwhile
+                self.mark_reader(known)
+            return known
+        keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
+        if keyed:
+            kernel.withdrawals.passed(process, request_id)
+        else:
+            self._requests += 1
+            # A journal may be read after a restart, where the id must not be that of another question.
+            request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
+        pending = Pending(self, request_id, process.pid, inside, Sink(kernel) if stream else None)
+        pending.is_keyed = keyed
+        if inside:
+            self._limit_time(pending)
+            if pending.done():
+                return pending
+        if process.exit is not None:
+            pending.fail(_process_ended(process))
+            return pending
+        if kernel.failure is not None:
+            pending.fail(kernel.failure)
+            return pending
+        missing = kernel.missing_program(process)
+        if missing is not None and not keyed and not kernel.may_become_known(missing):
+            pending.fail(dormant_process(process.pid, missing))
+            return pending
+        pending.early_call = early_call
+        pending.asker = caller.get()
+        pending.reader = self._reader()
+        if kernel.taint.state.pids and pending.asker:
+            self._pass_on(pending.asker, process.pid)
+        self._await(pending, process)
+        more: dict[str, Any] = {} if only is None else {"only": list(only)}
+        if tools:
+            more["tools"] = self._keys.clean_data(tools)
+        if kernel.journal is not None and pending.span is not None and pending.span.span_id:
+            more["trace"] = format_traceparent(pending.span)  # after a restart the turn goes on in the caller's trace
+        kernel.send_to(process, {"lyra.ask": request_id, "content": self._keys.clean_data(content), **more})
+        return pending
+
+    def _await(self, pending: Pending, process: Process) -> None:
+        self.pending[pending.id] = pending
+        asked = self._asked.get(process.pid)
+        if asked is None:
+            asked = self._asked[process.pid] = set()
+            process.watch((self._on_process_end, None))
+        asked.add(pending.id)
+
+    def expect(self, request_id: str, process: Process, inside: tuple[Budget, ...], *, stream: bool) -> None:
+        """Await the answer to a question from before a restart, whose caller will ask again."""
+        sink = Sink(self.kernel) if stream else None
+        self.awaited[request_id] = self.attend(request_id, process, inside=inside, sink=sink)
+
+    def attend(
+        self, request_id: str, process: Process, *, inside: tuple[Budget, ...] = (), sink: Sink | None = None
+    ) -> Pending:
+        """The answer to a question that was put into the mailbox of a process by other means than `ask`, in this life
+        of the kernel or an earlier one. To be called before the process takes the question."""
+        pending = Pending(self, request_id, process.pid, inside, sink)
+        pending.is_keyed = True
+        self._await(pending, process)
+        return pending
+
+    def follow(self, process: Process) -> Pending | None:
+        """The turn that a process is in, also one that began before a restart; None if it is in none.
+
+        Its caller is not there any more, or awaits an answer of its own: giving this one up changes nothing for the
+        turn.
+        """
+        run = process.stands_for or process
+        session = self._sessions.get(process.pid)
+        execution = session.execution if session is not None else None
+        running = execution is not None and execution.running and process.exit is None
+        if not (running or run.inbox or process.inbox or is_unfinished(run, "turn")):
+            return None
+        pending = Pending(self, "", process.pid, (), None)
+        pending.reader = self._reader()
+        if process.exit is not None:
+            pending.fail(_process_ended(process))
+            return pending
+        if process.pid not in self.followers:
+            self.followers[process.pid] = []
+            process.watch((self._on_followed_end, None))
+        self.followers[process.pid].append(pending)
+        self.doubts.limit(pending)
+        return pending
+
+    def _reader(self) -> str:
+        """The pid of the process that asks here, which gets the answer; empty outside any."""
+        reader = acting()
+        return caller.get() or (reader.pid if reader is not None and reader.kernel is self.kernel else "")
+
+    def _on_followed_end(self, process: Process) -> None:
+        for pending in self.take_followers(process.pid):
+            pending.fail(_process_ended(process))
+
+    def _limit_time(self, pending: Pending) -> None:
+        """Apply the seconds of the scopes around a question as a deadline; they run from a scope's first question."""
+        first: Budget | None = None
+        for scope in [scope for innermost in pending.scopes for scope in innermost.chain()]:
+            if scope.seconds is not None and scope.on_exceed == "block":
+                if scope.due_s is None:
+                    scope.due_s = self.kernel.clock.monotonic() + scope.seconds
+                if first is None or first.due_s is None or scope.due_s < first.due_s:
+                    first = scope
+        if first is not None and first.due_s is not None and first.seconds is not None:
+            pending.limit_time(first.due_s, first.seconds)
+
+    def take(self, request_id: str) -> Pending | None:
+        """Remove the Pending of a request that is finished; None if its caller is not there any more."""
+        pending = self.pending.pop(request_id, None)
+        if pending is not None:
+            self._asked[pending.pid].discard(request_id)
+            self.mark_reader(pending)
+        return pending
+
+    def take_followers(self, pid: str) -> list[Pending]:
+        """Remove the Pendings of those that follow the turn which is finished."""
+        followers = self.followers.pop(pid, [])
+        for pending in followers:
+            self.mark_reader(pending)
+        return followers
+
+    def mark_reader(self, pending: Pending) -> None:
+        """Pass the mark of an agent on to the process that reads its answer."""
+        if pending.reader and self.kernel.taint.state.pids:
+            self._pass_on(pending.pid, pending.reader)
+
+    def _pass_on(self, giver: str, taker: str) -> None:
+        """Pass the taint of a process on to the one that it asks, or that asks it."""
+        source, target = self._sessions.get(giver), self._sessions.get(taker)
+        pid = target.pid if target is not None else taker
+        if source is None:  # its process has ended
+            self.kernel.taint.pass_on(giver, pid, "the end of")
+        elif source.tainted and source is not target:
+            self.kernel.taint.mark(pid, f"a message from {source.pid}")
+
+    def _on_process_end(self, process: Process) -> None:
+        """Fail the questions that the process has not answered."""
+        for request_id in self._asked.pop(process.pid, ()):
+            pending = self.pending.pop(request_id, None)
+            if pending is not None:
+                self.mark_reader(pending)
+                pending.fail(_process_ended(process))
+        self._sessions.pop(process.pid, None)
+        self.doubts.forget(process.pid)
+
+    def _waiting_for(self, pid: str) -> Iterator[Pending]:
+        """The answers of a process that callers wait for."""
+        for request_id in self._asked.get(pid, ()):
+            pending = self.pending.get(request_id)
+            if pending is not None:
+                yield pending
+        yield from self.followers.get(pid, ())
+
+    # ------------------------------------------------------------------ giving up
+
+    def give_up(self, pending: Pending) -> None:
+        """End the work on an answer whose caller has left, if it has begun. A later kernel does not take it up."""
+        if pending.id in self.pending:
+            asked = self.kernel.processes.get(pending.pid)
+            if asked is not None:
+                pending.withdrawn_seq = self.kernel.withdrawals.withdraw(asked, pending.id)
+            if pending.running:
+                self._withdraw_below(pending, {pending.id})
+        process = self.kernel.processes.get(pending.running)
+        if process is not None and process.kill_reason is None and process.exit is None and pending.id in self.pending:
+            process.cancel(GIVEN_UP)
+
+    def _withdraw_below(self, pending: Pending, known: set[str]) -> None:
+        """What the turn has asked of other agents is withdrawn with it, before its cancellation comes there."""
+        for inner in [other for other in self.pending.values() if other.asker in (pending.pid, pending.running)]:
+            asked = self.kernel.processes.get(inner.pid)
+            if inner.id not in known and asked is not None and not inner.done():
+                known.add(inner.id)
+                self.kernel.withdrawals.withdraw(asked, inner.id)
+                self._withdraw_below(inner, known)
+
+    def _withdraw_queued(self) -> None:
+        """The kernel closes, and callers are told that their questions failed: those that no process has begun to
+        answer are withdrawn. A caller that asks again after a restart is not told."""
+        for pending in self.pending.values():
+            process = self.kernel.processes.get(pending.pid)
+            if not pending.running and not pending.is_keyed and process is not None:
+                pending.abandoned = True
+                self.kernel.withdrawals.withdraw(process, pending.id)
+
+    def closed_before(self, pending: Pending) -> LyraError:
+        """What the caller of an answer that did not come in this kernel's life is told."""
+        if self.kernel.journal is None:
+            return AgentFailed("the kernel closed before the agent answered", status="closed")
+        if pending.running:
+            return ProcessExit(
+                f"the kernel closed while agent process {pending.pid} worked on the answer; "
+                "the turn goes on when the store is opened again",
+                hint="open the store again",
+                pid=pending.pid,
+            )
+        return AgentFailed(
+            f"the kernel closed before agent process {pending.pid} took the message, which is withdrawn",
+            hint="send it again when the store is open again",
+            status="closed",
+            pid=pending.pid,
+        )
+
+    def _store_lost(self, error: LyraError) -> None:
+        """Another kernel has the store, or it is gone: no answer will come here."""
+        followers = [pending for waiting in self.followers.values() for pending in waiting]
+        for pending in [*self.pending.values(), *self.awaited.values(), *followers]:
+            pending.fail(error)
+        self.pending.clear()
+
+    def close(self) -> None:
+        """The kernel has closed: tell the callers that are left."""
+        for pending in list(self.pending.values()):
+            pending.fail(self.kernel.failure or self.closed_before(pending))
+        self.pending.clear()
+
+
+def _process_ended(process: Process) -> LyraError:
+    ended = process.exit
+    assert ended is not None
+    if isinstance(ended.error, LyraError):
+        return ended.error
+    why = f": {ended.error}" if ended.error is not None else ""
+    return AgentFailed(f"agent process {process.pid} ended ({ended.reason}){why}", pid=process.pid, status=ended.reason)

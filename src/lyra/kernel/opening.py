@@ -1,0 +1,192 @@
+"""The opening and closing of a kernel: from owning its store to giving it back.
+
+Opening: own the store (`journal.lease`), bring its processes back (`recovery`), begin to run. Closing: let effects in
+flight finish, write the rest and a snapshot, stop the programs, give the store back. A kernel without a store does the
+same without those steps, and its processes end. Both orders stand in one function each; what fails on the way leaves
+the store as another kernel can open it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lyra.core.faultpoint import point
+from lyra.errors import ProcessError, StoreError
+from lyra.kernel.base.tasks import thread_id
+from lyra.kernel.journal.journal import Journal
+from lyra.kernel.journal.lease import Ownership, owner_name
+from lyra.kernel.programs.handle import stopped_before
+from lyra.store import open_store
+
+if TYPE_CHECKING:
+    from lyra.kernel.base.core import AnyJournal, Core
+    from lyra.kernel.journal.snapshots import SnapshotWriter
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.recovery import Recovery
+    from lyra.store.protocol import Store
+
+__all__ = ["Opening", "StoreTarget"]
+
+
+class StoreTarget(NamedTuple):
+    """Which store a kernel opens, and how it holds it."""
+
+    store: str | Store  # `"memory"` is a kernel without a journal; a Store object of any kind is one with
+    durability: str
+    lease_s: float
+    lease_wait_s: float
+
+    def open(self) -> Store | None:
+        if isinstance(self.store, str):
+            return self.open_own()
+        return self.store
+
+    def open_own(self) -> Store | None:
+        """A connection that the caller closes; None without a store, or with one that was handed in."""
+        if isinstance(self.store, str) and self.store != "memory":
+            return open_store(self.store, durability=self.durability)
+        return None
+
+    def release(self, store: Store) -> None:
+        if isinstance(self.store, str):  # a Store that was handed in belongs to the caller
+            store.close()
+
+
+class Opening:
+    """See the module. A kernel is opened once, and closed once."""
+
+    __slots__ = ("_closing", "_core", "_lifetimes", "_parts", "_recovery", "_snapshots", "ownership", "target")
+
+    def __init__(
+        self,
+        core: Core[Process],
+        target: StoreTarget,
+        *,
+        lifetimes: Lifetimes,
+        recovery: Recovery,
+        snapshots: SnapshotWriter,
+        parts: Mapping[str, Any],
+    ) -> None:
+        self._core = core
+        self.target = target
+        self._lifetimes = lifetimes
+        self._recovery = recovery
+        self._snapshots = snapshots
+        self._parts = parts  # of the layers above, which are closed with the kernel
+        self._closing: asyncio.Future[None] | None = None
+        self.ownership: Ownership | None = None  # None without a store
+
+    # ------------------------------------------------------------------ opening
+
+    async def start(self, owned: Callable[[], object] | None) -> None:
+        """Own the store, bring its processes back, begin to run: see `Kernel.start`."""
+        core = self._core
+        if core.started or core.stopping:
+            raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
+        core.loop = asyncio.get_running_loop()
+        core.thread = thread_id()
+        core.started = core.open = True
+        core.started_s = core.clock.monotonic()
+        store = self.target.open()
+        if store is None:
+            return
+        try:
+            ownership = await self._own(store)
+            if owned is not None:
+                owned()
+            assert ownership.lease is not None
+            core.journal = Journal(core, store, epoch=ownership.lease.epoch, seq=0)
+            await self._recovery.load(store)
+            for restored in core.subsystems.restored:
+                restored()
+        except BaseException:
+            core.started = core.open = False
+            core.journal = None
+            core.close_writer()
+            if self.ownership is not None:
+                self.ownership.give_up()
+            self.target.release(store)
+            raise
+        core.write_early_settings()
+        ownership.keep()
+        core.scheduler.poke()
+        point("recovery.done")
+
+    async def _own(self, store: Store) -> Ownership:
+        target = self.target
+        ownership = self.ownership = Ownership(self._core, store, lease_s=target.lease_s, wait_s=target.lease_wait_s)
+        await ownership.take(owner_name(self._core.entropy.text(8), target.lease_s))
+        ownership.open_signed()
+        return ownership
+
+    # ------------------------------------------------------------------ closing
+
+    async def close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
+        """Stop in order: see `Kernel.close`. A second caller waits for the first."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        self._closing = asyncio.get_running_loop().create_future()
+        try:
+            await self._close(drain_s, repeatable_s, snapshot=snapshot)
+        finally:
+            self._closing.set_result(None)
+
+    async def _close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
+        core = self._core
+        if not core.started:
+            core.stopping = True
+            return
+        if core.failure is None:
+            await core.drain(drain_s, repeatable_s=repeatable_s)
+        core.stopping = True
+        for stop in core.subsystems.stop:
+            stop()
+        self._snapshots.stop()
+        journal = core.journal
+        try:
+            if journal is not None and core.failure is None:
+                await self._last_commit(journal, snapshot=snapshot)
+        finally:  # also when the last rows find no room: no caller was told that they are durable
+            await self._shut(journal)
+
+    async def _last_commit(self, journal: AnyJournal, *, snapshot: bool) -> None:
+        await journal.acknowledged(journal.seq)
+        if snapshot and self._core.failure is None:
+            await self._snapshots.write_at_close()
+
+    async def _shut(self, journal: AnyJournal | None) -> None:
+        core = self._core
+        core.scheduler.stopped = True
+        if journal is not None:
+            journal.frozen = True
+        self._stop_programs()
+        for part in self._parts.values():
+            await part.close()
+        await core.tasks.close()
+        if self.ownership is not None and journal is not None:
+            self.ownership.stop()
+            core.close_writer()  # a call that was given up still uses the connection; two threads must not
+            with suppress(StoreError):  # lost with the store, or another kernel's by now
+                self.ownership.give_up()
+            self.target.release(journal.store)
+
+    def _stop_programs(self) -> None:
+        """Each live program sees CancelledError once; nothing it still does is performed or written."""
+        core, lifetimes = self._core, self._lifetimes
+        for guests in core.processes.guests:
+            guests.stop()
+        for process in list(core.processes.present()):
+            if process.exit is not None:
+                continue
+            if core.journal is None:
+                process.kill_reason = "shutdown"
+            lifetimes.close_program(process)
+            lifetimes.stop_branches(process)
+            if core.journal is None and process.exit is None:
+                lifetimes.finish(process, "shutdown")
+            lifetimes.let_go(process, core.failure or stopped_before(process.pid))
