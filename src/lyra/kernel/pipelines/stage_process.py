@@ -59,7 +59,7 @@ async def _outcome(ctx: Context, child: ChildHandle[Any], stage: AgentConfig) ->
     if error is None and ended.reason != "normal":
         error = AgentFailed(f"agent {stage.agent_name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
     if error is not None:
-        process = child._found()
+        process = child._look_up()
         if process is not None:
             error.usage = process.budget.usage  # type: ignore[attr-defined]  # for the report's metrics
         raise error

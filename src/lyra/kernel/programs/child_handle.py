@@ -43,9 +43,9 @@ class ChildHandle(Generic[Result_co]):
         return no_wait(self)
 
     def __repr__(self) -> str:
-        return f"<ChildHandle {self._found() or self._target!r}>"
+        return f"<ChildHandle {self._look_up() or self._target!r}>"
 
-    def _found(self) -> Process | None:
+    def _look_up(self) -> Process | None:
         if self._process is None:
             self._process = self._ctx.own_process.core.lookup(self._target)
         return self._process
@@ -56,13 +56,13 @@ class ChildHandle(Generic[Result_co]):
 
     @property
     def name(self) -> str | None:
-        process = self._found()
+        process = self._look_up()
         return process.name if process is not None else None
 
     @property
     def alive(self) -> bool:
         """As of now; a program that must decide the same way twice waits instead."""
-        process = self._found()
+        process = self._look_up()
         return process is not None and process.alive
 
     def send(self, message: Any) -> Awaitable[Any]:
@@ -78,7 +78,7 @@ class ChildHandle(Generic[Result_co]):
             if entry is not None:
                 return await self._replayed(owner, entry)
         try:
-            process = self._found()
+            process = self._look_up()
             if process is None:
                 raise NoSuchProcess(f"no process {self._target!r}", pid=self._target)
             if process.exit is None:

@@ -54,7 +54,7 @@ async def _called(job: VegaJob, pid: str) -> Any:
         with job.waiting(pid):
             ended = await child.wait()
     except asyncio.CancelledError:
-        process = child._found()
+        process = child._look_up()
         if process is not None and process.exit is None:
             job.world.kernel.end(pid)
         raise

@@ -27,7 +27,7 @@ async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> No
     session = None
     if plan.keeps:
         session = ctx.spawn(plan_of_call(ctx.own_process, plan).program)
-    slot.up(ctx.own_process, None if session is None else session._found())
+    slot.up(ctx.own_process, None if session is None else session._look_up())
     if world.picture is not None:
         world.picture.agent(ctx.own_process, slot)
     while True:

@@ -255,7 +255,7 @@ async def once(
 def _go_inside(child: ChildHandle, within: tuple[Budget, ...], early: SpeculativeCall | None) -> None:
     """Let a call that continues after a restart spend from the scopes of this execution. The effects it had begun were
     admitted before the restart."""
-    process = child._found()
+    process = child._look_up()
     if process is None or process.exit is not None:
         return
     process.context.run(scopes.set, within)

@@ -117,7 +117,7 @@ class OpenStream:
         plan = self.slot.plan
         if not plan.keeps:
             self.child = job.ctx.spawn(plan_of_call(job.ctx.own_process, plan).program, priority=plan.priority)
-            self.session = self.child._found()
+            self.session = self.child._look_up()
             if not is_new and self.session is not None and self.session.exit is None:
                 self._room = await self.slot.enter_again(job.outer(self.slot))
         if self.session is not None:

@@ -219,7 +219,7 @@ async def _called(job: VegaJob, early: SpeculativeCall) -> Any:
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
-        process = child._found()
+        process = child._look_up()
         if process is not None and process.exit is None:
             world.kernel.end(pid)
             await wait_for_end(job, pid)
