@@ -8,9 +8,7 @@ Gateway and provider each have a process of their own; the store is SQLite, so t
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,9 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
+from benchmarks.child_server import ChildServer, http_request, read_answer
 from benchmarks.measure import Figure, Row, Size, at_most
 
-_AT_ONCE: Final = 16
+_MODULE: Final = "benchmarks.gateway_calls"
 _TOKEN: Final = "benchmark-token-0123456789"
 _MODEL: Final = "openai/gpt-4o-mini"
 _WORDS: Final = 20
@@ -90,46 +89,11 @@ async def _serve(provider_port: int, store: str) -> None:
         await face.stop(1.0)
 
 
-class _Child:
-    """A process of this benchmark; `words` are what it said when it was ready."""
-
-    def __init__(self, *args: str) -> None:
-        command = [sys.executable, "-m", "benchmarks.gateway_calls", *args]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.words = self._process.stdout.readline().split()
-
-    def cpu_s(self) -> float:
-        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def memory_mib(self) -> float:
-        with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    def __enter__(self) -> _Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate("")
-
-
 def _request(key: str, *, model: str, stream: bool) -> bytes:
     more = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     messages = [{"role": "user", "content": "Say word twenty times. " * 20}]
     body = msgspec.json.encode({"model": model, "messages": messages, "max_completion_tokens": 100, **more})
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
-    return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-
-
-async def _read_answer(reader: asyncio.StreamReader) -> None:
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    assert head.startswith(b"http/1.1 200"), head
-    if b"content-length:" in head:
-        await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
-    else:
-        await reader.readuntil(b"\r\n0\r\n\r\n")
+    return http_request("POST", "/v1/chat/completions", key, body)
 
 
 async def _one_by_one(contenders: dict[str, tuple[int, bytes]], count: int) -> dict[str, float]:
@@ -141,7 +105,7 @@ async def _one_by_one(contenders: dict[str, tuple[int, bytes]], count: int) -> d
             reader, writer = streams[name]
             began = time.perf_counter()
             writer.write(request)
-            await _read_answer(reader)
+            await read_answer(reader)
             if number >= 20:
                 times[name].append((time.perf_counter() - began) * 1000)
     for _, writer in streams.values():
@@ -149,28 +113,11 @@ async def _one_by_one(contenders: dict[str, tuple[int, bytes]], count: int) -> d
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
-async def _at_once(child: _Child, port: int, request: bytes, count: int) -> tuple[float, float]:
-    """Sixteen connections at a time: milliseconds of CPU of a process for one call, and of wall time."""
-
-    async def some(number: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(number):
-            writer.write(request)
-            await _read_answer(reader)
-        writer.close()
-
-    await some(20)
-    began, cpu = time.perf_counter(), child.cpu_s()
-    await asyncio.gather(*(some(count // _AT_ONCE) for _ in range(_AT_ONCE)))
-    calls = count // _AT_ONCE * _AT_ONCE
-    return (child.cpu_s() - cpu) * 1000 / calls, (time.perf_counter() - began) * 1000 / calls
-
-
 def run(size: Size) -> list[Row]:
     count = size.of(1_000, 20)
-    with tempfile.TemporaryDirectory() as folder, _Child("provider") as provider:
+    with tempfile.TemporaryDirectory() as folder, ChildServer(_MODULE, "provider") as provider:
         port = provider.words[0]
-        with _Child("gateway", port, f"{folder}/gateway.db") as gateway:
+        with ChildServer(_MODULE, "gateway", port, f"{folder}/gateway.db") as gateway:
             gateway_port, key = int(gateway.words[0]), gateway.words[1]
             requests = {
                 "direct": (int(port), _request(key, model="gpt-4o-mini", stream=False)),
@@ -180,7 +127,7 @@ def run(size: Size) -> list[Row]:
             }
             median = asyncio.run(_one_by_one(requests, count))
             load = {
-                name: asyncio.run(_at_once(gateway, *requests[name], size.of(4_000, 64)))
+                name: asyncio.run(gateway.requests(*requests[name], size.of(4_000, 64)))
                 for name in ("gateway", "gateway stream")
             }
             memory = gateway.memory_mib()
@@ -191,7 +138,8 @@ def run(size: Size) -> list[Row]:
         return Row(what, Figure(added_ms, "ms"), goals=(at_most(5.0, "ms"),), note=note)
 
     def loaded(what: str, name: str) -> Row:
-        cpu_ms, wall_ms = load[name]
+        cpu_s, wall_s, calls = load[name]
+        cpu_ms, wall_ms = cpu_s * 1000 / calls, wall_s * 1000 / calls
         return Row(what, Figure(cpu_ms, "ms", wall_ms), note=f"{1000 / wall_ms:.0f} calls a second")
 
     return [

@@ -8,14 +8,13 @@ the change is durable. The list of processes is one call for all.
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from benchmarks.child_server import ChildServer
 from benchmarks.measure import Figure, Row, Size, Timing, at_most, interleave, ratio_at_most
 
 _AT_ONCE: Final = 16
@@ -53,25 +52,12 @@ async def _serve(processes: int, store: str) -> None:
     await bare.stop(None)
 
 
-class _Servers:
+class _Servers(ChildServer):
     """The process with both servers."""
 
     def __init__(self, processes: int, store: str = "memory") -> None:
-        command = [sys.executable, "-m", "benchmarks.grpc_calls", str(processes), store]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.bare, self.lyra = (f"127.0.0.1:{port}" for port in self._process.stdout.readline().split())
-
-    def cpu_s(self) -> float:
-        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def __enter__(self) -> _Servers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate("")
+        super().__init__("benchmarks.grpc_calls", str(processes), store)
+        self.bare, self.lyra = (f"127.0.0.1:{port}" for port in self.words)
 
 
 async def _calls(servers: _Servers, address: str, method: str, data: bytes, count: int) -> Timing:

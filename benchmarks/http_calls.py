@@ -10,18 +10,16 @@ requests and of streams that were opened and closed.
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from benchmarks.child_server import ChildServer, http_request, read_answer
 from benchmarks.measure import Figure, Row, Size, Timing, at_most, interleave, ratio_at_most
 
-_AT_ONCE: Final = 16
 _TOKEN: Final = "benchmark-token-0123456789"
 _PROCESSES: Final = 10_000
 _STREAMS: Final = 1_000
@@ -80,56 +78,16 @@ async def _serve(processes: int, store: str) -> None:
         await face.stop(1.0)
 
 
-class _HttpServers:
+class _HttpServers(ChildServer):
     """The process with both servers."""
 
     def __init__(self, processes: int, store: str = "memory") -> None:
-        command = [sys.executable, "-m", "benchmarks.http_calls", str(processes), store]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.bare, self.lyra = (int(port) for port in self._process.stdout.readline().split())
-
-    def cpu_s(self) -> float:
-        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def memory_mib(self) -> float:
-        with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    def __enter__(self) -> _HttpServers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate("")
+        super().__init__("benchmarks.http_calls", str(processes), store)
+        self.bare, self.lyra = (int(port) for port in self.words)
 
 
 def _request(method: str, path: str, body: bytes = b"") -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {_TOKEN}\r\n"
-    return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-
-
-async def _read_answer(reader: asyncio.StreamReader) -> int:
-    head = await reader.readuntil(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 20"), head
-    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-    await reader.readexactly(length)
-    return length
-
-
-async def _requests(servers: _HttpServers, port: int, request: bytes, count: int) -> Timing:
-    async def some(number: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(number):
-            writer.write(request)
-            await _read_answer(reader)
-        writer.close()
-
-    await some(20)
-    began, cpu = time.perf_counter(), servers.cpu_s()
-    await asyncio.gather(*(some(count // _AT_ONCE) for _ in range(_AT_ONCE)))
-    return Timing(servers.cpu_s() - cpu, time.perf_counter() - began, count // _AT_ONCE * _AT_ONCE)
+    return http_request(method, path, _TOKEN, body)
 
 
 async def _list(servers: _HttpServers, processes: int) -> tuple[float, float]:
@@ -137,7 +95,7 @@ async def _list(servers: _HttpServers, processes: int) -> tuple[float, float]:
     reader, writer = await asyncio.open_connection("127.0.0.1", servers.lyra, limit=2**26)
     began, cpu = time.perf_counter(), servers.cpu_s()
     writer.write(_request("GET", f"/api/processes?limit={processes}"))
-    await _read_answer(reader)
+    await read_answer(reader)
     taken = (servers.cpu_s() - cpu) * 1000, (time.perf_counter() - began) * 1000
     writer.close()
     return taken
@@ -160,7 +118,7 @@ async def _streams(servers: _HttpServers, count: int) -> tuple[float, float]:
     asker, sender = await asyncio.open_connection("127.0.0.1", servers.lyra)
     for number in range(events):
         sender.write(_request("DELETE", f"/api/processes/p{number}"))
-        await _read_answer(asker)
+        await read_answer(asker)
         await asyncio.gather(*(reader.readuntil(b"event: process.terminated") for reader, _ in streams))
     taken = (servers.cpu_s() - cpu) * 1000 / events, servers.memory_mib() - before
     for _, writer in [*streams, (asker, sender)]:
@@ -173,7 +131,7 @@ async def _left_over(servers: _HttpServers, count: int) -> float:
     get = _request("GET", "/api/processes/p99")
 
     async def round_of_all() -> None:
-        await _requests(servers, servers.lyra, get, count)
+        await servers.requests(servers.lyra, get, count)
         for _ in range(count // 1_000):
             streams = [await asyncio.open_connection("127.0.0.1", servers.lyra) for _ in range(100)]
             for reader, writer in streams:
@@ -198,7 +156,7 @@ def _durable(size: Size, count: int) -> tuple[Figure, Figure]:
         }
 
         def contender(port: int, request: bytes) -> Callable[[], Timing]:
-            return lambda: asyncio.run(_requests(servers, port, request, count))
+            return lambda: asyncio.run(servers.requests(port, request, count))
 
         best = interleave({name: contender(*given) for name, given in data.items()}, min(size.repeats, 3))
     return best["note"], best["echo"]
@@ -211,7 +169,7 @@ def run(size: Size) -> list[Row]:
     with _HttpServers(processes) as servers:
 
         def requests(port: int, method: str, path: str, body: bytes = b"") -> Callable[[], Timing]:
-            return lambda: asyncio.run(_requests(servers, port, _request(method, path, body), count))
+            return lambda: asyncio.run(servers.requests(port, _request(method, path, body), count))
 
         chat = b'{"message": "hello"}'
         best = interleave(

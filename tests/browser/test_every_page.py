@@ -29,6 +29,13 @@ _FOCUS_STYLE = """() => {
 }"""
 
 
+_NAVIGATION = """() => {
+  const box = document.querySelector('nav a[aria-current="page"]').getBoundingClientRect();
+  document.getElementById("live").textContent = "○ reconnecting";
+  return [box.left, box.right, document.querySelector("header.site").getBoundingClientRect().height];
+}"""
+
+
 @pytest.fixture
 def busy_stage(stage: Stage, loop_runner: asyncio.Runner) -> Stage:
     """A stage whose team has worked: a crash, a restart, a question, a pipeline, a conversation."""
@@ -85,6 +92,19 @@ async def test_every_page_fits_a_phone(busy_stage: Stage, new_page: NewPage) -> 
             if (pixels := await page.overflow_px()) > 0:
                 too_wide[path] = pixels
     assert too_wide == {}
+
+
+async def test_a_phone_shows_where_it_is(busy_stage: Stage, new_page: NewPage) -> None:
+    """The link of the page that is shown is in sight, and the header takes little room, also without the server."""
+    hidden: dict[str, Any] = {}
+    async with new_page(viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        for path, address in addresses(busy_stage).items():
+            await page.go(address)
+            await page.page.locator("#live[data-live=open]").wait_for()
+            left, right, height = await page.page.evaluate(_NAVIGATION)
+            if left < 0 or right > PHONE["width"] or height > 112:
+                hidden[path] = (left, right, height)
+    assert hidden == {}
 
 
 async def test_every_page_is_used_by_the_keyboard(busy_stage: Stage, browser_page: WatchedPage) -> None:

@@ -180,3 +180,36 @@ async def test_headings_stand_over_their_columns(stage: Stage, browser_page: Wat
         "[...document.querySelectorAll('.spacer')].map((line) => getComputedStyle(line).borderBottomWidth)"
     )
     assert set(borders) == {"0px"}
+
+
+# Where the parts of a page stand: its headings, its navigation, its columns.
+_LANDMARKS = """() => Object.fromEntries(
+  [...document.querySelectorAll("header.site, nav a, h1, h2, main > *, .columns > *, thead th")].map((part, index) => {
+    const { left, top, width } = part.getBoundingClientRect();
+    return [`${index} ${part.tagName} ${part.id}`, [left, top, part.tagName === "A" ? 0 : width].map(Math.round)];
+  }))"""
+
+
+@pytest.mark.parametrize("path", ["/", "/processes", "/runs", "/traces"])
+async def test_nothing_jumps_while_the_team_works(stage: Stage, browser_page: WatchedPage, path: str) -> None:
+    """Headings, navigation and columns stay where they are while processes come, crash and go and a question comes."""
+    await stage.office.bring(0)
+    await stage.question("Refund")
+    await browser_page.go(path)
+    await _live(browser_page)
+    if path == "/processes":
+        await browser_page.shown("table[role=treegrid]")
+    await asyncio.sleep(0.5)
+    before = await browser_page.page.evaluate(_LANDMARKS)
+    await stage.kernel.send("security", {"change": 1, "title": "a change", "to": "team", "trouble": True})
+    await stage.office.bring(1)
+    for number in range(20):
+        stage.kernel.spawn(_rests, name=f"one more with a rather long name {number}")
+    if path == "/traces":
+        agent = await stage.kernel.spawn(stage.scene.cast["guide"])
+        await agent.send("What is this?")
+        await browser_page.shown("#traces >> text=guide")
+    else:
+        await browser_page.shown("main >> text=one more with a rather long name 3")
+    after = await browser_page.page.evaluate(_LANDMARKS)
+    assert {name: (box, after.get(name)) for name, box in before.items() if after.get(name) != box} == {}

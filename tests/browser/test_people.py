@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -21,6 +22,10 @@ def _pid(stage: Stage, name: str) -> str:
     return next(row.pid for row in stage.kernel.processes.values() if row.name == name and row.alive)
 
 
+def _alive(stage: Stage, name: str) -> str:
+    return next((row.pid for row in stage.kernel.processes.values() if row.name == name and row.alive), "")
+
+
 async def test_a_crash_and_its_restart_are_watched(stage: Stage, browser_page: WatchedPage) -> None:
     """A reviewer that crashes is told among the events, and its restart is counted in the tree, without a reload."""
     await browser_page.go("/")
@@ -31,6 +36,24 @@ async def test_a_crash_and_its_restart_are_watched(stage: Stage, browser_page: W
     await browser_page.shown("#events >> text=overloaded")
     await browser_page.shown("#tree >> text=1 restart")
     assert _pid(stage, "security") != before
+
+
+def _is_another(stage: Stage, gone: set[str]) -> bool:
+    return _alive(stage, "security") not in gone
+
+
+async def test_nothing_of_the_tree_is_cut_off(stage: Stage, browser_page: WatchedPage) -> None:
+    """The restarts are read whole on the overview."""
+    for _ in range(2):
+        gone = {"", _pid(stage, "security")}
+        await stage.kernel.send("security", {"change": 1, "title": "a change", "to": "team", "trouble": True})
+        await stage.until(partial(_is_another, stage, gone))
+    await browser_page.go("/")
+    await browser_page.shown("#tree >> text=2 restarts")
+    cut = await browser_page.page.evaluate(
+        "[...document.querySelectorAll('.tree .restarts')].filter((cell) => cell.scrollWidth > cell.clientWidth).length"
+    )
+    assert cut == 0
 
 
 async def test_the_figures_of_the_header_follow(stage: Stage, browser_page: WatchedPage) -> None:

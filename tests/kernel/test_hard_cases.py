@@ -344,7 +344,7 @@ def test_a_scopes_seconds_bind_everything_in_it(path):
             for pid in ("kid", "own"):
                 assert isinstance((await kernel.process(pid).wait()).error, DeadlineExceeded)
             assert kernel.process("other").alive
-            assert kernel.lifetimes._deadlines == {}
+            assert len(kernel.lifetimes.deadlines) == 0
 
     run(main())
 

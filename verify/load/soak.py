@@ -99,7 +99,7 @@ async def _soak(processes: int, seconds: float, seed: int, store: str) -> Soak:
         live = kernel.live
         for supervisor in supervisors:
             await supervisor.stop()
-        left = kernel.live + kernel.core.in_flight + len(kernel.lifetimes._deadlines)
+        left = kernel.live + kernel.core.in_flight + len(kernel.lifetimes.deadlines)
         left += abs(live - wanted)
     memory.append((seconds, _resident_mb()))
     return Soak(

@@ -14,11 +14,11 @@ __all__ = ["names_a_module", "stale_names"]
 _DOTTED_NAME: Final = re.compile(r"`([a-z_]\w*(?:\.\w+)+)`")
 _MODULE_IN_FOLDER: Final = re.compile(r"`(\w+)[`.]|^ {4}(\w+)", re.MULTILINE)
 _FILE_SUFFIXES: Final = ("md", "py", "toml")
-# Variables that docstrings name as modules are named, and the module of their class.
+# Variables that docstrings name as modules are named, and the modules of their class and its base.
 _VARIABLES: Final = {
-    "kernel": "lyra.kernel.kernel",
-    "core": "lyra.kernel.base.core",
-    "config": "lyra.config.settings",
+    "kernel": ("lyra.kernel.kernel", "lyra.kernel.assembly"),
+    "core": ("lyra.kernel.base.core",),
+    "config": ("lyra.config.settings",),
 }
 
 
@@ -40,7 +40,8 @@ def stale_names(tree: SourceTree, module: Module) -> Iterator[str]:
         homes = [folder for folder in _folders_above(module) if folder + first in tree.modules]
         if not homes or rest.rpartition(".")[2] in _FILE_SUFFIXES:
             continue
-        is_member = first in _VARIABLES and _mentions(tree.modules[_VARIABLES[first]], rest.partition(".")[0])
+        owners = [tree.modules[owner] for owner in _VARIABLES.get(first, ())]
+        is_member = any(_mentions(owner, rest.partition(".")[0]) for owner in owners)
         if not is_member and not any(_leads_somewhere(tree, folder, name) for folder in homes):
             yield f"{module.name}: {name}"
 

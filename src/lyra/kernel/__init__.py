@@ -2,8 +2,8 @@
 
 Read `effects.door` first (one list, in order), then `process.process` (what is stepped), `process.scheduler` (in which
 order), `journal.journal` (what is kept), `recovery` and `journal.history` (how it comes back), `opening` (from owning
-the store to giving it back), `base.core` (what every part shares) and `kernel` (the parts and the face). Programs hold
-a `programs.context.Context`.
+the store to giving it back), `base.core` (what every part shares), `assembly` (the parts) and `kernel` (the face).
+Programs hold a `programs.context.Context`.
 """
 
 from lyra.core.envelope import BoundsResult, Envelope, TerminalReason

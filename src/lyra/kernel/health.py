@@ -417,7 +417,7 @@ class HealthMonitor(Subsystem):
 
     def _time(self, process: Process, watch: _Watch, now: float) -> int:
         scope: Budget = process.budget
-        due = self._lifetimes.due(scope)
+        due = self._lifetimes.deadlines.due(scope)
         share = self.thresholds.timeout_percent
         if share is None or due is None or scope.seconds is None or watch.timed:
             return 0

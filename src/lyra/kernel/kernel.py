@@ -4,14 +4,12 @@
         handle = kernel.spawn(review, "https://…", budget="$0.50")
         print((await handle.wait()).result)
 
-Everything here happens on one event loop. This module is the face: it makes the parts and has what callers ask for.
-The ground floor (`base.core`), the start and end of processes (`programs.lifetime`), the door (`effects.door`), the
-order of steps (`process.scheduler`), the journal (`journal.journal`), mailboxes (`process.mailbox`), questions
-(`interrupts`), opening and closing (`opening`), coming back (`recovery`) and owning the store (`journal.lease`) each
-have a module, and ARCHITECTURE.md walks one effect through them. No module below this one knows it.
-
-Adding a subsystem: a folder with a class that derives from `base.subsystem.Subsystem`, and a row in
-`Kernel._make_subsystems`.
+Everything here happens on one event loop. This module is the face: it has what callers ask for. The parts behind it are
+made in `assembly`, where a new subsystem is added. The ground floor (`base.core`), the start and end of processes
+(`programs.lifetime`), the door (`effects.door`), the order of steps (`process.scheduler`), the journal
+(`journal.journal`), mailboxes (`process.mailbox`), questions (`interrupts`), opening and closing (`opening`), coming
+back (`recovery`) and owning the store (`journal.lease`) each have a module, and ARCHITECTURE.md walks one effect
+through them. No module below this one knows it.
 """
 
 from __future__ import annotations
@@ -34,46 +32,28 @@ from lyra.core.rights.scope import EVERYTHING
 from lyra.core.type_parameters import Taken
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit
 from lyra.kernel.as_user import UserKernel
+from lyra.kernel.assembly import KernelParts
 from lyra.kernel.base.acting import acting, as_registered, require, require_signal
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
-from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.bus.bus import CommBus
-from lyra.kernel.cleanup import Rounds
-from lyra.kernel.dormant import DormantProcesses
 from lyra.kernel.effects.door import Door
-from lyra.kernel.effects.registry import Declared
-from lyra.kernel.health import HealthMonitor
-from lyra.kernel.interrupts.service import InterruptService
 from lyra.kernel.journal.history import ProcessState
-from lyra.kernel.journal.snapshots import SnapshotWriter
-from lyra.kernel.opening import Opening, StoreTarget
-from lyra.kernel.parts import WorkerParts
-from lyra.kernel.pipelines.orchestrator import Orchestrator
+from lyra.kernel.opening import StoreTarget
 from lyra.kernel.pipelines.runner import run_pipeline
-from lyra.kernel.process.links import Links
-from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.process import Process
-from lyra.kernel.process.scheduler import Scheduler
-from lyra.kernel.programs.context import Calls, Context, require_send
+from lyra.kernel.programs.context import Context, require_send
 from lyra.kernel.programs.handle import Ack, Handle, acknowledge
-from lyra.kernel.programs.lifetime import Lifetimes, checked_word
+from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.programs.registry import Programs, Spawnable, SpawnOptions, dormant_process, program_of
-from lyra.kernel.recovery import Recovery
 from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
-from lyra.kernel.shared.groups import Groups
-from lyra.kernel.shared.memories import Memories
-from lyra.kernel.shared.person_acts import PersonActs
 from lyra.kernel.shared.taint import Taint
-from lyra.kernel.shared.withdrawals import Withdrawals
-from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
+from lyra.kernel.supervision.handle import SupervisorHandle
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.kernel.worker_api import DRAIN_S, WorkerApi, forward
 from lyra.kernel.workers.envelope_table import EnvelopeTable
 from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.rate_limits import RateLimiter
-from lyra.kernel.workers.time_limits import TimeLimits
 from lyra.kernel.workers.usage import ResourceTracker
 from lyra.store.protocol import Store
 
@@ -106,70 +86,11 @@ class KernelOptions(TypedDict, total=False):
     seams: Seams
 
 
-class Kernel:
+class Kernel(KernelParts):
     """See the module. The parts are attributes; the door, the programs and `kill` are the kernel's for good: other ones
     are handed in when it is made (`seams`)."""
 
-    __slots__ = (
-        "__weakref__",
-        "_door",
-        "_dormant",
-        "_kills",
-        "_opening",
-        "_programs",
-        "_recovery",
-        "_snapshots",
-        "abort",
-        "budget",
-        "bus",
-        "call",
-        "call_now",
-        "cleanup_rounds",
-        "clock",
-        "config",
-        "core",
-        "declared",
-        "entropy",
-        "envelopes",
-        "fact",
-        "find",
-        "find_again",
-        "flight",
-        "gate_state",
-        "grant",
-        "groups",
-        "health",
-        "interrupts",
-        "lifecycle",
-        "lifetimes",
-        "links",
-        "listeners",
-        "lookup",
-        "mailboxes",
-        "memories",
-        "names",
-        "orchestrator",
-        "outside_pause",
-        "parts",
-        "pause",
-        "person_acts",
-        "processes",
-        "publish",
-        "raise_if_failed",
-        "rate_limiter",
-        "resources",
-        "rng",
-        "scheduler",
-        "services",
-        "states",
-        "supervisors",
-        "taint",
-        "tasks",
-        "time_limits",
-        "value_of",
-        "withdrawals",
-        "worker_api",
-    )
+    __slots__ = ("__weakref__", "_kills", "config")
 
     def __init__(
         self,
@@ -189,9 +110,7 @@ class Kernel:
         processes_max: int = limits.PROCESSES_MAX,
         seams: Seams = Seams(),  # noqa: B008 (unchanging)
     ) -> None:
-        self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
-        self.config: Config | None = None  # that it was made from, for the layers above
-        self.core: Core[Process] = Core(
+        core: Core[Process] = Core(
             loop_clock() if clock is None else clock,
             entropy=Entropy(seed),
             budget=Budget.of(budget),
@@ -199,154 +118,21 @@ class Kernel:
             processes_max=processes_max,
             face=self,
         )
-        self._forward_core()
-        self._make_process_parts(seams, mailbox_messages_max)
-        self._make_subsystems()
         target = os.fspath(store) if isinstance(store, os.PathLike) else store
         wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
-        self._make_store_parts(
-            StoreTarget(target, durability, lease_s, wait_s), snapshot_every_events, retention_s, seams.wakes
+        super().__init__(
+            core,
+            seams,
+            StoreTarget(target, durability, lease_s, wait_s),
+            mailbox_messages_max=mailbox_messages_max,
+            snapshot_every_events=snapshot_every_events,
+            retention_s=retention_s,
+            close=lambda drain_s: self.close(drain_s=drain_s),
         )
-        self.states.update({state.NAME: state for state in seams.states})
-        self.core.calls = Calls(
-            door=self._door,
-            declared=self.declared,
-            programs=self._programs,
-            lifetimes=self.lifetimes,
-            links=self.links,
-            ask=self.interrupts.ask,
-            guard=self.supervisors.guard,
-            supervisor=self.supervisors.program,
-        )
+        self.config: Config | None = None  # that it was made from, for the layers above
+        self._kills = seams.kills
         for program in (*programs, supervise, run_pipeline):
             self._programs.name(program)
-
-    def _forward_core(self) -> None:
-        """What callers and the layers above use of the ground floor, under its own name."""
-        core = self.core
-        self.clock = core.clock
-        self.entropy = core.entropy
-        self.rng = core.rng
-        self.budget = core.budget
-        self.grant = core.grant
-        self.processes = core.processes
-        self.names = core.names
-        self.states = core.states
-        self.tasks = core.tasks
-        self.flight = core.flight
-        self.listeners = core.listeners
-        self.publish = core.publish
-        self.fact = core.fact
-        self.find = core.find
-        self.find_again = core.find_again
-        self.lookup = core.lookup
-        self.pause = core.pause
-        self.outside_pause = core.outside_pause
-        self.call = core.call
-        self.call_now = core.call_now
-        self.value_of = core.value_of
-        self.raise_if_failed = core.raise_if_failed
-        self.abort = core.abort
-
-    def _make_process_parts(self, seams: Seams, mailbox_messages_max: int) -> None:
-        """The parts that run processes: each is given the core and the parts below it."""
-        core = self.core
-        self.scheduler = Scheduler(core)
-        self.mailboxes = Mailboxes(core, limit=mailbox_messages_max)
-        self.links = Links(core, self.mailboxes)
-        self.declared = Declared(core)
-        self.gate_state = self.declared.gate_state
-        self.interrupts = InterruptService(core)
-        self._door = seams.door(core, self.declared, self.interrupts.ask)
-        self._dormant = DormantProcesses(core)
-        self._programs = self._dormant.programs = seams.programs(self._dormant.became_known, ())
-        self._kills = seams.kills
-        self.lifetimes = Lifetimes(core, self._programs, self.mailboxes, self.links, seams.pids)
-        self.supervisors = self._dormant.supervisors = Supervisors(
-            core, self._programs, self.lifetimes, self.mailboxes, self.links, self._dormant.until_known
-        )
-
-    def _make_subsystems(self) -> None:
-        """The subsystems, in the order in which they are told of each moment."""
-        core, interrupts = self.core, self.interrupts
-        self.lifecycle = LifecycleManager(core, self.lifetimes, interrupts)
-        self.resources = ResourceTracker(core, self.lifetimes, self.lifecycle)
-        self.time_limits = TimeLimits(core, self.lifecycle, self.resources)
-        self.rate_limiter = RateLimiter(core, self.lifecycle, self.resources)
-        self.services = ServiceRegistry(core, self.lifecycle, self.resources, self.time_limits)
-        self.groups = Groups(core, self.mailboxes)
-        self.taint = Taint(core)
-        self.memories = Memories(core, self.taint)
-        self.withdrawals = Withdrawals(core)
-        self.person_acts = PersonActs(core)
-        self.orchestrator = Orchestrator(
-            core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
-        )
-        self.envelopes = EnvelopeTable(core, self.lifecycle)
-        self.bus = CommBus(core)
-        self.health = HealthMonitor(core, self.scheduler, self.lifetimes, interrupts, self.lifecycle)
-        parts = WorkerParts(
-            core,
-            interrupts,
-            self.lifecycle,
-            self.resources,
-            self.rate_limiter,
-            self.services,
-            self.orchestrator,
-            self.envelopes,
-        )
-        self.cleanup_rounds = Rounds(parts)
-        self.worker_api = WorkerApi(parts, self.cleanup_rounds, lambda drain_s: self.close(drain_s=drain_s))
-        subsystems: tuple[Subsystem, ...] = (
-            interrupts,
-            self.lifecycle,
-            self.resources,
-            self.time_limits,
-            self.services,
-            self.rate_limiter,
-            self.declared,
-            self.groups,
-            self.memories,
-            self.taint,
-            self.withdrawals,
-            self.person_acts,
-            self.supervisors,
-            self.orchestrator,
-            self.envelopes,
-            self.health,
-            self.bus,
-            self.cleanup_rounds,
-        )
-        for subsystem in subsystems:
-            core.subsystems.add(subsystem)
-
-    def _make_store_parts(
-        self, target: StoreTarget, every_events: int, retention_s: float, wakes: Collection[str] | None
-    ) -> None:
-        """The parts that read the store and write it down; in a kernel without one they do nothing."""
-        core = self.core
-        self._snapshots = SnapshotWriter(
-            core, self.lifetimes.forget, every_events=every_events, retention_s=retention_s
-        )
-        self._recovery = Recovery(
-            core,
-            self._snapshots,
-            self._dormant,
-            programs=self._programs,
-            lifetimes=self.lifetimes,
-            links=self.links,
-            interrupts=self.interrupts,
-            supervisors=self.supervisors,
-            wakes=wakes,
-        )
-        self._opening = Opening(
-            core,
-            target,
-            lifetimes=self.lifetimes,
-            recovery=self._recovery,
-            snapshots=self._snapshots,
-            parts=self.parts,
-        )
 
     @classmethod
     def from_config(cls, config: Config, **overrides: Any) -> Kernel:

@@ -139,7 +139,7 @@ class Recovery:
             self._tie(pid, state)
             scope = self._rebuilt[pid].budget
             if state.created.budget is not None and scope.seconds is not None:
-                self._lifetimes.limit_time(scope, max(0.0, scope.seconds - max(0.0, now - state.created_at)))
+                self._lifetimes.deadlines.limit(scope, max(0.0, scope.seconds - max(0.0, now - state.created_at)))
         for pid, state in ordered:
             # One that had been told to end has ended just now, and may have taken others that were linked to it along.
             if state.exit is None and self._rebuilt[pid].exit is None:

@@ -187,6 +187,16 @@ def test_a_login_ends_after_twelve_hours() -> None:
     assert logins.find(login_id) is None
 
 
+def test_logins_that_have_ended_are_not_kept() -> None:
+    clock = SimClock()
+    logins = LoginTable(clock, TokenTable({OPERATOR: ""}))
+    for _ in range(5):
+        logins.begin(OPERATOR)
+    clock.advance(12 * 3600)
+    logins.begin(OPERATOR)
+    assert len(logins._logins) == 1
+
+
 def test_the_oldest_login_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lyra.server.http.logins.SERVER_LOGINS_MAX", 2)
     logins = LoginTable(SimClock(), TokenTable({OPERATOR: ""}))

@@ -171,7 +171,6 @@ async def serving_gateway(
     *,
     store: Any = "memory",
     programs: tuple[Any, ...] = (),
-    prices: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ServedGateway]:
     """A gateway to one fake provider under the names openai and anthropic."""
@@ -182,6 +181,7 @@ async def serving_gateway(
                 "openai": {"base_url": f"{provider.url}/v1", "api_key": OPENAI_KEY},
                 "anthropic": {"base_url": provider.url, "api_key": ANTHROPIC_KEY},
                 "other": {"base_url": f"{provider.url}/v1", "api_key": OPENAI_KEY},
+                "newer": {"base_url": f"{provider.url}/v1", "api_key": OPENAI_KEY, "api": "responses"},
             },
             env={},
         )

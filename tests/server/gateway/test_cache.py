@@ -46,6 +46,24 @@ def test_the_same_request_is_answered_from_the_cache() -> None:
     in_loop(main())
 
 
+def test_a_request_for_beta_features_is_another_one() -> None:
+    """The query is part of what is asked."""
+
+    async def main() -> None:
+        async with serving_gateway(reply) as served:
+            key = await served.key(cache_s=60)
+            body = {"model": "anthropic/claude-sonnet-4-5", "messages": BODY["messages"], "max_tokens": 50}
+            async with served.client(key) as client:
+                answers = [await client.post(f"/v1/messages{query}", json=body) for query in ("", "?beta=true", "")]
+            assert [answer.headers["x-lyra-cache"] for answer in answers] == ["miss", "miss", "hit"]
+            assert [received.path for received in served.provider.received] == [
+                "/v1/messages",
+                "/v1/messages?beta=true",
+            ]
+
+    in_loop(main())
+
+
 def test_without_the_wish_nothing_is_kept() -> None:
     """A key without a cache asks each time, and a cached answer belongs to its key alone."""
 

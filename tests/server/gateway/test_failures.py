@@ -123,7 +123,7 @@ def test_an_open_breaker_spares_the_provider() -> None:
     in_loop(main())
 
 
-def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
+def test_a_stream_that_breaks_ends_with_an_errorsse_bytes() -> None:
     """The client gets what came, and an error in the vendor's form; what came is charged, and no other is asked."""
 
     async def main() -> None:
@@ -142,15 +142,31 @@ def test_a_stream_that_breaks_ends_with_an_error_event() -> None:
     in_loop(main())
 
 
-def _event(kind: str, **fields: Any) -> bytes:
+def test_a_connection_that_breaks_after_the_end_takes_no_answer_back() -> None:
+    """The client gets the stream to its last event, and pays what the provider told."""
+
+    async def main() -> None:
+        pieces = chat_stream("some ", "words")
+        async with serving_gateway(Reply(pieces, headers=SSE, cuts=True)) as served:
+            key = await served.key(budget="$1")
+            body = {**BODY, "stream": True, "stream_options": {"include_usage": True}}
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=body)
+            assert answer.content == b"".join(pieces)
+            assert (await served.view())["spent_micro_usd"] == 5
+
+    in_loop(main())
+
+
+def sse_bytes(kind: str, **fields: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
 
 BROKEN_MESSAGE = (
-    _event("message_start", message={"id": "m", "model": "c", "usage": {"input_tokens": 5, "output_tokens": 1}}),
-    _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
-    _event("content_block_delta", index=0, delta={"type": "text_delta", "text": "some words"}),
-    _event("error", error={"type": "overloaded_error", "message": "Overloaded"}),
+    sse_bytes("message_start", message={"id": "m", "model": "c", "usage": {"input_tokens": 5, "output_tokens": 1}}),
+    sse_bytes("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    sse_bytes("content_block_delta", index=0, delta={"type": "text_delta", "text": "some words"}),
+    sse_bytes("error", error={"type": "overloaded_error", "message": "Overloaded"}),
 )
 MESSAGE: dict[str, Any] = {
     "model": "anthropic/claude-sonnet-4-5",
@@ -176,6 +192,26 @@ def test_an_error_inside_a_stream_is_a_failed_call(pieces: tuple[bytes, ...]) ->
                 assert again.headers["x-lyra-cache"] == "miss"
             metrics = (await served.operator.get("/metrics")).text
             assert 'llm_requests_total{model="anthropic/claude-sonnet-4-5",status="overloaded"} 2.0' in metrics
+
+    in_loop(main())
+
+
+def test_an_answer_with_an_event_that_cannot_be_read_passes_and_is_charged_its_reservation() -> None:
+    """What the provider counted after that event is not known: the count before it is not that of the whole answer."""
+
+    async def main() -> None:
+        pieces = (
+            *BROKEN_MESSAGE[:3],
+            sse_bytes("content_block_delta", index=7, delta={"type": "text_delta", "text": "of no block"}),
+            sse_bytes("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 900}),
+            sse_bytes("message_stop"),
+        )
+        async with serving_gateway(Reply(pieces, headers=SSE)) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post("/v1/messages", json=MESSAGE)
+            assert answer.content == b"".join(pieces)
+            assert (await served.view())["spent_micro_usd"] > 15_000
 
     in_loop(main())
 
@@ -214,6 +250,37 @@ def test_a_fallback_that_the_server_has_no_settings_for_is_passed_over() -> None
             key = await served.key(fallbacks=["removed/model", "gemini/gemini-2.5-pro"])
             async with served.client(key) as client:
                 assert (await client.post(PATH, json=BODY)).status_code == 200
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"error": {"message": "\xff"}}', b"", b"<html>", b"[null]"])
+def test_a_refusal_that_cannot_be_read_is_a_refusal(body: bytes) -> None:
+    """It passes with its status, also to a client of another format, which is told the status in its own."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((body,) if body else (), status=422)) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+                translated = await client.post("/v1/messages", json={**MESSAGE, "model": BODY["model"]})
+            assert (answer.status_code, answer.content) == (422, body)
+            assert (translated.status_code, translated.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert (await served.view())["spent_micro_usd"] == 0
+
+    in_loop(main())
+
+
+def test_a_refusal_of_megabytes_is_not_passed_on() -> None:
+    """The client is told the status; the rest of the body is not waited for."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((b"x" * 100_000,) * 40, status=400)) as served:
+            key = await served.key()
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=BODY)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert len(answer.content) < 1_000
 
     in_loop(main())
 

@@ -127,3 +127,17 @@ def test_no_body_makes_the_gateway_fail(budget: str | None) -> None:
             assert models <= {"gpt-4o-mini"}
 
     in_loop(main())
+
+
+@pytest.mark.parametrize("thinking", [True, "all", [1], {"budget_tokens": "many"}, {"budget_tokens": True}])
+def test_strange_thinking_is_refused_where_the_money_is_short(thinking: Any) -> None:
+    """What the thinking of an answer needs is looked at only then."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            key = await served.key(budget="$0.000001")
+            async with served.client(key) as client:
+                answer = await client.post("/v1/chat/completions", json={**CHAT, "thinking": thinking})
+            assert answer.status_code == 402, answer.text
+
+    in_loop(main())

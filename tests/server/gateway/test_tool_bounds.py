@@ -16,6 +16,7 @@ HOSTED_GROUP = {**GROUP, "tools": [FUNCTION, SEARCH]}
 RESPONSES = {"model": "openai/gpt-5", "input": "hello", "max_output_tokens": 50}
 MESSAGES = {"model": "anthropic/claude-sonnet-4-5", "messages": [{"role": "user", "content": "x"}], "max_tokens": 50}
 CHAT = {"model": "openai/gpt-5", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 50}
+SEALED = {"type": "encrypted_content", "encrypted_content": "abc"}
 SCREENSHOT = {"type": "computer_screenshot", "file_id": "f"}
 
 
@@ -44,11 +45,19 @@ def answered(_: Received) -> Reply:
         ("/v1/responses", {**RESPONSES, "tools": [SEARCH]}, 400),
         ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, SEARCH], "tool_choice": "required"}, 400),
         ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, SEARCH], "tool_choice": {"type": "web_search"}}, 400),
+        ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, {"type": "namespace", "name": "empty"}]}, 400),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [FUNCTION, SEARCH]},
+            400,
+        ),  # codex, and no one else, offers it unasked
         ("/v1/responses", {**RESPONSES, "context_management": [{"type": "compaction"}]}, 400),
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "clear_tool_uses_20250919")}, 200),
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "compact_20260112")}, 400),
         ("/v1/messages", {**MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400),
         ("/v1/messages", {**MESSAGES, "context_management": "all"}, 400),
+        ("/v1/messages", {**MESSAGES, "context_management": {"compact": {}}}, 400),
+        ("/v1/messages", {**MESSAGES, "context_management": {**clearing()["context_management"], "more": 1}}, 400),
         ("/v1/messages", {**MESSAGES, "system": [cached("5m")]}, 200),
         ("/v1/messages", {**MESSAGES, "system": [cached("1h")]}, 400),  # dearer than the price of the model says
         ("/v1/messages", {**MESSAGES, "service_tier": "standard_only"}, 200),
@@ -61,6 +70,7 @@ def answered(_: Received) -> Reply:
         ("/v1/responses", {**RESPONSES, "input": [{"type": "image_generation_call", "id": "i"}]}, 400),
         ("/v1/responses", {**RESPONSES, "input": [{"type": "function_call_output", "output": SCREENSHOT}]}, 400),
         ("/v1/responses", {**RESPONSES, "input": [{"role": "user", "content": "x"}, {"type": "reasoning"}]}, 200),
+        ("/v1/responses", {**RESPONSES, "input": [{"type": "agent_message", "content": [SEALED]}]}, 200),
         ("/v1/chat/completions", {**CHAT, "service_tier": "fast"}, 400),
         ("/v1/chat/completions", {**CHAT, "models": ["o1-pro"]}, 400),
         ("/v1/chat/completions", {**CHAT, "plugins": [{"id": "web"}]}, 400),

@@ -15,7 +15,8 @@ from lyra.models.request import Request
 from lyra.server.gateway.translation.chat import read_chat
 from lyra.server.gateway.translation.messages import read_messages
 from lyra.server.gateway.translation.responses import read_responses
-from tests.server.gateway.support import SSE, Reply, chat_stream, serving_gateway
+from tests.server.gateway.support import SSE, Received, Reply, chat_stream, serving_gateway
+from tests.server.gateway.test_failures import sse_bytes
 from tests.server.gateway.test_sdks import CHAT, MESSAGE_EVENTS, MESSAGES, PNG, RESPONSES, SCHEMA, TOOL_USE
 from tests.server.http.support import in_loop
 
@@ -112,6 +113,19 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (read_chat, {"messages": [{"role": "function", "name": "f", "content": ""}]}, "function"),
     (read_chat, {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input_audio"),
     (read_chat, {"messages": USER, "tools": [{"type": "custom", "custom": {"name": "x"}}]}, "function"),
+    (read_chat, {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "odd": 1}]}]}, "odd"),
+    (read_chat, {"messages": USER, "tools": [{"type": "function", "function": {"name": "f", "odd": 1}}]}, "odd"),
+    (read_messages, {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "odd": 1}]}]}, "odd"),
+    (read_messages, {"messages": [{"role": "user", "content": [{"type": "tool_result", "odd": 1}]}]}, "odd"),
+    (
+        read_messages,
+        {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "odd": 1}]}]},
+        "odd",
+    ),
+    (read_messages, {"messages": USER, "tools": [{"name": "f", "input_examples": [{}]}]}, "input_examples"),
+    (read_messages, {"messages": USER, "tools": [{"name": "f", "defer_loading": True}]}, "defer_loading"),
+    (read_responses, {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x", "odd": 1}]}]}, "odd"),
+    (read_responses, {"input": "hi", "tools": [{"type": "function", "name": "f", "odd": 1}]}, "odd"),
     (read_messages, {"messages": USER, "container": "c"}, "container"),
     (read_messages, {"messages": USER, "mcp_servers": [{"url": "x"}]}, "mcp_servers"),
     (read_messages, {"messages": USER, "tools": [{"type": "web_search_20250305", "name": "w"}]}, "web_search"),
@@ -257,5 +271,75 @@ def test_a_translated_stream_that_the_client_leaves_is_cut_off() -> None:
                     await asyncio.sleep(0.01)
             assert view["spent_micro_usd"] > 0
             gate.set()
+
+    in_loop(main())
+
+
+CACHED = {"cache_control": {"type": "ephemeral"}}
+IGNORED: list[tuple[Any, dict[str, Any]]] = [
+    (read_chat, {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", **CACHED}]}]}),
+    (
+        read_chat,
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u", "detail": "low"}}]}
+            ]
+        },
+    ),
+    (read_chat, {"messages": USER, "tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}),
+    (read_messages, {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", **CACHED}]}]}),
+    (read_messages, {"messages": [{"role": "assistant", "content": [{"type": "text", "text": "x", "citations": []}]}]}),
+    (read_messages, {"messages": USER, "tools": [{"name": "f", "strict": True, "defer_loading": False, **CACHED}]}),
+    (read_responses, {"input": "hi", "tools": [{"type": "function", "name": "f", "strict": False}]}),
+]
+
+
+@pytest.mark.parametrize(("read", "data"), IGNORED)
+def test_wishes_that_are_not_part_of_the_question_are_left_out(read: Any, data: dict[str, Any]) -> None:
+    """Marks of a cache, the resolution of an image and how strictly a schema is held have no place elsewhere; a request
+    with them is answered."""
+    assert read({"model": "m", **data}).messages
+
+
+def test_what_a_translation_adds_is_reserved() -> None:
+    """The other format may need more bytes than the client's: the most that they can cost is within the reservation."""
+
+    def reply(received: Received) -> Reply:
+        usage = {"input_tokens": len(received.body), "output_tokens": 1}
+        pieces = (
+            sse_bytes("message_start", message={"id": "m", "model": "c", "usage": usage}),
+            sse_bytes("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 1}),
+            sse_bytes("message_stop"),
+        )
+        return Reply(pieces, headers=SSE)
+
+    async def main() -> None:
+        async with serving_gateway(reply) as served:
+            key = await served.key(budget="$5")
+            turns = [{"role": "user" if number % 2 else "assistant", "content": "x"} for number in range(1, 400)]
+            body = {"model": "anthropic/claude-sonnet-4-5", "messages": turns, "max_completion_tokens": 1}
+            async with served.client(key) as client:
+                answer = await client.post("/v1/chat/completions", json=body)
+                assert answer.status_code == 200, answer.text
+            (received,) = served.provider.received
+            assert (await served.view())["input_tokens"] == len(received.body)
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("budget", [None, "$1"])
+def test_what_a_format_cannot_say_is_free(budget: str | None) -> None:
+    """A request that is refused while it is written for the provider was never sent: nothing is charged or counted."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            key = await served.key(budget=budget)
+            body = {"model": "newer/gpt-5", "messages": USER, "max_tokens": 50, "stop_sequences": ["x"]}
+            async with served.client(key) as client:
+                answer = await client.post("/v1/messages", json=body)
+            assert answer.status_code == 400, answer.text
+            assert served.provider.received == []
+            view = await served.view()
+            assert (view["calls"], view["spent_micro_usd"], view["input_tokens"]) == (0, 0, 0)
 
     in_loop(main())

@@ -68,7 +68,7 @@ def test_a_client_chooses_neither_the_account_nor_the_connection() -> None:
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "b",
     }
-    sent = upstream_headers(provider("openai"), "m", given)
+    sent = upstream_headers(provider("openai"), "m", given, "key-1")
     assert sent == {
         "content-type": "application/json",
         "accept": "*/*",
@@ -78,10 +78,10 @@ def test_a_client_chooses_neither_the_account_nor_the_connection() -> None:
         "authorization": "Bearer sk-own-key-0123456789",
         "openai-organization": "org-own",
     }
-    sent = upstream_headers(provider("anthropic"), "m", given)
+    sent = upstream_headers(provider("anthropic"), "m", given, "key-1")
     assert (sent["x-api-key"], sent["anthropic-version"]) == ("sk-ant-own-0123456789", "2023-06-01")
     assert "sk-lyra-client" not in str(sent)
-    assert upstream_headers(provider("azure"), "m", given)["api-key"] == "azure-own-key-0123456789"
+    assert upstream_headers(provider("azure"), "m", given, "key-1")["api-key"] == "azure-own-key-0123456789"
 
 
 def test_headers_of_an_answer_that_are_about_the_account_stay() -> None:
@@ -97,3 +97,13 @@ def test_headers_of_an_answer_that_are_about_the_account_stay() -> None:
         "retry-after": "3",
     }
     assert answer_headers(headers) == {"x-request-id": "r", "retry-after": "3"}
+
+
+def test_an_idempotency_key_is_that_of_one_key_alone() -> None:
+    """All keys share the provider's account: a client never gets the answer to another's request by naming its key."""
+    given = {"idempotency-key": "job-1"}
+    first, again, other = [
+        upstream_headers(provider("openai"), "m", given, key_id)["idempotency-key"] for key_id in ("a", "a", "b")
+    ]
+    assert first == again != other
+    assert "idempotency-key" not in upstream_headers(provider("openai"), "m", {}, "a")

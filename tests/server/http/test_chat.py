@@ -149,3 +149,26 @@ async def test_stopping_lets_an_answer_finish(parts: Served) -> None:
         await parts.face.stop(10)
         assert text_of(events_of((await reading).text)) == "one two three four five six"
         assert not parts.face.app.parts.chats.running
+
+
+LONG = scripted("echo", {"user": "hello", "text": "hello"}, {"text": "word " * 400, "chunk_s": 0.05})
+
+
+@served(LONG)
+async def test_a_turn_that_was_not_begun_here_is_followed_and_stopped(parts: Served) -> None:
+    """Asked in the process itself after an answer of the chat: its stream is not the one of before, a cancel stops it,
+    the stream says so, and the session goes on."""
+    body = {"message": "hello", "session_id": "s"}
+    assert (await parts.ada.post(CHAT, json=body)).json()["text"] == "hello"
+    process = parts.kernel.agent("chat-bc5i62.s")
+    process.send_async("a long one")
+    while process.current is None or process.execution is None or not process.execution.running:
+        await asyncio.sleep(0.01)
+    reading = asyncio.ensure_future(parts.ada.get(STREAM, params={"session_id": "s"}))
+    await asyncio.sleep(0.1)
+    assert (await parts.ada.post("/api/sessions/s/cancel")).json() == {"cancelled": 1}
+    events = events_of((await reading).text)
+    assert [event.word for event in events] == ["session", "restart", "result"], events
+    assert events[-1].data["status"] == "cancelled"
+    assert (await parts.ada.post("/api/sessions/s/cancel")).json() == {"cancelled": 0}
+    assert (await parts.ada.post(CHAT, json=body)).json()["text"] == "hello"

@@ -38,6 +38,9 @@ _log: Final = logging.getLogger("lyra.agents")
 
 
 def _real(folder: str) -> str:
+    """The folder without links; a request error where no folder can have that name."""
+    if "\0" in folder or any("\ud800" <= char <= "\udfff" for char in folder):
+        raise invalid("the name of a folder is text without NUL")
     return os.path.realpath(folder)
 
 
@@ -95,7 +98,7 @@ class EditorAgent:
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(
                 load_session=self._is_durable,
-                mcp_capabilities=schema.McpCapabilities(http=self._servers is not None, sse=self._servers is not None),
+                mcp_capabilities=schema.McpCapabilities(http=self._servers is not None, sse=False),
                 prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
                 session_capabilities=schema.SessionCapabilities(
                     close=schema.SessionCloseCapabilities(),

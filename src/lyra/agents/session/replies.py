@@ -77,7 +77,9 @@ class Sink:
         "_settled",
         "_text",
         "_thought",
+        "has_drafts",
         "lengths",
+        "wants_drafts",
     )
 
     def __init__(self, kernel: Kernel) -> None:
@@ -92,6 +94,8 @@ class Sink:
         self._thought = StreamDedup()
         self._settled = 0  # pieces of finished answers
         self.lengths: list[int] = []  # of all pieces of text
+        self.wants_drafts = False  # its reader is told tool calls while the model writes them (`call_drafts`)
+        self.has_drafts = False  # of the model call that is under way
 
     # ------------------------------------------------------------------ the process's side
 
@@ -123,6 +127,7 @@ class Sink:
 
         Gives the lengths of the answer's pieces.
         """
+        self.has_drafts = False
         if self._text.behind or self._thought.behind:
             self._restart()
         self._text.clear()

@@ -16,6 +16,7 @@ import msgspec
 
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.replies import Sink
+from lyra.agents.turn.call_drafts import DraftWriter
 from lyra.agents.turn.key_filter import StreamKeyFilter, redact_keys
 from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
@@ -291,9 +292,11 @@ _UNREACHABLE: Final = ("connection", "auth")
 
 
 async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, keys: KnownKeys) -> None:
-    """Feed the fold, and pass text and thinking to the reader with known keys masked."""
+    """Feed the fold, and pass text and thinking to the reader with known keys masked; to one that wants them, also the
+    tool calls as they are written."""
     sink.begin()
     text, thinking = StreamKeyFilter(keys), StreamKeyFilter(keys)
+    drafts = DraftWriter(sink, keys) if sink.wants_drafts else None
     async for event in events:
         fold.feed(event)
         kind = type(event)
@@ -305,6 +308,10 @@ async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink,
         elif kind is ThinkingDelta:
             piece = event.text  # type: ignore[union-attr]  # told apart by type
             sink.thinking(thinking.feed(piece) if keys else piece)
+        elif drafts is not None:
+            drafts.feed(event)
+            if sink.full:
+                await sink.room()
     if keys:
         sink.thinking(thinking.flush())
         sink.text(text.flush())

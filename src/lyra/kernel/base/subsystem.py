@@ -1,7 +1,7 @@
 """A subsystem of the kernel: the moments it is told of, and how what it knows survives a restart.
 
-A subsystem (interrupts, worker entries, services, pipelines, …) is one object in `Kernel`'s list. The kernel tells it
-of the moments below: it overrides those that concern it. Adding a subsystem is a folder and a row in that list.
+A subsystem (interrupts, worker entries, services, pipelines, …) is one object in the list of `assembly`. The kernel
+tells it of the moments below: it overrides those that concern it. To add one, add a folder and a row in that list.
 
 A subsystem keeps its facts in a `State`: plain data and one method, `apply`, that takes a row and changes it. Live,
 `Core.fact` writes the row and applies it; after a restart the same rows are applied again; a snapshot is the state

@@ -2,7 +2,8 @@
 
 Owns the changes to the table (`core.processes`, `core.names`, parents and children) and the rows that say so. A
 process ends normally, by an error, by `ctx.exit`, by being killed (with everything it spawned), by its time limit, or
-without a row when its program no longer fits its journal. What it waits for meanwhile is other modules' business.
+without a row when its program no longer fits its journal. What it waits for meanwhile is other modules' business; how
+long it may run is in `scope_deadlines`.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from lyra.kernel.journal.error_rows import error_to_row
 from lyra.kernel.process.process import NORMAL, PLAIN_ENDS, PRIORITIES, TIME_IS_UP, Exit, Process
 from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import Context, ExitProgram
+from lyra.kernel.programs.scope_deadlines import ScopeDeadlines
 
 if TYPE_CHECKING:
-    from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.links import Links
     from lyra.kernel.process.mailbox import Mailboxes
@@ -74,16 +75,14 @@ class Lifetimes:
         "_branches",
         "_causes",
         "_core",
-        "_deadlines",
-        "_due",
         "_ended",
         "_links",
         "_lives",
         "_mailboxes",
-        "_members",
         "_numbered",
         "_pids",
         "_programs",
+        "deadlines",
     )
 
     def __init__(
@@ -104,9 +103,7 @@ class Lifetimes:
         self._ended: deque[str] = deque()
         self._numbered = self._lives = 0
         self._pids = pids
-        self._deadlines: dict[Budget, Timer] = {}
-        self._due: dict[Budget, float] = {}  # when each of them rings
-        self._members: dict[Budget, int] = {}  # live processes in each scope that has a deadline
+        self.deadlines = ScopeDeadlines(core, self._out_of_time)
 
     # ------------------------------------------------------------------ the beginning
 
@@ -193,7 +190,7 @@ class Lifetimes:
         process.life = self._next_life() if chosen else 0
         self.enter(process)
         if own_scope.seconds is not None:
-            self.limit_time(own_scope, own_scope.seconds)
+            self.deadlines.limit(own_scope, own_scope.seconds)
         if core.listeners_want_states:
             process.move("ready")
         else:  # the same move, on the hot path
@@ -290,8 +287,7 @@ class Lifetimes:
         core.processes[process.pid] = process
         core.live += 1
         if process.budget.seconds is not None:
-            for scope in _scopes(process):
-                self._members[scope] = self._members.get(scope, 0) + 1
+            self.deadlines.enter(process)
         if process.name is not None:
             core.names[process.name] = process
         parent = process.parent
@@ -314,27 +310,6 @@ class Lifetimes:
         for task in self._branches.pop(process, ()):
             task.cancel()
 
-    def limit_time(self, scope: Budget, seconds: float) -> None:
-        """When a scope's seconds have passed, all processes that spend from it or inside it are told to end."""
-        if scope in self._deadlines:
-            return
-
-        def over() -> None:
-            self._deadlines.pop(scope, None)
-            self._due.pop(scope, None)
-            if not self._core.stopping:
-                for process in list(self._core.processes.present()):  # guests have no time limit
-                    if process.exit is None and scope in _scopes(process):
-                        self._out_of_time(process)
-
-        clock = self._core.clock
-        self._due[scope] = clock.monotonic() + seconds
-        self._deadlines[scope] = clock.call_at(self._due[scope], over)
-
-    def due(self, scope: Budget) -> float | None:
-        """When a scope's seconds will have passed, on the monotonic clock; None without such a limit."""
-        return self._due.get(scope)
-
     def _out_of_time(self, process: Process) -> None:
         """The program gets DeadlineExceeded where it waits, and a little time to tidy up."""
         if process.kill_reason is not None:
@@ -344,18 +319,6 @@ class Lifetimes:
             self.stopped(process, TIME_IS_UP)
         else:
             process.throw_deadline(_too_long(process))
-
-    def _leave_scopes(self, process: Process) -> None:
-        """The last to leave a scope takes its deadline along."""
-        for scope in _scopes(process):
-            if scope.seconds is not None and scope in self._members:
-                self._members[scope] -= 1
-                if not self._members[scope]:
-                    del self._members[scope]
-                    self._due.pop(scope, None)
-                    timer = self._deadlines.pop(scope, None)
-                    if timer is not None:
-                        timer.cancel()
 
     def _until_it_ends(self, process: Process, seconds: float, ring: Callable[[], None]) -> None:
         """A timer that goes with its process: nothing of the dead is kept waiting."""
@@ -431,7 +394,7 @@ class Lifetimes:
         self._causes.pop(process, None)
         self._core.live -= 1
         if process.budget.seconds is not None:
-            self._leave_scopes(process)
+            self.deadlines.leave(process)
         if process.name is not None and self._core.names.get(process.name) is process:
             del self._core.names[process.name]
         parent = process.parent
@@ -615,15 +578,6 @@ class Lifetimes:
         for waiter in [*(process.watchers or ()), *[turn.waker for turn in process.senders or ()]]:
             if isinstance(waiter, asyncio.Future):
                 resume(waiter, error)
-
-
-def _scopes(process: Process) -> list[Budget]:
-    scopes, scope = [], process.budget
-    while True:
-        scopes.append(scope)
-        if scope.parent is None:
-            return scopes
-        scope = scope.parent
 
 
 def _too_long(process: Process) -> DeadlineExceeded:

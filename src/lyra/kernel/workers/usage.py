@@ -286,7 +286,7 @@ class ResourceTracker(Subsystem):
         process = self._core.processes.get(pid)
         if process is None:
             return max(0.0, quota.timeout_seconds - usage.elapsed_seconds)
-        due = self._lifetimes.due(process.budget)  # a program is held to its budget
+        due = self._lifetimes.deadlines.due(process.budget)  # a program is held to its budget
         return quota.timeout_seconds if due is None else max(0.0, due - self._core.clock.monotonic())
 
     # ------------------------------------------------------------------ usage

@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_event, answer_thoughts, arguments_text
-from lyra.models.stream import (
-    CUT_BY_BUDGET,
-    Completion,
-    Finished,
-    Started,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolDelta,
-    ToolEnd,
-    ToolStart,
-    UsageSeen,
-)
+from lyra.models.stream import CUT_BY_BUDGET, Completion
 from lyra.models.usage import TokenUsage
 
 __all__ = ["ChatWriter"]
@@ -37,9 +25,8 @@ class ChatWriter(VendorAnswerWriter):
     """`with_usage`: a stream ends with a chunk that tells the usage."""
 
     def __init__(self, head: AnswerHead, *, with_usage: bool) -> None:
-        self._head = head
+        super().__init__(head)
         self._with_usage = with_usage
-        self._usage = TokenUsage()
 
     def whole(self, answer: Completion) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
@@ -58,30 +45,31 @@ class ChatWriter(VendorAnswerWriter):
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS[answer.stop_reason]}
         return {**self._document("chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
 
-    def event(self, event: StreamEvent) -> bytes:
-        match event:
-            case Started():
-                return self._chunk({"role": "assistant", "content": "", "refusal": None})
-            case TextDelta(text):
-                return self._chunk({"content": text})
-            case ThinkingDelta(text):
-                return self._chunk({"reasoning_content": text}) if text else b""
-            case ToolStart(index, call_id, name):
-                begun = {"index": index, "id": call_id, "type": "function"}
-                return self._chunk({"tool_calls": [{**begun, "function": {"name": name, "arguments": ""}}]})
-            case ToolDelta(index, text):
-                return self._chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
-            case ToolEnd():
-                return b""
-            case UsageSeen(usage):
-                self._usage = usage
-                return b""
-            case Finished(reason):
-                told = self._chunk({}, _STOPS[reason])
-                if self._with_usage:
-                    usage_chunk = {"choices": [], "usage": _usage(self._usage)}
-                    told += answer_event({**self._document("chat.completion.chunk"), **usage_chunk})
-                return told + answer_event("[DONE]")
+    def _started(self) -> bytes:
+        return self._chunk({"role": "assistant", "content": "", "refusal": None})
+
+    def _said(self, text: str) -> bytes:
+        return self._chunk({"content": text})
+
+    def _thought(self, text: str, signature: str) -> bytes:
+        return self._chunk({"reasoning_content": text}) if text else b""
+
+    def _tool_started(self, index: int, call_id: str, name: str) -> bytes:
+        begun = {"index": index, "id": call_id, "type": "function"}
+        return self._chunk({"tool_calls": [{**begun, "function": {"name": name, "arguments": ""}}]})
+
+    def _tool_piece(self, index: int, text: str) -> bytes:
+        return self._chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+
+    def _tool_ended(self) -> bytes:
+        return b""
+
+    def _finished(self, reason: str) -> bytes:
+        told = self._chunk({}, _STOPS[reason])
+        if self._with_usage:
+            usage_chunk = {"choices": [], "usage": _usage(self._usage)}
+            told += answer_event({**self._document("chat.completion.chunk"), **usage_chunk})
+        return told + answer_event("[DONE]")
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_event, answer_thoughts
-from lyra.models.stream import (
-    CUT_BY_BUDGET,
-    Completion,
-    Finished,
-    Started,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolDelta,
-    ToolEnd,
-    ToolStart,
-    UsageSeen,
-)
+from lyra.models.stream import CUT_BY_BUDGET, Completion
 from lyra.models.usage import TokenUsage
 
 __all__ = ["MessagesWriter"]
@@ -37,8 +25,7 @@ class MessagesWriter(VendorAnswerWriter):
     """In a stream, blocks open and close as the kind of what is said changes."""
 
     def __init__(self, head: AnswerHead) -> None:
-        self._head = head
-        self._usage = TokenUsage(head.input_tokens)
+        super().__init__(head)
         self._index = -1
         self._open = ""  # the kind of the block that is open
         self._is_signed = False  # the thought that is open has its signature
@@ -60,29 +47,11 @@ class MessagesWriter(VendorAnswerWriter):
         ]
         return {**self._document(answer.usage), "content": content, "stop_reason": _STOPS[answer.stop_reason]}
 
-    def event(self, event: StreamEvent) -> bytes:
-        match event:
-            case Started():
-                return _event(
-                    "message_start", message={**self._document(self._usage), "content": [], "stop_reason": None}
-                )
-            case TextDelta(text):
-                return self._block("text", {"text": ""}) + self._delta(type="text_delta", text=text)
-            case ThinkingDelta(text, signature):
-                return self._thought(text, signature)
-            case ToolStart(_, call_id, name):
-                return self._close() + self._block("tool_use", {"id": call_id, "name": name, "input": {}})
-            case ToolDelta(_, text):
-                return self._delta(type="input_json_delta", partial_json=text)
-            case ToolEnd():
-                return self._close()
-            case UsageSeen(usage):
-                self._usage = usage
-                return b""
-            case Finished(reason):
-                delta = {"stop_reason": _STOPS[reason], "stop_sequence": None}
-                told = _event("message_delta", delta=delta, usage=_usage(self._usage))
-                return self._close() + told + _event("message_stop")
+    def _started(self) -> bytes:
+        return _event("message_start", message={**self._document(self._usage), "content": [], "stop_reason": None})
+
+    def _said(self, text: str) -> bytes:
+        return self._block("text", {"text": ""}) + self._delta(type="text_delta", text=text)
 
     def _thought(self, text: str, signature: str) -> bytes:
         told = self._block("thinking", {"thinking": "", "signature": ""})
@@ -92,6 +61,20 @@ class MessagesWriter(VendorAnswerWriter):
             self._is_signed = True
             told += self._delta(type="signature_delta", signature=signature) + self._close()
         return told
+
+    def _tool_started(self, index: int, call_id: str, name: str) -> bytes:
+        return self._close() + self._block("tool_use", {"id": call_id, "name": name, "input": {}})
+
+    def _tool_piece(self, index: int, text: str) -> bytes:
+        return self._delta(type="input_json_delta", partial_json=text)
+
+    def _tool_ended(self) -> bytes:
+        return self._close()
+
+    def _finished(self, reason: str) -> bytes:
+        delta = {"stop_reason": _STOPS[reason], "stop_sequence": None}
+        told = _event("message_delta", delta=delta, usage=_usage(self._usage))
+        return self._close() + told + _event("message_stop")
 
     def _block(self, kind: str, fields: dict[str, Any]) -> bytes:
         if self._open == kind:

@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_event, answer_thoughts, arguments_text
-from lyra.models.stream import (
-    CUT_BY_BUDGET,
-    Completion,
-    Finished,
-    Started,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolDelta,
-    ToolEnd,
-    ToolStart,
-    UsageSeen,
-)
+from lyra.models.stream import CUT_BY_BUDGET, Completion
 from lyra.models.usage import TokenUsage
 
 __all__ = ["ResponsesWriter"]
@@ -33,9 +21,8 @@ class ResponsesWriter(VendorAnswerWriter):
     """In a stream, items open and close as the kind of what is said changes; the last event repeats them all."""
 
     def __init__(self, head: AnswerHead) -> None:
-        self._head = head
+        super().__init__(head)
         self._sequence = -1
-        self._usage = TokenUsage()
         self._output: list[dict[str, Any]] = []
         self._open = ""  # the kind of the item that is open
         self._text: list[str] = []
@@ -51,35 +38,34 @@ class ResponsesWriter(VendorAnswerWriter):
         ]
         return self._response(output, answer.stop_reason, answer.usage)
 
-    def event(self, event: StreamEvent) -> bytes:
-        match event:
-            case Started():
-                response = self._response([], "", None)
-                return self._sse("response.created", response=response) + self._sse(
-                    "response.in_progress", response=response
-                )
-            case TextDelta(text):
-                return self._say("message", text)
-            case ThinkingDelta(text):
-                return self._say("reasoning", text) if text else b""
-            case ToolStart(_, call_id, name):
-                closed = self._close()
-                self._open = "function_call"
-                item = self._call_item(self._calls, call_id, name, "", "in_progress")
-                self._calls += 1
-                return closed + self._added(item)
-            case ToolDelta(_, text):
-                self._text.append(text)
-                return self._on_item("response.function_call_arguments.delta", delta=text)
-            case ToolEnd():
-                return self._close()
-            case UsageSeen(usage):
-                self._usage = usage
-                return b""
-            case Finished(reason):
-                closed = self._close()
-                response = self._response(self._output, reason, self._usage)
-                return closed + self._sse(f"response.{response['status']}", response=response)
+    def _started(self) -> bytes:
+        response = self._response([], "", None)
+        return self._sse("response.created", response=response) + self._sse("response.in_progress", response=response)
+
+    def _said(self, text: str) -> bytes:
+        return self._say("message", text)
+
+    def _thought(self, text: str, signature: str) -> bytes:
+        return self._say("reasoning", text) if text else b""
+
+    def _tool_started(self, index: int, call_id: str, name: str) -> bytes:
+        closed = self._close()
+        self._open = "function_call"
+        item = self._call_item(self._calls, call_id, name, "", "in_progress")
+        self._calls += 1
+        return closed + self._added(item)
+
+    def _tool_piece(self, index: int, text: str) -> bytes:
+        self._text.append(text)
+        return self._on_item("response.function_call_arguments.delta", delta=text)
+
+    def _tool_ended(self) -> bytes:
+        return self._close()
+
+    def _finished(self, reason: str) -> bytes:
+        closed = self._close()
+        response = self._response(self._output, reason, self._usage)
+        return closed + self._sse(f"response.{response['status']}", response=response)
 
     def failed(self, code: str, message: str) -> bytes:
         """An error in the middle of a stream."""

@@ -1,4 +1,7 @@
-"""VendorAnswerWriter: writes one answer in a vendor's format, from the events of its stream or from the whole of it."""
+"""VendorAnswerWriter: writes one answer in a vendor's format, from the events of its stream or from the whole of it.
+
+`event` is the table of what becomes of an event; a format writes a method for each kind, and `whole` for the document.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lyra.core.tool import ToolCall
-from lyra.models.stream import Completion, StreamEvent
+from lyra.models.stream import (
+    Completion,
+    Finished,
+    Started,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolDelta,
+    ToolEnd,
+    ToolStart,
+    UsageSeen,
+)
+from lyra.models.usage import TokenUsage
 
 __all__ = ["AnswerHead", "VendorAnswerWriter", "answer_event", "answer_thoughts", "arguments_text"]
 
@@ -26,15 +41,57 @@ class AnswerHead(NamedTuple):
 
 
 class VendorAnswerWriter(ABC):
-    """Writes one answer."""
+    """Writes one answer. Of an event for which the format has no word, no bytes are written."""
 
-    @abstractmethod
+    def __init__(self, head: AnswerHead) -> None:
+        self._head = head
+        self._usage = TokenUsage(head.input_tokens)  # as the stream told it last
+
     def event(self, event: StreamEvent) -> bytes:
-        """The bytes of one event of a streamed answer; none where the format has no word for it."""
+        """The bytes of one event of a streamed answer."""
+        match event:
+            case Started():
+                return self._started()
+            case TextDelta(text):
+                return self._said(text)
+            case ThinkingDelta(text, signature):
+                return self._thought(text, signature)
+            case ToolStart(index, call_id, name):
+                return self._tool_started(index, call_id, name)
+            case ToolDelta(index, text):
+                return self._tool_piece(index, text)
+            case ToolEnd():
+                return self._tool_ended()
+            case UsageSeen(usage):
+                self._usage = usage
+                return b""
+            case Finished(reason):
+                return self._finished(reason)
 
     @abstractmethod
     def whole(self, answer: Completion) -> dict[str, Any]:
         """The whole answer as one document."""
+
+    @abstractmethod
+    def _started(self) -> bytes: ...
+
+    @abstractmethod
+    def _said(self, text: str) -> bytes: ...
+
+    @abstractmethod
+    def _thought(self, text: str, signature: str) -> bytes: ...
+
+    @abstractmethod
+    def _tool_started(self, index: int, call_id: str, name: str) -> bytes: ...
+
+    @abstractmethod
+    def _tool_piece(self, index: int, text: str) -> bytes: ...
+
+    @abstractmethod
+    def _tool_ended(self) -> bytes: ...
+
+    @abstractmethod
+    def _finished(self, reason: str) -> bytes: ...
 
 
 def arguments_text(call: ToolCall) -> str:

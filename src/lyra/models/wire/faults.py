@@ -32,7 +32,8 @@ __all__ = [
     "unreachable",
 ]
 
-UNREADABLE: Final = (msgspec.DecodeError, RecursionError)  # raised when reading JSON; RecursionError by deep nesting
+# Raised when JSON is read: also for bytes that are no UTF-8, and for deep nesting.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 KINDS: Final[dict[str, str]] = {
     "rate_limit": "too many requests or tokens; later will do",

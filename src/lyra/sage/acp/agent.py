@@ -72,7 +72,7 @@ class SageAcpAgent:
             agent_capabilities=schema.AgentCapabilities(
                 load_session=True,
                 prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
-                mcp_capabilities=schema.McpCapabilities(http=True, sse=True),
+                mcp_capabilities=schema.McpCapabilities(http=True, sse=False),
                 session_capabilities=schema.SessionCapabilities(
                     list=schema.SessionListCapabilities(),
                     fork=schema.SessionForkCapabilities(),

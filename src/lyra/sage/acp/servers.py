@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.agents.acp.refusals import invalid, refusal
 from lyra.config import Config
+from lyra.config.servers import check_server_name
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
 from lyra.sage.extensions.plugins.session_servers import plugin_servers
 
@@ -47,21 +49,31 @@ def handed_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
     from lyra.mcp.settings import settings_of
 
     try:
+        for name, _ in entries:
+            check_server_name(name)
         return [settings_of(name, entry, origin="user", place="the editor") for name, entry in entries]
     except ConfigError as error:
         raise refusal(error) from None
 
 
 def _entry(server: Any) -> tuple[str, dict[str, Any]]:
+    """The name of a server and its settings as in a file. Values are taken as they are: `env:NAME` is no reference."""
     if hasattr(server, "command"):
-        env = {variable.name: variable.value for variable in server.env or ()}
+        if not server.command or any("\0" in text for text in (server.command, *(server.args or ()))):
+            raise invalid(f"the MCP server {server.name[:80]!r} has no command that can be started")
+        env = {variable.name: Secret(variable.value) for variable in server.env or ()}
         entry = {"command": _real_folder(server.command), "args": list(server.args or ()), "env": env}
         readable = _installation(server.command)
         return server.name, {**entry, "readable": readable} if readable else entry
     if hasattr(server, "url"):
-        headers = {header.name: header.value for header in server.headers or ()}
-        transport = "sse" if getattr(server, "type", "http") == "sse" else "http"
-        return server.name, {"url": server.url, "headers": headers, "transport": transport}
+        if getattr(server, "type", "http") == "sse":
+            raise invalid(
+                f"the MCP server {server.name[:80]!r} is one of SSE, which is not spoken: use streamable HTTP"
+            )
+        if not server.url.startswith(("https://", "http://")):
+            raise invalid(f"the url of the MCP server {server.name[:80]!r} is no address of HTTP")
+        headers = {header.name: Secret(header.value) for header in server.headers or ()}
+        return server.name, {"url": server.url, "headers": headers, "transport": "http"}
     raise invalid("this kind of MCP server is not supported")
 
 

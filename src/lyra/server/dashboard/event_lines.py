@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["EventLine", "EventSentences", "lines_list"]
 
 _LINES_KEPT: Final = 2_000
+_SUBJECTS: Final = ("name", "agent", "service_name", "node", "pipeline")  # of events that are of no process
 _SHAPES: Final = {look.colour: look.shape for look in reversed(STATES.values())}
 
 
@@ -53,10 +54,12 @@ class EventSentences:
         process = self._kernel.processes.get(pid)
         shown = None if process is None else self._kernel.processes.get(process.known_as) or process
         known = "" if shown is None else shown.name or shown.program.partition("agent:")[2]
-        name = known or _text(event.data, "name", "agent") or pid
+        name = known or _text(event.data, *_SUBJECTS) or pid or event.kind.partition(".")[0]
         text = told.text
         if event.kind == "child.restarting":
             name, text = _text(event.data, "id") or name, self._restart_words(pid) or text
+        elif event.kind == "pipeline.started":
+            text = f"{text}: {self._stage(pid, event.data)}"
         elif event.kind == "person.acted":
             name = _text(event.data, "person")
         user = event.data.get("user_id")
@@ -71,6 +74,12 @@ class EventSentences:
         if plan is None or table is None or plan.max_restarts < 0:
             return ""
         return f"restart {len(table.times)} of {plan.max_restarts} in {plan.window_s:g} s"
+
+    def _stage(self, pid: str, data: Mapping[str, Any]) -> str:
+        """The stage that a pipeline began."""
+        session = self._kernel.orchestrator.state.sessions.get(pid)
+        tokens = () if session is None else session.tokens
+        return next((token.stage for token in tokens if token.id == data.get("token")), "")
 
     def last(self, caller: Caller, count: int, *, pid: str = "") -> list[EventLine]:
         """The last lines that a caller may see, the newest first; of one process, or of all."""

@@ -2,13 +2,16 @@
 
 A listener of the kernel, one for each server. A user sees the figures of their own processes, an operator and a viewer
 those of all. What is kept is bounded: the failures of the last minute, the last calls of models, and the spend of each
-hour of today.
+hour of today; what today cost before the server began is in the journal. A fault that a process hands on to the one
+that started it is one failure, not two.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.event import Event
@@ -26,6 +29,8 @@ _HOURS: Final = 24
 _FAILURES_KEPT: Final = 10_000
 _CALLS_KEPT: Final = 1_000
 _OWNERS_KEPT: Final = 10_000
+_LOOKED_AT_MAX: Final = 64
+_HANDED_ON_S: Final = 5.0  # a process that fails with the fault of its child does so soon after it
 _PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked"})
 
 
@@ -42,13 +47,22 @@ class FiguresNow(NamedTuple):
     p95_s: float | None
 
 
+class CountedFailure(NamedTuple):
+    """A process that failed: when, whose it was, which process had started it, and why."""
+
+    time: float
+    owner: str
+    parent: str
+    why: str
+
+
 class HeaderFigures:
     """See the module."""
 
     def __init__(self, parts: HttpParts) -> None:
         self._kernel: Kernel = parts.kernel
         self._records = parts.records
-        self._failures: deque[tuple[float, str]] = deque(maxlen=_FAILURES_KEPT)  # time, user
+        self._failures: deque[CountedFailure] = deque(maxlen=_FAILURES_KEPT)
         self._calls: deque[tuple[str, float]] = deque(maxlen=_CALLS_KEPT)  # user, seconds
         self._hours: dict[str, list[int]] = {}  # micro-dollars of each hour of the day, by user
         self._day = ""
@@ -59,36 +73,59 @@ class HeaderFigures:
         owner = owner_if_known(self._kernel, event.pid) if event.pid else ""
         if event.kind == "process.terminated":
             if event.data.get("reason") not in _PLAIN_ENDS:
-                self._failures.append((event.time, owner))
+                self._count_failure(event, owner)
             return
         latency_ms = event.data.get("latency_ms")
         if isinstance(latency_ms, (int, float)):
             self._calls.append((owner, latency_ms / 1000))
-        self._count_spend(event, owner)
+        self._begin_day(datetime.fromtimestamp(event.time, UTC).date().isoformat())
+        self._count_spend(event.time, owner, event.data)
 
-    def _count_spend(self, event: Event, owner: str) -> None:
-        moment = datetime.fromtimestamp(event.time, UTC)
-        self._begin_day(moment.date().isoformat())
+    def _count_failure(self, event: Event, owner: str) -> None:
+        process = self._kernel.processes.get(event.pid)
+        shown_as = event.pid if process is None else process.known_as
+        parent = None if process is None else process.parent
+        above = "" if parent is None else parent.known_as
+        error = event.data.get("error")
+        why = str(error.get("message") if isinstance(error, Mapping) else error or event.data.get("reason"))
+        for failure in islice(reversed(self._failures), _LOOKED_AT_MAX):
+            if event.time - failure.time > _HANDED_ON_S:
+                break
+            if failure.parent == shown_as and failure.why == why:
+                self._failures.append(failure._replace(parent=above))  # so that one above hands it on, too
+                self._failures.remove(failure)
+                return
+        self._failures.append(CountedFailure(event.time, owner, above, why))
+
+    def _count_spend(self, time: float, owner: str, data: Mapping[str, Any]) -> None:
+        moment = datetime.fromtimestamp(time, UTC)
         if owner not in self._hours and len(self._hours) >= _OWNERS_KEPT:
             owner = ""
         hours = self._hours.setdefault(owner, [0] * _HOURS)
-        hours[moment.hour] += round((event.data.get("cost_usd") or 0.0) * 1_000_000)
+        hours[moment.hour] += round((data.get("cost_usd") or 0.0) * 1_000_000)
 
     def _begin_day(self, day: str) -> None:
         if day != self._day:
             self._day = day
             self._hours.clear()
 
+    async def _load_past(self) -> None:
+        """Add the calls of today from before the server began."""
+        await self._records.load_past()
+        for owner, span in self._records.past_spans():
+            if span.kind == "model" and datetime.fromtimestamp(span.time, UTC).date().isoformat() == self._day:
+                self._count_spend(span.time, owner, span.data)
+
     # ------------------------------------------------------------------ reading
 
     def read(self, caller: Caller) -> FiguresNow:
         """The figures that a caller may see."""
-        if not self._asked_past:  # what today cost before the server began is in the journal
-            self._asked_past = True
-            self._kernel.tasks.start(self._records.load_past(), name="lyra-costs-past")
         now = self._kernel.clock.now()
         today = datetime.fromtimestamp(now, UTC)
         self._begin_day(today.date().isoformat())
+        if not self._asked_past:
+            self._asked_past = True
+            self._kernel.tasks.start(self._load_past(), name="lyra-costs-past")
         hours = [0] * _HOURS
         for owner, sums in self._hours.items():
             if caller.owns(owner):
@@ -96,7 +133,9 @@ class HeaderFigures:
         return FiguresNow(
             alive=self._alive(caller),
             waiting=self.questions(caller),
-            failed_per_minute=sum(1 for time, owner in self._failures if now - time < _MINUTE_S and caller.owns(owner)),
+            failed_per_minute=sum(
+                1 for failure in self._failures if now - failure.time < _MINUTE_S and caller.owns(failure.owner)
+            ),
             spent_micro_usd=self._spent(caller, today.date().isoformat()),
             limit_micro_usd=_amount(self._kernel.budget.limit("usd")) if caller.is_operator else None,
             left_micro_usd=_amount(self._kernel.budget.remaining("usd")) if caller.is_operator else None,

@@ -57,7 +57,8 @@ def _figure(
 
 
 def sparkline(values: Sequence[float], label: str = "Spend of each hour of today") -> Html:
-    """A small picture of a row of figures; the last one is marked."""
+    """A small picture of a row of figures; the last one is marked. One alone is a level line."""
+    values = (*values, *values) if len(values) == 1 else values
     peak = max(values, default=0) or 1
     step = _WIDTH / max(1, len(values) - 1)
     points = [(index * step, _HEIGHT - 2 - (_HEIGHT - 4) * value / peak) for index, value in enumerate(values)]

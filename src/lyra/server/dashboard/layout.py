@@ -20,7 +20,18 @@ from lyra.server.http.logins import FORM_FIELD
 from lyra.server.http.page_request import to_root
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["NAV", "PAGE_HEADERS", "act_form", "document", "figures_region", "link", "page", "region", "see_other"]
+__all__ = [
+    "NAV",
+    "PAGE_HEADERS",
+    "act_form",
+    "document",
+    "figures_region",
+    "link",
+    "page",
+    "plain_nav",
+    "region",
+    "see_other",
+]
 
 PAGE_HEADERS: Final = {
     "content-security-policy": (
@@ -209,6 +220,13 @@ def document(
     )
     content = f"<!doctype html>{html}".encode("utf-8", "replace")
     return RawAnswer(content, _HTML, status, {**PAGE_HEADERS, **(headers or {})})
+
+
+def plain_nav(root: str) -> Html:
+    """The navigation of a page of which it is not known who looks at it."""
+    home = tag("a", "Lyra", href=root, class_="brand")
+    links = [tag("a", item.label, href=root + item.path.lstrip("/")) for item in NAV]
+    return tag("nav", home, tag("div", links, class_="links"), aria_label="Pages")
 
 
 def _nav(call: HttpCall) -> Html:

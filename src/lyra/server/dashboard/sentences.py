@@ -87,6 +87,16 @@ def _called_tool(data: Data) -> Told:
     return Told("failed", _with(f"{_text(data, 'tool')} failed", _text(data, "status")))
 
 
+def _over_budget(data: Data) -> Told:
+    over = data.get("over")
+    first = over[0] if isinstance(over, (list, tuple)) and over and isinstance(over[0], Mapping) else {}
+    return Told("waiting", _with("passed a limit of its budget", _text(first, "dimension").replace("_", " ")))
+
+
+def _stopped_by_limit(data: Data) -> Told:
+    return Told("failed", _with("was stopped by a limit", _text(data, "resource") or _error(data)))
+
+
 def _restarting(data: Data) -> Told:
     return Told("waiting", _with(f"restart {data.get('starts') or 1} of {_text(data, 'id')}", _text(data, "reason")))
 
@@ -106,7 +116,7 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "process.created": _plain("running", "started"),
     "process.terminated": _ended,
     "process.diverged": _plain("failed", "stopped: its program no longer fits its journal"),
-    "process.dormant": _plain("waiting", "waits for a program that is not known here", "program"),
+    "process.dormant": _plain("waiting", "waits for a program that is not known here", "program", "agent"),
     "process.tainted": _plain("waiting", "has read text from outside", "by"),
     "agent.answered": _answered,
     "model.called": _called_model,
@@ -123,17 +133,17 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "pcb.interrupt_ended": _plain("done", "question is over", "status"),
     "budget.cut": _plain("failed", "ran out of budget in the middle of an answer"),
     "budget.overrun": _plain("failed", "cost more than was set aside", "effect"),
-    "budget.warning": _plain("waiting", "passed a limit of its budget", "dimension"),
-    "resource.exceeded": _plain("failed", "was stopped by a limit", "reason", "resource"),
+    "budget.warning": _over_budget,
+    "resource.exceeded": _stopped_by_limit,
     "resource.warning": _plain("waiting", "used most of a quota", "resource"),
-    "health.alert": _plain("failed", "needs a look", "message", "problem"),
+    "health.alert": _plain("failed", "needs a look", "alert", "message"),
     "pipeline.started": _plain("running", "began the stage", "stage"),
     "pipeline.ended": _plain("done", "came to the end of its pipeline", "reason"),
     "pipeline.waiting": _plain("needs-you", "pipeline waits for an answer"),
-    "service.registered": _plain("running", "service registered", "name"),
-    "service.health_changed": _plain("waiting", "service is now", "status", "new_status"),
-    "vesper.mode": _plain("waiting", "node has another mode", "mode"),
-    "vesper.diverged": _plain("failed", "two paths of a node gave different answers", "node"),
+    "service.registered": _plain("running", "is a service here now"),
+    "service.health_changed": _plain("waiting", "service is now", "status"),
+    "vesper.mode": _plain("waiting", "node has another mode", "to", "mode"),
+    "vesper.diverged": _plain("failed", "node: its two paths gave different answers"),
     "person.acted": _acted,
     "store.full": _plain("failed", "the store has no room: every process stands still"),
     "store.failed": _plain("failed", "the store is damaged or gone"),

@@ -18,6 +18,7 @@ __all__ = [
     "copied_id",
     "duration",
     "empty",
+    "end_state",
     "moment",
     "money",
     "relative",
@@ -69,6 +70,22 @@ def state(name: str, word: Child = None) -> Html:
     look = STATES.get(name) or StateLook("waiting", "○", name)
     shape = tag("span", look.shape, class_="shape", aria_hidden="true")
     return tag("span", shape, " ", look.word if word is None else word, class_="state", data_state=look.colour)
+
+
+# By the reason of an exit: the state that it is shown as, and its word. Every other reason is a failure.
+_ENDS: Final[dict[str, tuple[str, str]]] = {
+    "normal": ("done", "done"),
+    "shutdown": ("ended", "stopped"),
+    "killed": ("ended", "killed"),
+    "linked": ("ended", "ended with another"),
+    "error": ("failed", "crashed"),
+}
+
+
+def end_state(reason: str, *, has_error: bool = False) -> Html:
+    """How a process or a run ended: one that was stopped has not failed."""
+    name, word = _ENDS.get(reason, ("failed", reason))
+    return state("failed" if has_error else name, word)
 
 
 def money(micro_usd: int | None) -> str:
@@ -141,6 +158,6 @@ def copied_id(text: str, *, chars_max: int = 16) -> Html:
     return tag("span", tag("code", short, title=text), button, class_="id")
 
 
-def empty(what: str, command: str = "") -> Html:
-    """What a page without data shows: what would be here, and the command that makes it so."""
-    return tag("div", tag("p", what), tag("pre", tag("code", command)) if command else None, class_="empty")
+def empty(what: str, command: str = "", *, more: Child = None) -> Html:
+    """What a page without data shows: what would be here, the command that makes it so, and more about it."""
+    return tag("div", tag("p", what), tag("pre", tag("code", command)) if command else None, more, class_="empty")

@@ -39,10 +39,10 @@ _BOUNDED_PARTS: Final = {
     "responses": frozenset(
         {
             *("message", "input_text", "output_text", "input_image", "refusal", "text"),
-            *("reasoning", "reasoning_text", "summary_text"),
+            *("reasoning", "reasoning_text", "summary_text", "encrypted_content"),
             *("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
             *("local_shell_call", "local_shell_call_output", "apply_patch_call", "apply_patch_call_output"),
-            *("tool_search_call", "tool_search_output"),
+            *("tool_search_call", "tool_search_output", "agent_message", "additional_tools", "configuration_update"),
         }
     ),
     "embeddings": frozenset[str](),
@@ -166,12 +166,12 @@ def _is_cached_long(data: Any) -> bool:
 
 def _only_shortens(management: Any) -> bool:
     """Whether the edits of a conversation that the provider makes only take text away."""
-    edits = management.get("edits", []) if isinstance(management, dict) else management
-    return not edits or (
-        isinstance(edits, list)
-        and isinstance(management, dict)
-        and management.keys() <= {"edits"}
-        and all(isinstance(edit, dict) and _type(edit).startswith(_SHORTENING_EDITS) for edit in edits)
+    if not management:
+        return True
+    is_known = isinstance(management, dict) and management.keys() <= {"edits"}
+    edits = management.get("edits") if is_known else None
+    return isinstance(edits, list) and all(
+        isinstance(edit, dict) and _type(edit).startswith(_SHORTENING_EDITS) for edit in edits
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,14 +20,13 @@ from lyra.core.budgets.money import Money
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
-from lyra.models.tokens import WORDY
+from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.usage import TokenUsage
-from lyra.models.wire.faults import of_status, retry_after
-from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
 from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.gateway.answer_filter import AnswerFilter
 from lyra.server.gateway.bounds import answer_least, choices, input_bound, output_bound, refuse_unbounded
+from lyra.server.gateway.refusals import read_refusal
 from lyra.server.gateway.settlement import may_be_billed, spent
 from lyra.server.gateway.tool_bounds import bounded_tools
 from lyra.server.gateway.translation.translated import TranslatedRequest
@@ -47,7 +47,6 @@ __all__ = ["GatewayCall", "call_effect"]
 
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
-_SERVER_KEY_REFUSED: Final = (401, 402, 403)
 
 
 class GatewayRetry(Retry, frozen=True):
@@ -132,8 +131,8 @@ class GatewayCall:
         if request.format.is_free:
             self.body = self._body()
             return self.quoted
-        tokens_in = input_bound(request, self.target.model)
         self.is_limited = budget.limits_money
+        tokens_in = input_bound(request, self.target.model) + self._added_tokens()
         if self.is_limited:
             if price is None:
                 raise _unpriced(self.target.name)
@@ -151,6 +150,14 @@ class GatewayCall:
         else:
             self.translated = TranslatedRequest(request, self.target.model, self.bound_lowered)
         return quoted
+
+    def _added_tokens(self) -> int:
+        """The most tokens that a translation adds to the request: the provider's format may say more in words."""
+        provider = self.target.provider
+        if not self.is_limited or self.target.is_native or not isinstance(provider, RemoteProvider):
+            return 0
+        body = provider.body(TranslatedRequest(self.request, self.target.model, None).request)
+        return TOOLS_TOKENS + max(0, len(msgspec.json.encode(body)) - self.request.size_bytes)
 
     def _body(self) -> bytes:
         """The client's bytes, with the provider's name for the model."""
@@ -205,10 +212,12 @@ class GatewayCall:
         provider, wire = self.target.provider, self.request.format
         assert isinstance(provider, RemoteProvider)
         url = upstream_url(provider, wire, self.target.model, self.query)
-        headers = upstream_headers(provider, self.target.model, self.headers)
+        headers = upstream_headers(provider, self.target.model, self.headers, self.key.settings.id)
         async with provider.http.forward(url, self.body, headers, stream=self.request.stream) as answer:
             if not 200 <= answer.status < 300:
-                raise await self._refused(provider, answer)
+                now = self.key.process.core.clock.now()
+                error, self.refusal = await read_refusal(provider, answer, self.target.model, now)
+                raise error
             if self.request.stream and "event-stream" in answer.headers.get("content-type", ""):
                 await self._pass_stream(answer)
             else:
@@ -251,29 +260,6 @@ class GatewayCall:
         masked = AnswerFilter(self.target.keys).whole(body)
         self.answer = RawAnswer(masked, media, answer.status, answer_headers(answer.headers))
 
-    async def _refused(self, provider: RemoteProvider, answer: UnreadAnswer) -> ModelError:
-        """The error of an answer that is none; the provider's own words are kept for the client."""
-        body = await answer.read()
-        try:
-            data = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError):
-            data = None
-        code, sentence = provider.sentence(answer.status, data) if data is not None else usual_sentence(0, None)
-        sentence = provider.http.clean(sentence) or f"{provider.name} answered with status {answer.status}"
-        if answer.status not in _SERVER_KEY_REFUSED:  # about the server's key, not the client's
-            media = answer.headers.get("content-type", "application/json")
-            text = provider.http.redact(body)
-            self.refusal = RawAnswer(text, media, answer.status, answer_headers(answer.headers))
-        wait_s = retry_after(answer.headers, self.key.process.core.clock.now())
-        return of_status(
-            answer.status,
-            sentence,
-            code=provider.http.clean(code),
-            provider=provider.name,
-            model=self.target.model,
-            retry_after_s=wait_s,
-        )
-
 
 def _unpriced(model: str) -> ConfigError:
     return ConfigError(
@@ -289,9 +275,10 @@ async def _until_done(chunks: AsyncIterator[bytes], meter: AnswerMeter) -> Async
         if meter.done:
             break
     try:
-        async with asyncio.timeout(_LINGER_S) as lingering:
-            async for chunk in chunks:
-                yield chunk
+        with suppress(ModelError):  # the answer is whole, however its connection ends
+            async with asyncio.timeout(_LINGER_S) as lingering:
+                async for chunk in chunks:
+                    yield chunk
     except TimeoutError:
         if not lingering.expired():
             raise

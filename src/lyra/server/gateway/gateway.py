@@ -94,7 +94,7 @@ class Gateway:
         targets = self._targets.of(key.settings, request)
         if request.format.is_free and not targets[0].is_native:
             return estimated_count(self._kernel, request, targets[0].name)
-        slot = self._cache.slot(key.settings, call.endpoint.name, call.raw_body, call.headers)
+        slot = self._cache.slot(key.settings, f"{call.endpoint.name}?{_query(call)}", call.raw_body, call.headers)
         if slot is not None and (kept := slot.answer()) is not None:
             return kept
         failure: LyraError | None = None
@@ -133,7 +133,7 @@ class Gateway:
             request,
             target,
             headers=call.headers,
-            query="beta=true" if getattr(call.query, "beta", "") == "true" else "",
+            query=_query(call),
             relay=relay,
         )
         asked.prepare(key.process.budget)  # what is refused here leaves no row
@@ -201,6 +201,11 @@ class Gateway:
     def _error_event(self, asked: GatewayCall, error: LyraError) -> bytes:
         vendor = asked.request.format.vendor
         return sse_event(failure_body(error, vendor, self._kernel), event="error" if vendor == "anthropic" else "")
+
+
+def _query(call: HttpCall) -> str:
+    """The query that goes to the provider."""
+    return "beta=true" if getattr(call.query, "beta", "") == "true" else ""
 
 
 async def _outcome(task: asyncio.Task[None]) -> None:

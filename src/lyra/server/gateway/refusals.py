@@ -1,4 +1,5 @@
-"""How the failure of a call is told to the client: in the provider's own words, or in the vendor's shape."""
+"""How a provider refuses, and how the failure of a call is told to the client: in the provider's own words where the
+client may have them, else in the vendor's shape."""
 
 from __future__ import annotations
 
@@ -8,13 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.errors import LyraError, ModelError
+from lyra.models.wire.faults import UNREADABLE, of_status, retry_after
+from lyra.models.wire.http import usual_sentence
+from lyra.server.gateway.upstream import answer_headers
 from lyra.server.http.endpoint import RawAnswer
 from lyra.server.http.problems import HttpProblem, error_body, problem_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.models.wire.http import UnreadAnswer
+    from lyra.models.wire.remote import RemoteProvider
 
-__all__ = ["failure_answer", "failure_body"]
+__all__ = ["failure_answer", "failure_body", "read_refusal"]
+
+_REFUSAL_BYTES_MAX: Final = 1024 * 1024  # of a longer one the client is told the status alone
+_SERVER_KEY_REFUSED: Final = (401, 402, 403)  # about the server's key or account, not the client's
 
 # Statuses of failures of which the provider's own answer is not passed on: it spoke another format, or the connection
 # failed. `auth` is about the server's key and not the client's.
@@ -35,6 +44,32 @@ _SENTENCES: Final[dict[str, str]] = {
     "auth": "the model's provider refused the key of this server",
     "bad_response": "what came from the model's provider is not an answer",
 }
+
+
+async def read_refusal(
+    provider: RemoteProvider, answer: UnreadAnswer, model: str, now: float
+) -> tuple[ModelError, RawAnswer | None]:
+    """The error of an answer that is none, and the provider's own words for the client; None where it may not have
+    them: of a redirect, and of what is about the server's key."""
+    status, body = answer.status, await answer.read(_REFUSAL_BYTES_MAX)
+    is_whole = len(body) <= _REFUSAL_BYTES_MAX
+    try:
+        data = msgspec.json.decode(body) if is_whole else None
+    except UNREADABLE:
+        data = None
+    code, sentence = provider.sentence(status, data) if data is not None else usual_sentence(0, None)
+    error = of_status(
+        status,
+        provider.http.clean(sentence) or f"{provider.name} answered with status {status}",
+        code=provider.http.clean(code),
+        provider=provider.name,
+        model=model,
+        retry_after_s=retry_after(answer.headers, now),
+    )
+    if status < 400 or status in _SERVER_KEY_REFUSED or not is_whole:
+        return error, None
+    media = answer.headers.get("content-type", "application/json")
+    return error, RawAnswer(provider.http.redact(body), media, status, answer_headers(answer.headers))
 
 
 def failure_answer(error: LyraError, vendor: str, kernel: Kernel) -> RawAnswer:

@@ -13,6 +13,7 @@ from unicodedata import normalize
 import msgspec
 
 from lyra.errors import ConfigError
+from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.formats import WireFormat
 
 __all__ = ["GatewayRequest"]
@@ -34,9 +35,8 @@ class GatewayRequest:
             self._members = _members.decode(raw)
             # All of it is read once: a part that is no JSON, or no UTF-8, is refused here and never sent on.
             self._values: dict[str, Any] = msgspec.json.decode(raw)
-            raw.decode("utf-8")
             self._is_ascii, self._has_escapes = raw.isascii(), b"\\u" in raw
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
         model = self.value("model")
         if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:

@@ -30,8 +30,6 @@ def may_be_billed(error: BaseException) -> bool:
         return False
     if not isinstance(error, ModelError):
         return True
-    if error.fields.get("begun"):
-        return True
     status = error.fields.get("status")
     if isinstance(status, int):
         return status < 400 or status in _GAVE_UP

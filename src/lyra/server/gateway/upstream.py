@@ -6,6 +6,7 @@ configuration; nothing that a client sends is put in its place.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,7 +21,8 @@ from lyra.server.gateway.formats import WireFormat
 __all__ = ["answer_headers", "speaks", "upstream_headers", "upstream_url"]
 
 # Headers of a client that its vendor's API reads; the rest is about the connection, or about another account.
-_FORWARDED: Final = ("anthropic-version", "anthropic-beta", "openai-beta", "idempotency-key")
+_FORWARDED: Final = ("anthropic-version", "anthropic-beta", "openai-beta")
+_IDEMPOTENCY: Final = "idempotency-key"
 _RETURNED: Final = frozenset(
     {
         *("request-id", "x-request-id", "openai-processing-ms", "openai-version", "openai-model"),
@@ -45,9 +47,11 @@ def upstream_url(provider: RemoteProvider, wire: WireFormat, model: str, query: 
     return url if not query else f"{url}{'&' if '?' in url else '?'}{query}"
 
 
-def upstream_headers(provider: RemoteProvider, model: str, given: Mapping[str, str]) -> dict[str, str]:
+def upstream_headers(provider: RemoteProvider, model: str, given: Mapping[str, str], key_id: str) -> dict[str, str]:
     """The headers of a request: those of the client that may pass, and the provider's own."""
     passed = {name: given[name] for name in _FORWARDED if name in given and _is_sendable(given[name])}
+    if given.get(_IDEMPOTENCY):  # of this key alone: all keys share the provider's account
+        passed[_IDEMPOTENCY] = hashlib.sha256(f"{key_id}\0{given[_IDEMPOTENCY]}".encode()).hexdigest()
     own = {**provider.headers(Request(model, ())), **provider.settings.sent_headers()}
     accept = given.get("accept", "*/*")
     if "anthropic-version" in passed:

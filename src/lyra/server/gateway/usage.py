@@ -17,6 +17,7 @@ from lyra.errors import ModelError
 from lyra.models.stream import Completion, Fold, StreamEvent
 from lyra.models.tokens import WORDY, answer_tokens
 from lyra.models.usage import TokenUsage
+from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.formats import WireFormat
 
 __all__ = ["AnswerMeter"]
@@ -124,7 +125,7 @@ class AnswerMeter:
         self._size = len(body)
         try:
             usage = msgspec.json.decode(_USAGE_MEMBER.decode(body).get("usage", b"null"))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return
         if isinstance(usage, dict):
             self._usage = self._wire.usage(usage).checked()
@@ -155,6 +156,6 @@ def _is_usage_alone(event: bytes) -> bool:
         return False
     try:
         chunk: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
     return isinstance(chunk, dict) and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.session.unattended_turn import stop_turn
 from lyra.core.limits import (
     SERVER_STREAM_BYTES_MAX,
     SERVER_STREAM_EVENTS_MAX,
@@ -41,7 +42,7 @@ _SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 class ChatStream:
     """The answer to one message as numbered events."""
 
-    __slots__ = ("answer", "ended_s", "failure", "log", "owner", "session_id")
+    __slots__ = ("answer", "ended_s", "failure", "is_stopped", "log", "owner", "session_id")
 
     def __init__(self, session_id: str, owner: str, name: str) -> None:
         self.session_id = session_id
@@ -50,6 +51,7 @@ class ChatStream:
         self.ended_s = 0.0
         self.failure = ""  # why there is no answer, in words
         self.answer: Stream[Any, Any] | None = None  # on its way, if it was asked for here
+        self.is_stopped = False  # the turn that it follows was stopped in its process
 
     def tell(self, word: str, data: dict[str, Any]) -> None:
         if word == "error":
@@ -136,14 +138,20 @@ class Chats:
         return stream, after
 
     def cancel(self, session_id: str, caller: Caller) -> int:
-        """Give up the answers of a session that are on their way; gives how many. The session goes on."""
-        self.sessions.get(session_id, caller)
+        """Give up the answers of a session that are on their way; gives how many. The session goes on. A turn that was
+        not begun here, such as one from before a restart, is stopped in its process."""
+        process = self.sessions.get(session_id, caller)
         pending = [
             stream.answer.pending
             for stream in self._streams.values()
             if stream.session_id == session_id and stream.answer is not None
         ]
-        return sum(answer.cancel() for answer in pending if answer is not None)
+        given_up = sum(answer.cancel() for answer in pending if answer is not None)
+        if given_up or not stop_turn(self._kernel, process.pid):
+            return given_up
+        for stream in self._streams.values():
+            stream.is_stopped = stream.is_stopped or (stream.session_id == session_id and not stream.log.ended)
+        return 1
 
     def last_failure(self, session_id: str, caller: Caller) -> str:
         """Why the last message of a session has no answer; "" where it has one, or the reason is not kept any more."""
@@ -221,7 +229,10 @@ class Chats:
             stream.tell("text_delta", {"delta": text})
             stream.tell("result", {"status": "success", "text": text, "session_id": stream.session_id})
         except LyraError as error:
-            self._tell_failure(stream, error)
+            if stream.is_stopped:
+                stream.tell("result", {"status": "cancelled", "text": "", "session_id": stream.session_id})
+            else:
+                self._tell_failure(stream, error)
         finally:
             self._end(stream)
 

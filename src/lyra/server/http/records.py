@@ -111,6 +111,10 @@ class Records:
         await asyncio.wait((work,), timeout=limit_s)
         return work.done()
 
+    def past_spans(self) -> Iterator[tuple[str, Span]]:
+        """The spans of the time before the server began, with their user; none before `load_past`."""
+        return iter(self._past)
+
     def _hear(self, event: Event) -> None:
         assert self._kernel is not None
         owner = owner_if_known(self._kernel, event.pid) if event.pid else ""

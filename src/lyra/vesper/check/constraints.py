@@ -15,8 +15,8 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
-from lyra.vesper.check.infer import Typing, field_type, pattern_problem
-from lyra.vesper.check.kinds import element_of, is_ordered, is_text
+from lyra.vesper.check.infer import Typing, pattern_problem
+from lyra.vesper.check.kinds import element_of, field_type, is_ordered, is_text
 from lyra.vesper.check.scope import Element, NameScope
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.types import TypeTable

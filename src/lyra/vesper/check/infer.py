@@ -15,9 +15,12 @@ from lyra.core.checking.document import Path
 from lyra.core.linear_regex import BadPattern, RegexProgram
 from lyra.errors import ParseError
 from lyra.vesper.check.kinds import (
+    aggregate_type,
     arithmetic_type,
     common,
+    constant_type,
     element_of,
+    field_type,
     is_ordered,
     is_text,
     may_equal,
@@ -602,42 +605,6 @@ def map_of(entries: dict[str, TypedExpression], *, place: tuple[int, int] = (0, 
     """A map of expressions; its type is a record without a name."""
     kind = RecordType("", tuple(RecordField(name, value.type) for name, value in entries.items()))
     return MapOf(type=kind, entries=tuple(entries.items()), place=place)
-
-
-def aggregate_type(function: str, item: ValueType) -> ValueType | None:
-    """The type of an aggregate over elements of a type; None where they cannot be aggregated so."""
-    inner = without_null(item)
-    if function == "count":
-        return INTEGER
-    if function in ("min", "max"):
-        return nullable(inner) if inner == ANY or is_ordered(inner, inner) else None
-    if inner != ANY and not is_numeric(inner):
-        return None
-    return inner if function == "sum" else nullable(DecimalType())
-
-
-def constant_type(value: Any) -> ValueType:
-    if value is None:
-        return NULL
-    if isinstance(value, bool):
-        return BOOLEAN
-    if isinstance(value, int):
-        return INTEGER
-    if isinstance(value, Decimal):
-        exponent = value.as_tuple().exponent
-        return DecimalType(max(0, -exponent) if isinstance(exponent, int) else None)
-    return STRING if isinstance(value, str) else ANY
-
-
-def field_type(kind: ValueType, name: str) -> ValueType | None:
-    """The type of a field of a record or map; None where there is none of that name."""
-    kind = without_null(kind)
-    if isinstance(kind, RecordType):
-        field = kind.field(name)
-        return field.type if field else None
-    if isinstance(kind, MapType):
-        return nullable(kind.value)
-    return ANY if kind == ANY else None
 
 
 def _has_field(kind: ValueType, name: str, scope: NameScope) -> bool:

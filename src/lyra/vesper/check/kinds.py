@@ -1,9 +1,13 @@
-"""Relations between types: which values fit where, and the type that two have in common."""
+"""Relations between types: which values fit where, the type that two have in common, and that of a part or a value."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 from lyra.vesper.values.types import (
     ANY,
+    BOOLEAN,
     BYTES,
     DECIMAL,
     INTEGER,
@@ -23,7 +27,19 @@ from lyra.vesper.values.types import (
     without_null,
 )
 
-__all__ = ["arithmetic_type", "common", "element_of", "is_ordered", "is_text", "may_equal", "misfit", "nullable"]
+__all__ = [
+    "aggregate_type",
+    "arithmetic_type",
+    "common",
+    "constant_type",
+    "element_of",
+    "field_type",
+    "is_ordered",
+    "is_text",
+    "may_equal",
+    "misfit",
+    "nullable",
+]
 
 
 def nullable(kind: ValueType) -> ValueType:
@@ -143,3 +159,39 @@ def _record_misfit(actual: RecordType, declared: RecordType) -> str:
             return f"field `{field.name}`: {inner}"
     missing = [field.name for field in declared.fields if field.required and actual.field(field.name) is None]
     return f"field `{missing[0]}` is missing" if missing else ""
+
+
+def aggregate_type(function: str, item: ValueType) -> ValueType | None:
+    """The type of an aggregate over elements of a type; None where they cannot be aggregated so."""
+    inner = without_null(item)
+    if function == "count":
+        return INTEGER
+    if function in ("min", "max"):
+        return nullable(inner) if inner == ANY or is_ordered(inner, inner) else None
+    if inner != ANY and not is_numeric(inner):
+        return None
+    return inner if function == "sum" else nullable(DecimalType())
+
+
+def constant_type(value: Any) -> ValueType:
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, int):
+        return INTEGER
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        return DecimalType(max(0, -exponent) if isinstance(exponent, int) else None)
+    return STRING if isinstance(value, str) else ANY
+
+
+def field_type(kind: ValueType, name: str) -> ValueType | None:
+    """The type of a field of a record or map; None where there is none of that name."""
+    kind = without_null(kind)
+    if isinstance(kind, RecordType):
+        field = kind.field(name)
+        return field.type if field else None
+    if isinstance(kind, MapType):
+        return nullable(kind.value)
+    return ANY if kind == ANY else None

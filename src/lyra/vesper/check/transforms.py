@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
-from lyra.vesper.check.infer import Typing, aggregate_type, map_of
-from lyra.vesper.check.kinds import common, element_of
+from lyra.vesper.check.infer import Typing, map_of
+from lyra.vesper.check.kinds import aggregate_type, common, element_of
 from lyra.vesper.check.scope import Element, NameScope
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.functions import AGGREGATES

@@ -86,7 +86,7 @@ def test_a_piece_of_a_marked_agent_marks_its_reader(marked: bool):
 def test_a_stream_that_goes_on_after_a_restart_has_its_reader():
     """The process that reads it gets the mark of the agent's pieces in this life, too."""
     pending = SimpleNamespace(scopes=(), reader="")
-    runtime = SimpleNamespace(awaited={"~p1/1": pending})
+    runtime = SimpleNamespace(questions=SimpleNamespace(awaited={"~p1/1": pending}))
     job: Any = SimpleNamespace(
         world=SimpleNamespace(runtime=runtime), ctx=SimpleNamespace(own_process=SimpleNamespace(pid="p1"))
     )

@@ -21,12 +21,13 @@ from lyra.server.dashboard.cost_view import (
     group_totals,
     narrowed,
 )
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.past import past_note
 from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, pills, plot
 from lyra.server.dashboard.table import TableColumn, TableRow, table
-from lyra.server.dashboard.words import empty, money
+from lyra.server.dashboard.words import money
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.records import CostSum
 
@@ -122,7 +123,7 @@ def _ranges(call: HttpCall, query: CostPageQuery) -> Html:
 # ---------------------------------------------------------------- spend
 def _spend(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> list[Html]:
     if not sums:
-        return [empty("What calls of models cost stands here, by day.", "lyra demo --web")]
+        return [nothing_yet(call, "What calls of models cost stands here, by day.")]
     days = by_day(sums, query.by, days_until(call.kernel.clock.now(), query.days))
     columns = [PlotColumn(group, "bar", _narrower(call, query, group)) for group in days.groups]
     steps = [

@@ -25,7 +25,7 @@ async def _nodes(call: HttpCall) -> RawAnswer:
     mounted = mounted_nodes(call.kernel)
     known = [] if mounted is None else await asyncio.to_thread(read_nodes, mounted)
     await call.parts.shared(NodeNews).open()
-    return page(call, "Nodes", region(call, "nodes", NODE_EVENTS, _list(call, known), every_ms=1_000))
+    return page(call, "Nodes", region(call, "nodes", NODE_EVENTS, _list(call, known), every_ms=1_000), wide=True)
 
 
 def _list(call: HttpCall, known: list[NodeFacts]) -> Html:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lyra.server.dashboard.event_lines import EventSentences, lines_list
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Child, Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.sentences import SENTENCES
@@ -44,7 +45,7 @@ async def _overview(call: HttpCall) -> RawAnswer:
 def _excerpt(call: HttpCall, tree: LiveTree) -> Html:
     roots, total = tree.roots(call.caller, _ROWS_MAX)
     if not roots:
-        return empty("Live processes are shown here.", "lyra demo --web")
+        return nothing_yet(call, "Live processes are shown here.")
     rows = list(_walk(call, tree, roots, total))
     return tag(
         "div",

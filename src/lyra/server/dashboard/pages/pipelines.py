@@ -33,7 +33,8 @@ async def _pipelines(call: HttpCall) -> RawAnswer:
     parts = [_pipeline(call, name, runs) for name, runs in list(shown.items())[:_PIPELINES_SHOWN]]
     nothing = empty(
         "Runs of pipelines stand here, with the envelope moving from stage to stage.",
-        'curl -X POST -d \'{"pipeline": {…}, "input": "…"}\' http://127.0.0.1:8420/api/pipelines',
+        'curl -H "Authorization: Bearer $TOKEN" -d \'{"pipeline": {…}, "input": "…"}\' '
+        f"http://{call.headers.get('host', 'HOST')}/api/pipelines",
     )
     hidden = len(shown) - len(parts)
     return page(

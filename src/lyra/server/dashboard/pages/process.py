@@ -72,7 +72,7 @@ async def _process(call: HttpCall) -> RawAnswer:
 
 # ---------------------------------------------------------------- who it is
 def _head(call: HttpCall, row: ProcessRow) -> Html:
-    doing = row.doing if row.state in ("working", "blocked", "dormant", "failed") else None
+    doing = row.doing if row.state in ("working", "blocked", "dormant", "ended", "failed") else None
     return tag("div", tag("p", state(row.state, doing or None)), act_buttons(call, row.pid), class_="bar spread")
 
 
@@ -93,9 +93,18 @@ def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
         error = process.exit.error
         reason = process.exit.reason if error is None else f"{process.exit.reason}: {error}"
         facts.append(("Ended", tag("span", moment(process.ended_at, now), " ", reason)))
+        successor = _successor(process)
+        if successor is not None:
+            facts.append(("Started again as", tag("a", successor.pid, href=link(call, "processes", successor.pid))))
     if process is not None and call.kernel.taint.tainted(row.pid):
         facts.append(("Marked", "has read text from outside"))
     return facts_row(facts)
+
+
+def _successor(process: Process) -> Process | None:
+    """The live process that the supervisor started in the place of one that ended."""
+    siblings = () if process.parent is None or not process.name else (process.parent.children or {}).values()
+    return next((row for row in siblings if row.alive and row.name == process.name and row is not process), None)
 
 
 def _supervision(call: HttpCall, row: ProcessRow, process: Process | None) -> list[tuple[str, Child]]:

@@ -10,9 +10,10 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlencode
 
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.words import empty, money, state
+from lyra.server.dashboard.words import money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
@@ -50,7 +51,7 @@ async def _processes(call: HttpCall) -> RawAnswer:
         tree = call.parts.shared(LiveTree)
         total, shown = tree.count(call.caller), list(islice(tree.walk(call.caller), first, first + _PAGE_ROWS))
     if not total and not query.q and not query.state:
-        content = empty("Every process is shown here, below the one that started it.", "lyra demo --web")
+        content = nothing_yet(call, "Every process is shown here, below the one that started it.")
     else:
         content = tag("div", _grid(call, shown, total), _pages(call, query, total), id="grid")
     # The script keeps its own rows current; without rows yet, the region waits for the first process.

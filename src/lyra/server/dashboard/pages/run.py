@@ -20,7 +20,7 @@ from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.plan_picture import plan_of_run, plan_picture
 from lyra.server.dashboard.run_view import difference_view, frames_view, lanes, moment_view, step_list
-from lyra.server.dashboard.words import copied_id, moment, money, state
+from lyra.server.dashboard.words import copied_id, end_state, moment, money, state
 from lyra.server.http.api.timelines import fork_of, frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.problems import HttpRefusal
@@ -140,7 +140,7 @@ def _facts(call: HttpCall, pid: str, summary: Mapping[str, Any]) -> Html:
     usage, recorded = summary["usage"], summary["recorded"]
     cost = money(usage.get("usd", 0)) + (f" (+ {money(recorded.get('usd', 0))} recorded)" if recorded else "")
     word = summary["state"]
-    mark = state("running") if word == "running" else state("done" if word == "normal" else "failed", word)
+    mark = state("running") if word == "running" else end_state(word)
     facts: list[tuple[str, Child]] = [
         ("State", mark),
         ("Program", summary["program"]),

@@ -6,10 +6,11 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.naming import SUPERVISE
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
-from lyra.server.dashboard.words import copied_id, empty, moment, money, state
+from lyra.server.dashboard.words import copied_id, empty, end_state, moment, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.timelines import Timelines
 from lyra.server.owners import owner_if_known
@@ -69,11 +70,8 @@ def state_of(process: Process) -> Html:
     ended = process.exit
     run = process.stands_for or process
     if ended is None:
-        is_idle = run.program.startswith("agent:") and run.receiver is not None
-        return state("idle" if is_idle else process.state)
-    if ended.error is not None:
-        return state("failed", ended.reason)
-    return state("done" if ended.reason == "normal" else "killed", ended.reason)
+        return state("idle" if run.receiver is not None else process.state)
+    return end_state(ended.reason, has_error=ended.error is not None)
 
 
 def _is_run(process: Process) -> bool:
@@ -134,7 +132,7 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     lines = []
     for name, summary in (await call.parts.shared(Timelines).vega_runs(limit)).items():
         word = summary["state"]
-        mark = state("running") if word == "running" else state("done" if word == "normal" else "failed", word)
+        mark = state("running") if word == "running" else end_state(word)
         began_at, micro_usd = summary["began_at"] or 0.0, summary["usage"].get("usd", 0)
         lines.append(RunLine(name, name, "vega", mark, micro_usd, began_at, "Vega program"))
     return lines
@@ -150,7 +148,9 @@ async def _runs(call: HttpCall) -> RawAnswer:
     newest = nlargest(_SHOWN, fitting, key=lambda process: process.created_at)
     lines = [*_lines(call, newest), *(line for line in vega if query.fits(line.pid, line.kind, line.name, line.what))]
     rows = [_row(call, line) for line in lines[:_SHOWN]]
-    content: Child = table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(is_any=bool(runs or vega))
+    content: Child = (
+        table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(call, is_any=bool(runs or vega))
+    )
     hidden = len(fitting) - len(newest) + len(lines) - len(rows)
     more = tag("p", f"{hidden:,} older runs are not shown: narrow the list.", class_="note") if hidden > 0 else None
     return page(call, "Runs", _filter(call, query), region(call, "runs", _EVENTS, content, more, every_ms=1_000))
@@ -198,12 +198,10 @@ def _filter(call: HttpCall, query: RunsQuery) -> Html:
     )
 
 
-def _nothing(*, is_any: bool) -> Html:
+def _nothing(call: HttpCall, *, is_any: bool) -> Html:
     if is_any:
         return empty("No run fits. Choose another kind, or another text.")
-    return empty(
-        "Conversations, programs, pipelines and Vega runs stand here, each to be stepped through.", "lyra demo"
-    )
+    return nothing_yet(call, "Conversations, programs, pipelines and Vega runs stand here, each to be stepped through.")
 
 
 ENDPOINTS: Final = (

@@ -9,6 +9,7 @@ import msgspec
 
 from lyra.core.checking.check import one_of
 from lyra.observe.spans import Span
+from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.past import past_note
@@ -100,16 +101,16 @@ def _filters(call: HttpCall, query: TracePageQuery, agents: list[str]) -> Html:
 
 def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], total: int) -> Html:
     if not lines:
-        what = (
-            "No trace fits." if total else "A trace of each conversation stands here: turns, model calls, tool calls."
-        )
-        return empty(what, "" if total else 'lyra agent -p "hello"')
+        if total:
+            return empty("No trace fits.")
+        return nothing_yet(call, "A trace of each conversation stands here: turns, model calls, tool calls.")
     now = call.kernel.clock.now()
     columns: list[TableColumn | str] = [
         *("Trace", "Agent", "State", "Began"),
         *(TableColumn(name, is_figure=True) for name in ("took", "spans", "errors", "cost")),
     ]
-    return table("Traces", columns, [_row(call, line, spans[line.trace_id], now) for line in lines])
+    rows = [_row(call, line, spans[line.trace_id], now) for line in lines]
+    return table("Traces", columns, rows, name="traces-table")
 
 
 def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> TableRow:

@@ -19,4 +19,8 @@ onRefresh((region) => {
   inbox.replaceChildren("Inbox", ...(waiting === "0" ? [] : [" ", count]));
 });
 
+// On a narrow screen the navigation scrolls: the page that is shown is in sight.
+const here = document.querySelector('nav a[aria-current="page"]');
+if (here) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - here.parentElement.clientWidth / 2 - here.parentElement.offsetLeft;
+
 watchRegions();

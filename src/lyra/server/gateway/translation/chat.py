@@ -94,11 +94,18 @@ def _text(message: Members) -> str:
 
 def _part(part: Members) -> dict[str, Any]:
     kind = part.text("type")
+    part.skip("cache_control")
     if kind == "text":
-        return {"type": "text", "text": part.text("text")}
-    if kind == "image_url":
-        return image_part(part.inside("image_url").text("url"))
-    raise cannot_carry(f"a part of type {kind!r}")
+        content = {"type": "text", "text": part.text("text")}
+    elif kind == "image_url":
+        image = part.inside("image_url")
+        content = image_part(image.text("url"))
+        image.skip("detail")
+        image.end()
+    else:
+        raise cannot_carry(f"a part of type {kind!r}")
+    part.end()
+    return content
 
 
 def _call(call: Members) -> Any:
@@ -113,7 +120,12 @@ def _tool(tool: Members) -> Any:
     if tool.text("type") != "function":
         raise cannot_carry("a tool that is no function")
     function = tool.inside("function")
-    return read_tool(function.text("name"), function.text("description"), function.take("parameters"))
+    declared = read_tool(function.text("name"), function.text("description"), function.take("parameters"))
+    function.skip("strict")
+    function.end()
+    tool.skip("cache_control")
+    tool.end()
+    return declared
 
 
 def tool_choice(choice: Any) -> str:

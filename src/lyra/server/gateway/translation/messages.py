@@ -87,11 +87,13 @@ def _texts(message: Members) -> str:
 def _user(conversation: TranslatedConversation, message: Members) -> None:
     parts: list[dict[str, Any]] = []
     for block in message.objects("content"):
+        block.skip("cache_control")
         if block.text("type") == "tool_result":
             output = _output(block)
             conversation.result(block.text("tool_use_id"), output, is_error=block.take("is_error") is True)
         else:
             parts.append(_part(block))
+        block.end()
     if parts:
         conversation.user(parts)
 
@@ -100,17 +102,24 @@ def _output(block: Members) -> str | list[dict[str, Any]]:
     content = block.take("content")
     if content is None or isinstance(content, str):
         return content or ""
-    return [_part(part) for part in block.objects("content")]
+    parts = []
+    for part in block.objects("content"):
+        part.skip("cache_control")
+        parts.append(_part(part))
+        part.end()
+    return parts
 
 
 def _assistant(conversation: TranslatedConversation, message: Members) -> None:
     parts: list[dict[str, Any]] = []
     calls = []
     for block in message.objects("content"):
+        block.skip("cache_control", "citations", "caller")  # of an answer that comes back
         if block.text("type") == "tool_use":
             calls.append(read_call(block.text("id"), block.text("name"), block.take("input")))
         else:
             parts.append(_part(block))
+        block.end()
     conversation.assistant(parts or "", calls)
 
 
@@ -136,7 +145,11 @@ def _tool(tool: Members) -> Any:
     kind = tool.text("type")
     if kind not in _TOOL_KINDS:
         raise cannot_carry(f"the tool of type {kind!r}")
-    return read_tool(tool.text("name"), tool.text("description"), tool.take("input_schema"))
+    declared = read_tool(tool.text("name"), tool.text("description"), tool.take("input_schema"))
+    tool.skip("cache_control", "strict", "eager_input_streaming")
+    tool.skip_if("defer_loading", False)
+    tool.end()
+    return declared
 
 
 def _tool_choice(choice: Members) -> tuple[str, bool]:

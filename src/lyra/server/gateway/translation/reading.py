@@ -15,6 +15,7 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
+from lyra.models.wire.faults import UNREADABLE
 
 __all__ = ["EFFORT_TOKENS", "Members", "TranslatedConversation", "cannot_carry", "image_part", "read_call", "read_tool"]
 
@@ -156,7 +157,7 @@ def read_call(call_id: str, name: str, arguments: Any) -> ToolCall:
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             raise ConfigError("the arguments of a tool call are not valid JSON") from None
     return ToolCall(call_id, name, arguments if arguments is not None else {})
 

@@ -92,18 +92,25 @@ def _parts(item: Members) -> list[dict[str, Any]]:
 
 
 def _part(part: Members) -> dict[str, Any]:
-    kind = part.text("type")
+    kind, url = part.text("type"), part.text("image_url")
     if kind in ("input_text", "output_text", "text"):
-        return {"type": "text", "text": part.text("text")}
-    if kind == "input_image" and part.text("image_url"):
-        return image_part(part.text("image_url"))
-    raise cannot_carry(f"a part of type {kind!r}")
+        content = {"type": "text", "text": part.text("text")}
+    elif kind == "input_image" and url:
+        content = image_part(url)
+    else:
+        raise cannot_carry(f"a part of type {kind!r}")
+    part.skip("detail", "annotations", "logprobs")
+    part.end()
+    return content
 
 
 def _tool(tool: Members) -> Any:
     if tool.text("type") != "function":
         raise cannot_carry("a tool that is no function")
-    return read_tool(tool.text("name"), tool.text("description"), tool.take("parameters"))
+    declared = read_tool(tool.text("name"), tool.text("description"), tool.take("parameters"))
+    tool.skip("strict")
+    tool.end()
+    return declared
 
 
 def _text_format(text: Members) -> tuple[dict[str, Any] | None, str]:

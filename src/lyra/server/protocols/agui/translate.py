@@ -21,6 +21,7 @@ from lyra.agents.session.events import (
     ToolStarted,
     UsageTold,
 )
+from lyra.agents.turn.call_drafts import CallDraft
 from lyra.server.protocols.agui.messages import MessageIds, as_json, as_text
 from lyra.server.protocols.agui.sdk import agui_types
 from lyra.server.protocols.agui.turns import AguiTurn
@@ -43,6 +44,7 @@ class EventTranslator:
         self._restarts = 0
         self._step = ""  # the step that is open
         self._steps = 0
+        self._drafts: dict[str, bool] = {}  # ids of calls that were told while they were written; whether still open
         self.usage: list[UsageTold] = []
 
     def feed(self, event: AgentEvent) -> list[Any]:
@@ -55,7 +57,7 @@ class EventTranslator:
 
     def close(self) -> list[Any]:
         """End all that is open."""
-        events = self._close_text() + self._close_thought()
+        events = self._close_text() + self._close_thought() + self._close_drafts()
         if self._step:
             events.append(self._types.StepFinishedEvent(step_name=self._step))
             self._step = ""
@@ -127,9 +129,33 @@ class EventTranslator:
 
     # ------------------------------------------------------------------ tools
 
+    def _draft(self, event: CallDraft) -> list[Any]:
+        """A call as the model writes it. The answer may begin anew; what was told of it then stands until the snapshot
+        at the end of the run, and a call under the same id is told whole."""
+        if not event.id:
+            return self._close_drafts()
+        types, events = self._types, []
+        if event.id not in self._drafts:
+            self._drafts[event.id] = True
+            events = self._close_text() + self._close_thought() + self._begin_step()
+            parent = self._ids.assistant(self._place)
+            events.append(
+                types.ToolCallStartEvent(tool_call_id=event.id, tool_call_name=event.name, parent_message_id=parent)
+            )
+        if event.delta and self._drafts[event.id]:
+            events.append(types.ToolCallArgsEvent(tool_call_id=event.id, delta=event.delta))
+        return events
+
+    def _close_drafts(self) -> list[Any]:
+        still_open = [call_id for call_id, is_open in self._drafts.items() if is_open]
+        self._drafts.update(dict.fromkeys(still_open, False))
+        return [self._types.ToolCallEndEvent(tool_call_id=call_id) for call_id in still_open]
+
     def _tool_started(self, event: ToolStarted) -> list[Any]:
         self._turn.calls.add(event.id)
         types = self._types
+        if self._drafts.pop(event.id, False):
+            return [types.ToolCallEndEvent(tool_call_id=event.id)]
         return [
             *self._close_text(),
             *self._close_thought(),
@@ -176,6 +202,7 @@ _FEEDS: Final[dict[type[AgentEvent], Callable[[EventTranslator, Any], list[Any]]
     Thinking: EventTranslator._thinking,
     Restart: EventTranslator._restart,
     UsageTold: EventTranslator._usage,
+    CallDraft: EventTranslator._draft,
     ToolStarted: EventTranslator._tool_started,
     ToolEnded: EventTranslator._tool_ended,
     ToolProgress: EventTranslator._tool_progress,

@@ -16,6 +16,7 @@ from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text
 from lyra.agents.session.replies import Stream
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.unattended_turn import stop_turn
+from lyra.agents.turn.call_drafts import CallDraft
 from lyra.errors import LyraError
 from lyra.kernel.programs.context import require_send
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AguiTurn", "begin_turn", "take_up_turn"]
 
 _UNREAD_MAX: Final = 10_000  # events of a turn that has no reader, before pieces of text are left out
-_LEFT_OUT: Final = (Text, Thinking, ToolProgress)
+_LEFT_OUT: Final = (Text, Thinking, ToolProgress, CallDraft)
 
 
 class AguiTurn:
@@ -117,7 +118,10 @@ async def begin_turn(process: AgentProcess[Any], message: Any, tools: list[dict[
 
     async def start() -> Pending[Any]:
         require_send(inner)
-        return runtime_of(kernel).ask(inner, content, stream=True, tools=tools)
+        pending = runtime_of(kernel).ask(inner, content, stream=True, tools=tools)
+        assert pending.sink is not None
+        pending.sink.wants_drafts = True
+        return pending
 
     answer: Stream[Any, Any] = Stream(start, events=True)
     turn = AguiTurn()

@@ -1,0 +1,123 @@
+"""Ends and dead ends: how a process that has ended is shown, and what a wrong address leads to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lyra.kernel import Child
+from lyra.server.dashboard.words import end_state
+from tests.server.dashboard.support import Served, elements, logged_in, served, words
+from tests.server.http.support import echo
+
+
+async def waits(ctx: Any) -> None:
+    await ctx.receive()
+
+
+async def crashes(ctx: Any) -> None:
+    await ctx.receive()
+    raise RuntimeError("the model is overloaded")
+
+
+@pytest.mark.parametrize(
+    ("reason", "colour", "word"),
+    [
+        ("normal", "done", "done"),
+        ("shutdown", "done", "stopped"),
+        ("linked", "done", "ended with another"),
+        ("error", "failed", "crashed"),
+        ("no budget", "failed", "no budget"),
+    ],
+)
+def test_only_a_failure_looks_like_one(reason: str, colour: str, word: str) -> None:
+    """A process that was stopped in order has not failed; the words are those of people."""
+    (row,) = [row for row in elements(end_state(reason), "span") if row.get("class") == "state"]
+    assert row["data-state"] == colour
+    assert words(end_state(reason)).endswith(word)
+
+
+@served(waits, crashes)
+async def test_runs_that_were_stopped_are_not_told_as_failed(parts: Served) -> None:
+    stopped = parts.kernel.spawn(waits, name="was stopped")
+    failed = parts.kernel.spawn(crashes, name="went wrong")
+    idle = parts.kernel.spawn(waits, name="is idle")
+    await stopped.kill("shutdown")
+    await parts.kernel.send(failed.pid, "go")
+    await failed.wait()
+    async with logged_in(parts) as browser:
+        text = words(await browser.page("/runs"))
+        for name, state in (("was stopped", "■ stopped"), ("went wrong", "✕ crashed"), ("is idle", "● idle")):
+            assert f"{name} program {state}" in text
+        assert "✕ crashed" in words(await browser.page(f"/processes/{failed.pid}"))
+        assert "■ stopped" in words(await browser.page(f"/processes/{stopped.pid}"))
+    assert idle.alive
+
+
+@served(waits, crashes)
+async def test_the_page_of_a_crashed_process_leads_to_the_one_in_its_place(parts: Served) -> None:
+    await parts.kernel.supervise([Child("s", crashes, name="style")], name="reviewers")
+    first = next(row.pid for row in parts.kernel.processes.values() if row.name == "style")
+    await parts.kernel.send(first, "go")
+    while not (second := [row.pid for row in parts.kernel.processes.values() if row.name == "style" and row.alive]):
+        await asyncio.sleep(0.01)
+    while second == [first]:
+        await asyncio.sleep(0.01)
+        second = [row.pid for row in parts.kernel.processes.values() if row.name == "style" and row.alive]
+    async with logged_in(parts) as browser:
+        page = await browser.page(f"/processes/{first}")
+        assert f"Started again as {second[0]}" in words(page)
+        assert f"../processes/{second[0]}" in [row.get("href") for row in elements(page, "a")]
+        assert "Started again" not in words(await browser.page(f"/processes/{second[0]}"))
+
+
+@served()
+async def test_a_wrong_address_leads_on_to_pages(parts: Served) -> None:
+    """With the navigation and the list that the page would be of; no words for programmers."""
+    async with logged_in(parts) as browser:
+        for path, target in (
+            ("/processes/nope", "../processes"),
+            ("/traces/nope", "../traces"),
+            ("/nodes/nope", "../nodes"),
+            ("/chat/nope", "../chat"),
+            ("/pipelines/nope", "../pipelines"),
+            ("/no/such/page", "../../"),
+            ("/nope", "./"),
+        ):
+            page = await browser.page(path, status=404)
+            links = [row.get("href") for row in elements(page, "a")]
+            assert links[-1] == target, path
+            assert len(links) > 10, path
+            assert "openapi" not in page, path
+            assert "list_processes" not in page, path
+
+
+# ---------------------------------------------------------------- pages of a server on which nothing has happened
+_EMPTY = ("/", "/processes", "/runs", "/traces", "/costs")
+
+
+@served(waits)
+async def test_an_empty_page_says_how_this_server_gets_something(parts: Served) -> None:
+    """Without an agent: how it is started with some. No command that fills another server alone."""
+    async with logged_in(parts) as browser:
+        for path in _EMPTY:
+            text = words(await browser.page(path))
+            assert "lyra serve --load FILE.py" in text, path
+            assert "kernel.register_agent" in text, path
+        pipelines = words(await browser.page("/pipelines"))
+        assert f"http://{parts.address}/api/pipelines" in pipelines
+        assert "Authorization: Bearer" in pipelines
+
+
+@served(echo())
+async def test_an_empty_page_leads_to_the_agents(parts: Served) -> None:
+    """Where agents are known, the first step is to talk to one; then the page is not empty any more."""
+    async with logged_in(parts) as browser:
+        for path in _EMPTY:
+            buttons = [row for row in elements(await browser.page(path), "a") if row.get("class") == "button"]
+            assert "./chat" in [row["href"] for row in buttons], path
+        await parts.operator.post("/api/agents/echo/chat", json={"message": "hello"})
+        for path in ("/", "/processes", "/runs", "/traces"):
+            assert "Talk to an agent" not in await browser.page(path), path
