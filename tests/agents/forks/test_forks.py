@@ -639,6 +639,9 @@ def test_a_fork_that_names_its_processes_by_their_pids_reaches_its_own(store: st
             fork = await fork_run(kernel, reader(store), "desk", mailed, StepChange(result="rumour"))
             ended = await asyncio.wait_for(kernel.process(fork).wait(), 30)
             assert ended.result == ["rumour", "rumour"]
+            whole = await fork_run(kernel, reader(store), "desk", 1, StepChange())  # which starts its children itself
+            assert (await asyncio.wait_for(kernel.process(whole).wait(), 30)).result == ["news", "news"]
+            assert "sister-fork-1" in timeline(store, whole).pids
             await kernel.durable()
         run = timeline(store, "desk")
         assert len(run.steps) == len(steps)

@@ -42,7 +42,7 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import raise_journaled, take_entry
 from lyra.kernel.programs.budget_view import BudgetView
 from lyra.kernel.programs.child_handle import ChildHandle
-from lyra.kernel.programs.fork_names import addressed
+from lyra.kernel.programs.fork_names import addressed, free_names
 from lyra.kernel.programs.journaled_call import once, read
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
 
@@ -272,10 +272,13 @@ class Context:
             program = program or calls.programs.get(word)
             if program is None:
                 raise unknown_program(word)
-            child = calls.lifetimes.start(program, args, parent=process, key=key, digest=digest, **options)
+            fork = free_names(process, options) if core.forks else None
+            child = calls.lifetimes.start(program, args, parent=process, key=key, digest=digest, fork=fork, **options)
         except LyraError as refusal:  # a name that is taken now may be free at a replay
             cut_short(process, key, refusal, form="spawn", name=fixed_name(word), digest=digest)
             raise
+        if fork is not None:
+            core.forks[child.pid] = fork
         return ChildHandle(self, child)
 
     def supervise(

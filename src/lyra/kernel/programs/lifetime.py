@@ -122,6 +122,7 @@ class Lifetimes:
         priority: str | None = None,
         guarded: bool = False,
         tainted: bool = False,
+        fork: dict[str, Any] | None = None,
     ) -> Process:
         core = self._core
         core.raise_if_elsewhere()
@@ -169,6 +170,7 @@ class Lifetimes:
                 guarded,
                 rights=0 if own_right is right else rows.RIGHTS,
                 chosen=chosen,
+                fork=fork,
             )
             args = tuple(self._programs.taken(program, args, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.

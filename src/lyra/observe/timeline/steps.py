@@ -61,7 +61,11 @@ class StepFold:
         fork = data.get("fork") or {}
         whose = data.get("name") or program
         if parent not in self._programs:
-            what = f"{whose} began" if not fork else f"{whose} began as a fork of {fork.get('of')} at {fork.get('at')}"
+            what = (
+                f"{whose} began"
+                if "of" not in fork
+                else f"{whose} began as a fork of {fork.get('of')} at {fork.get('at')}"
+            )
             self._step(event, "began", what, request=arguments, name=program)
             return
         kind, what = "spawn", f"started {whose}"
