@@ -40,9 +40,10 @@ async def _family(ctx: Any, count: int) -> None:
     await ctx.receive()
 
 
-async def _serve(processes: int) -> None:
-    """A server until the standard input ends; prints its address. A line of the input is the name of a process to
-    start, which is answered with the time of the event."""
+async def _serve(processes: int, family: int) -> None:
+    """A server until the standard input ends; prints its address. Its processes are families of that size, each below
+    one that is a run. A line of the input is the name of a process to start, which is answered with the time of the
+    event."""
     from lyra.core.address import Address
     from lyra.kernel import Kernel
     from lyra.server.identity import TokenTable
@@ -52,9 +53,9 @@ async def _serve(processes: int) -> None:
     kernel = Kernel("memory", programs=[_rests, _family], processes_max=2 * processes + 100)
     settings = ServeSettings(TokenTable({_TOKEN: ""}), http=Address("127.0.0.1", 0), connections_max=10_000)
     async with Server(kernel, settings) as server:
-        for number in range(processes // _FAMILY):
-            kernel.spawn(_family, _FAMILY - 1, name=f"family {number}")
-        while kernel.live < processes // _FAMILY * _FAMILY:  # noqa: ASYNC110 - the kernel has no event for it
+        for number in range(processes // family):
+            kernel.spawn(_family, family - 1, name=f"family {number}")
+        while kernel.live < processes // family * family:  # noqa: ASYNC110 - the kernel has no event for it
             await asyncio.sleep(0.01)
         print(server.ready_line()["http"], flush=True)
         while name := (await asyncio.to_thread(sys.stdin.readline)).strip():
@@ -65,8 +66,8 @@ async def _serve(processes: int) -> None:
 class _DashboardServer:
     """The process with the server."""
 
-    def __init__(self, processes: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.dashboard", str(processes)]
+    def __init__(self, processes: int, family: int = _FAMILY) -> None:
+        command = [sys.executable, "-m", "benchmarks.dashboard", str(processes), str(family)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.url = self._line()
 
@@ -203,6 +204,16 @@ async def _in_browser(server: _DashboardServer, program: str, repeats: int) -> d
     return figures
 
 
+def _pages_of_runs(processes: int) -> list[Row]:
+    """The page that lists the runs, where each process is one."""
+    with _DashboardServer(processes, family=1) as server:
+        person = _LoggedIn(server.url)
+        return [
+            Row(f"The page of {processes} runs", Figure(person.best_ms("/runs"), "ms"), goals=(at_most(300, "ms"),)),
+            Row("The same, narrowed by a text", Figure(person.best_ms("/runs?text=9999"), "ms")),
+        ]
+
+
 def run(size: Size) -> list[Row]:
     processes, pages = size.of(_PROCESSES, 200), size.of(_PAGES, 20)
     with _DashboardServer(processes) as server:
@@ -221,9 +232,10 @@ def run(size: Size) -> list[Row]:
             Row(f"One event to {pages} open pages", Figure(reached_ms, "ms")),
         ]
         program = chromium_path()
-        if program is None:
-            return rows
-        figures = asyncio.run(_in_browser(server, program, size.of(_REPEATS, 2)))
+        figures = {} if program is None else asyncio.run(_in_browser(server, program, size.of(_REPEATS, 2)))
+    rows += _pages_of_runs(processes)
+    if not figures:
+        return rows
     return [
         *rows,
         Row("First paint of the overview", Figure(figures["overview"], "ms"), goals=(at_most(300, "ms"),)),
@@ -235,4 +247,4 @@ def run(size: Size) -> list[Row]:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1])))
+    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2])))

@@ -25,6 +25,7 @@ from lyra.kernel.journal.fork_rows import (
     run_records,
 )
 from lyra.kernel.journal.history import Fold
+from lyra.kernel.programs.fork_names import OF, WAS
 from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.recovery import grant_of
@@ -151,7 +152,10 @@ class _ForkWriter:
         names, kernel, row = self._names, self._kernel, copy.row
         is_first = copy.pid == self._point.run
         names.pids[copy.pid] = fork if is_first else self._child_pid(copy.pid)
-        changes: dict[str, Any] = {"name": "" if row.name in kernel.names else row.name, "fork": None}
+        changes: dict[str, Any] = {
+            "name": "" if row.name in kernel.names else row.name,
+            "fork": {WAS: copy.pid} if row.chosen and not is_first else None,
+        }
         if is_first:
             changes |= {
                 "key": None,
@@ -160,7 +164,7 @@ class _ForkWriter:
                 "rights": 0 if self._right is None else rows.RIGHTS,
                 "guarded": False,
                 "chosen": True,
-                "fork": {"of": self._point.run, "at": self._point.number},
+                "fork": {OF: self._point.run, "at": self._point.number},
             }
         if copy.pid == self._point.pid and self._point.different:
             changes["fork"] = {**(changes["fork"] or {}), **self._point.different}

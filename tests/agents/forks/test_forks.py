@@ -607,3 +607,68 @@ def test_a_store_that_another_program_changed_is_not_forked_from(
             assert "talk-fork-1" not in kernel.processes
 
     asyncio.run(main())
+
+
+async def teller(ctx: Any, word: str) -> None:
+    """Tells its parent, by the pid that its caller chose, and its sister, by the pid that its parent chose."""
+    text = await ctx.do(programs.mail, word)
+    ctx.send("desk", text)
+    ctx.send("sister", text)
+
+
+async def sister(ctx: Any) -> str:
+    return str(await ctx.receive())
+
+
+async def desk(ctx: Any) -> list[str]:
+    other = ctx.spawn(sister, pid="sister")
+    await ctx.do(programs.reserve, "sea")
+    ctx.spawn(teller, "news")
+    return [str(await ctx.receive()), str((await other.wait()).result)]
+
+
+def test_a_fork_that_names_its_processes_by_their_pids_reaches_its_own(store: str) -> None:
+    """And not those of the run, which hear nothing of it; also after a restart."""
+
+    async def main() -> None:
+        async with Kernel(store, programs=[desk, teller, sister]) as kernel:
+            assert (await kernel.spawn(desk, pid="desk").wait()).result == ["news", "news"]
+            await kernel.durable()
+            steps = timeline(store, "desk").steps
+            mailed = next(step.number for step in steps if step.name.endswith(":mail"))
+            fork = await fork_run(kernel, reader(store), "desk", mailed, StepChange(result="rumour"))
+            ended = await asyncio.wait_for(kernel.process(fork).wait(), 30)
+            assert ended.result == ["rumour", "rumour"]
+            await kernel.durable()
+        run = timeline(store, "desk")
+        assert len(run.steps) == len(steps)
+        assert not [step for step in run.steps if "rumour" in step.request]
+
+    asyncio.run(main())
+
+
+def test_the_pids_of_a_run_mean_the_fork_also_after_a_restart(store: str) -> None:
+    async def left() -> str:
+        async with Kernel(store, programs=[asker]) as kernel:
+            kernel.spawn(asker, pid="asker")
+            await kernel.durable()
+            fork = await fork_run(kernel, reader(store), "asker", 1, StepChange())
+            await kernel.durable()
+            return fork
+
+    fork = asyncio.run(left())
+
+    async def main() -> None:
+        async with Kernel(store, programs=[asker]) as kernel:
+            await kernel.send(fork, "go")
+            ended = await asyncio.wait_for(kernel.process(fork).wait(), 30)
+            assert ended.result == "told by itself"
+            assert not kernel.processes["asker"].inbox
+
+    asyncio.run(main())
+
+
+async def asker(ctx: Any) -> str:
+    await ctx.receive()
+    ctx.send("asker", "told by itself")
+    return str(await ctx.receive())

@@ -357,14 +357,11 @@ def test_an_agent_of_the_folder_counts_once_the_folder_is_trusted(tmp_path: Path
 
 @pytest.mark.slow
 def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
-    """Every line of stdout is a JSON-RPC message, also where the file, a tool and its programs print."""
-    written_setup(tmp_path, "hi")
-    lines = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}},
-        "no json",
-        {"jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {"cwd": str(tmp_path), "mcpServers": []}},
-    ]
-    command = [sys.executable, "-c", LYRA, "acp", "--load", "agents.py", "--agent", "painter"]
+    """Every line of stdout is a JSON-RPC message, also where the file, a tool and its programs print; what they print
+    is on stderr."""
+    written_setup(tmp_path, call("paint", colour="red"), "Painted.")
+    new = {"cwd": str(tmp_path), "mcpServers": []}
+    command = [sys.executable, "-c", LYRA, "acp", "--load", "agents.py", "--agent", "painter", "--db", "memory"]
     with subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -374,21 +371,35 @@ def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as program:
-        assert program.stdin is not None
-        assert program.stdout is not None
-        program.stdin.write("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
-        program.stdin.flush()
+
+        def write(line: Any) -> None:
+            assert program.stdin is not None
+            program.stdin.write(f"{line if isinstance(line, str) else json.dumps({'jsonrpc': '2.0', **line})}\n")
+            program.stdin.flush()
+
+        write({"id": 1, "method": "initialize", "params": {"protocolVersion": 1}})
+        write("no json")
+        write({"id": 2, "method": "session/new", "params": new})
         messages = []
+        assert program.stdout is not None
         for line in program.stdout:
-            messages.append(json.loads(line))
-            if messages[-1].get("id") == 2:
+            message = json.loads(line)
+            messages.append(message)
+            if message.get("id") == 2:
+                prompt = {"sessionId": message["result"]["sessionId"], "prompt": [{"type": "text", "text": "paint"}]}
+                write({"id": 3, "method": "session/prompt", "params": prompt})
+            elif message.get("method") == "session/request_permission":
+                outcome = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+                write({"id": message["id"], "result": outcome})
+            elif message.get("id") == 3:
                 break
         rest, errors = program.communicate(timeout=60)
     messages += [json.loads(line) for line in rest.splitlines()]
     assert program.returncode == 0, errors
     assert {message.get("jsonrpc") for message in messages} == {"2.0"}
-    assert {1, 2} <= {message.get("id") for message in messages}
-    assert "a line of the file" in errors
+    assert {1, 2, 3} <= {message.get("id") for message in messages}
+    for printed in ("a line of the file", "a line of the tool", "a line of a program"):
+        assert printed in errors
 
 
 @pytest.mark.slow

@@ -382,6 +382,18 @@ def test_a_server_that_lingers_after_the_end_is_left(wire: Wire) -> None:
     run(main())
 
 
+def test_a_connection_that_breaks_after_the_end_takes_no_answer_back(wire: Wire) -> None:
+    """The last event had come: the answer is whole, also where the server does not end the body as HTTP wants it."""
+
+    async def main() -> None:
+        async with Server(Reply(wire.text, cut=True)) as server:
+            provider = wire.provider_at(server.url)
+            assert (await provider.complete(HELLO)).text == "Hällo wörld"
+            await provider.close()
+
+    run(main())
+
+
 def test_connections_are_used_again(wire: Wire) -> None:
     async def main() -> None:
         async with Server(Reply(wire.text)) as server:

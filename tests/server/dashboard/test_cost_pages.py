@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lyra.kernel import Child
+from lyra.kernel import Child, Kernel
 from lyra.server.dashboard.cost_view import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
 from lyra.server.http.records import CostSum
 from lyra.server.identity import Caller
-from tests.server.dashboard.support import ADA, BOB, OPERATOR, Served, elements, logged_in, served, texts
+from tests.server.dashboard.support import ADA, BOB, OPERATOR, Served, elements, logged_in, served, serving, texts
 from tests.server.dashboard.test_trace_pages import CHAT, asking
 from tests.server.gateway.support import ServedGateway, serving_gateway
 from tests.server.http.support import in_loop
@@ -188,3 +189,40 @@ def test_costs_of_gateway_keys_are_told_also_after_a_restart(tmp_path: Path) -> 
 
     in_loop(spend())
     in_loop(look_again())
+
+
+starts: list[str] = []
+
+
+async def shaky(ctx: Any, word: str) -> None:
+    """Crashes the first two times."""
+    starts.append(word)
+    if len(starts) < 3:
+        raise RuntimeError("overloaded")
+    await ctx.receive()
+
+
+async def steady(ctx: Any, word: str) -> None:
+    await ctx.receive()
+
+
+def test_restarts_of_the_time_before_the_server_are_counted_once(tmp_path: Path) -> None:
+    """From the journal, as costs are; children that were started once are none, and those of today's server are not
+    counted twice."""
+    store = str(tmp_path / "run.db")
+    starts.clear()
+
+    async def main() -> None:
+        async with Kernel(store, programs=[shaky, steady]) as kernel:
+            children = [Child("shaky", shaky, ("x",)), Child("a", steady, ("a",)), Child("b", steady, ("b",))]
+            await kernel.supervise(children, pid="team")
+            while len(starts) < 3:
+                await asyncio.sleep(0.01)
+            await kernel.durable()
+        async with serving(store=store) as parts:
+            await parts.operator.get("/api/costs")
+            records = parts.face.app.parts.records
+            points = records.series.points("hour", parts.kernel.clock.now(), lambda _: True)
+            assert sum(point.restarts for point in points) == 2
+
+    in_loop(main())

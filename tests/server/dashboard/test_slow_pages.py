@@ -89,13 +89,13 @@ def test_a_page_does_not_wait_until_a_long_journal_is_read(
 ) -> None:
     """It says that the reading goes on; its region, which is fetched next, has everything."""
     store, may_read = str(tmp_path / "run.db"), threading.Event()
-    read = records._past_spans
+    read = records._read_past
 
     def held_up(*args: Any) -> Any:
         assert may_read.wait(60)
         return read(*args)
 
-    monkeypatch.setattr(records, "_past_spans", held_up)
+    monkeypatch.setattr(records, "_read_past", held_up)
 
     async def main() -> None:
         async with serving(Agent("echo", model="sim/echo"), store=store) as parts:

@@ -12,6 +12,8 @@ import pytest
 
 from lyra.models.pricing import price_of
 from lyra.models.usage import TokenUsage
+from lyra.server.gateway.formats import FORMATS
+from lyra.server.gateway.usage import AnswerMeter
 from tests.server.gateway.support import (
     SSE,
     Received,
@@ -144,6 +146,57 @@ def test_an_answer_without_usage_is_charged_its_reservation(stream: bool) -> Non
             assert 600 < (await served.view())["spent_micro_usd"] < 700  # 1000 tokens out, and the request's bytes
 
     in_loop(main())
+
+
+def test_each_of_several_answers_is_reserved() -> None:
+    """`n` answers cost n times the bound of one; where the money does not pay for that, each gets a lower bound."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((b"{}",))) as served:  # no usage: the reservation is charged
+            key, poor = await served.key(budget="$1"), await served.key("poor", budget="$0.0012")
+            for secret in (key, poor):
+                async with served.client(secret) as client:
+                    answer = await client.post(PATH, json=body(stream=False, n=4, max_completion_tokens=1_000))
+                    assert answer.status_code == 200
+            assert 2_400 < (await served.view())["spent_micro_usd"] < 2_500
+            assert 300 < served.provider.received[1].data["max_completion_tokens"] < 500
+
+    in_loop(main())
+
+
+def test_the_rest_of_a_whole_answer_is_waited_for_when_its_client_leaves() -> None:
+    """The provider bills it: its usage is read, so that the key pays that and not its reservation."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        answer = chat_answer()
+        async with serving_gateway(Reply((answer[:10], answer[10:]), gate=gate)) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                asking = asyncio.create_task(client.post(PATH, json=body(stream=False, max_completion_tokens=1_000)))
+                while not served.provider.received:
+                    await asyncio.sleep(0.01)
+                asking.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asking
+                await asyncio.sleep(0.3)  # the server notices it, or has the rest already
+                gate.set()
+            while (view := await served.view())["reserved_micro_usd"]:
+                await asyncio.sleep(0.01)
+            assert (view["calls"], view["spent_micro_usd"]) == (1, 5)
+
+    in_loop(main())
+
+
+def test_a_stream_whose_last_event_has_come_is_counted_whatever_follows() -> None:
+    """Cut off then, it is charged what the provider told; before, what was reserved."""
+    pieces = chat_stream("word ", tokens_in=10, tokens_out=5)
+    meter = AnswerMeter(FORMATS["chat"], stream=True)
+    for piece in pieces[:-1]:
+        meter.feed(piece)
+    assert (meter.done, meter.tokens(100, is_whole=False).estimated) == (False, True)
+    meter.feed(pieces[-1])
+    assert (meter.done, meter.tokens(100, is_whole=False)) == (True, TokenUsage(10, 5))
 
 
 def test_a_provider_that_tells_too_much_cannot_pass_the_budget() -> None:

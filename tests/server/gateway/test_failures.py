@@ -142,6 +142,22 @@ def test_a_stream_that_breaks_ends_with_an_errorsse_bytes() -> None:
     in_loop(main())
 
 
+def test_a_connection_that_breaks_after_the_end_takes_no_answer_back() -> None:
+    """The client gets the stream to its last event, and pays what the provider told."""
+
+    async def main() -> None:
+        pieces = chat_stream("some ", "words")
+        async with serving_gateway(Reply(pieces, headers=SSE, cuts=True)) as served:
+            key = await served.key(budget="$1")
+            body = {**BODY, "stream": True, "stream_options": {"include_usage": True}}
+            async with served.client(key) as client:
+                answer = await client.post(PATH, json=body)
+            assert answer.content == b"".join(pieces)
+            assert (await served.view())["spent_micro_usd"] == 5
+
+    in_loop(main())
+
+
 def sse_bytes(kind: str, **fields: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
@@ -176,6 +192,26 @@ def test_an_error_inside_a_stream_is_a_failed_call(pieces: tuple[bytes, ...]) ->
                 assert again.headers["x-lyra-cache"] == "miss"
             metrics = (await served.operator.get("/metrics")).text
             assert 'llm_requests_total{model="anthropic/claude-sonnet-4-5",status="overloaded"} 2.0' in metrics
+
+    in_loop(main())
+
+
+def test_an_answer_with_an_event_that_cannot_be_read_passes_and_is_charged_its_reservation() -> None:
+    """What the provider counted after that event is not known: the count before it is not that of the whole answer."""
+
+    async def main() -> None:
+        pieces = (
+            *BROKEN_MESSAGE[:3],
+            sse_bytes("content_block_delta", index=7, delta={"type": "text_delta", "text": "of no block"}),
+            sse_bytes("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 900}),
+            sse_bytes("message_stop"),
+        )
+        async with serving_gateway(Reply(pieces, headers=SSE)) as served:
+            key = await served.key(budget="$1")
+            async with served.client(key) as client:
+                answer = await client.post("/v1/messages", json=MESSAGE)
+            assert answer.content == b"".join(pieces)
+            assert (await served.view())["spent_micro_usd"] > 15_000
 
     in_loop(main())
 

@@ -42,6 +42,7 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import raise_journaled, take_entry
 from lyra.kernel.programs.budget_view import BudgetView
 from lyra.kernel.programs.child_handle import ChildHandle
+from lyra.kernel.programs.fork_names import addressed
 from lyra.kernel.programs.journaled_call import once, read
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
 
@@ -313,7 +314,7 @@ class Context:
                     if entry.error.get("code") != "cancelled":
                         raise error_from_row(entry.error)
                     return raise_journaled(process, entry.error)
-        receiver = core.lookup(target)
+        receiver = addressed(process, target)
         try:
             if not process.grant.is_all:
                 self.may_send(target, receiver)
@@ -479,10 +480,9 @@ class Context:
 
     def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
         process = self.own_process
-        core = process.core
 
         def tie() -> None:
-            other = core.lookup(pid)
+            other = addressed(process, pid)
             if not process.grant.is_all:
                 self.may_send(pid, other)
             if other is None:

@@ -271,6 +271,10 @@ class Http:
             pool.calls -= 1
 
     async def _chunks(self, response: httpx2.Response, waits: _Waits) -> AsyncIterator[bytes]:
+        """The pieces of a body. What breaks it off is a ModelError already here, so that the consumer can pass over it
+        where the answer was whole."""
+        import httpx2
+
         pieces = response.aiter_bytes()
         size = 0
         wait = waits.first
@@ -279,6 +283,10 @@ class Http:
                 chunk = await wait(anext(pieces))
             except StopAsyncIteration:
                 return
+            except DeadlineExceeded:
+                raise
+            except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+                raise self._broken(error, str(response.url), begun=True) from None
             size += len(chunk)
             if size > ANSWER_BYTES_MAX:
                 raise too_large(ANSWER_BYTES_MAX, provider=self.provider)

@@ -13,6 +13,7 @@ import msgspec
 
 from lyra.core.event import Event
 from lyra.core.naming import SUPERVISE, fixed_name
+from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.observe.timeline.conversation import AgentConversation
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.steps import message_text
@@ -62,7 +63,7 @@ class RunMoment:
         self.conversations: dict[str, AgentConversation] = {}
         self.boards: dict[str, dict[str, Any]] = {}  # values of the groups, by group and key
         self.members: dict[str, set[str]] = {}  # groups, and which processes of the run are in them
-        self._starts: dict[tuple[str, str], int] = {}  # of supervised children, by what they are
+        self._starts = SupervisedStarts()
         self._mail: dict[int, Mapping[str, Any]] = {}  # messages to agents that were not taken, by their row
         self.seq = 0
         self.time = 0.0
@@ -108,10 +109,7 @@ class RunMoment:
     def _created(self, event: Event, data: Mapping[str, Any], _: RunProcess | None) -> None:
         process = self.processes[event.pid] = _process(event.pid, data, event.time)
         arguments = value_of(self._reader, data, "args")
-        parent = self.processes.get(process.parent)
-        if parent is not None and parent.program == SUPERVISE:
-            same = (process.parent, f"{process.name}|{process.program}|{brief(arguments)}")
-            process.starts = self._starts[same] = self._starts.get(same, 0) + 1
+        process.starts = max(1, self._starts.add(event.pid, data, arguments))
         if process.is_agent:
             conversation = self.conversations[event.pid] = AgentConversation()
             if isinstance(arguments, list) and arguments:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from lyra.core.event import Event
-from lyra.core.naming import SUPERVISE, fixed_name
+from lyra.core.naming import fixed_name
+from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.open_calls import OpenCalls
 from lyra.observe.timeline.step import RunStep
@@ -35,7 +36,7 @@ class StepFold:
         self._mailed: dict[int, Event] = {}  # messages that were sent and not taken, by the number of their row
         self._programs: dict[str, str] = {}
         self.names: dict[str, str] = {}  # of the processes, by pid
-        self._started: dict[tuple[str, str], int] = {}  # children of supervisors, by what they are: how often
+        self._starts = SupervisedStarts()
         self._calls: dict[str, list[Mapping[str, Any]]] = {}  # tool calls that a model asked for, by process
         self._running = OpenCalls[RunStep]()
         self.outputs: dict[int, int] = {}  # step → the row of its result, where that is not the row of its end
@@ -56,6 +57,7 @@ class StepFold:
         self._programs[event.pid] = program
         self.names[event.pid] = str(data.get("name") or program.rpartition(":")[2])
         arguments = value_of(self._reader, data, "args")
+        starts = self._starts.add(event.pid, data, arguments)
         fork = data.get("fork") or {}
         whose = data.get("name") or program
         if parent not in self._programs:
@@ -63,11 +65,8 @@ class StepFold:
             self._step(event, "began", what, request=arguments, name=program)
             return
         kind, what = "spawn", f"started {whose}"
-        if self._programs[parent] == SUPERVISE:
-            same = (parent, f"{data.get('name')}|{program}|{brief(arguments, self._shown)}")
-            self._started[same] = self._started.get(same, 0) + 1
-            if self._started[same] > 1:
-                kind, what = "restart", f"started {whose} again ({self._started[same] - 1})"
+        if starts > 1:
+            kind, what = "restart", f"started {whose} again ({starts - 1})"
         step = self._step(event, kind, what, request=arguments, name=program, child=event.pid)
         step.pid = parent
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -274,9 +275,10 @@ async def _until_done(chunks: AsyncIterator[bytes], meter: AnswerMeter) -> Async
         if meter.done:
             break
     try:
-        async with asyncio.timeout(_LINGER_S) as lingering:
-            async for chunk in chunks:
-                yield chunk
+        with suppress(ModelError):  # the answer is whole, however its connection ends
+            async with asyncio.timeout(_LINGER_S) as lingering:
+                async for chunk in chunks:
+                    yield chunk
     except TimeoutError:
         if not lingering.expired():
             raise

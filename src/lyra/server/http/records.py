@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from lyra.observe.history.calls import key_of_agent
 from lyra.observe.history.time_series import TimeSeries
 from lyra.observe.spans import KINDS, Span, session_span, span_of
 from lyra.observe.stored_records import stored_records
+from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 
 if TYPE_CHECKING:
@@ -92,9 +93,11 @@ class Records:
             store = None if self._kernel is None or self._is_past_loaded else self._kernel.open_reader()
             if store is None or self._kernel is None:
                 return
-            spans = await self._threads.call(_past_spans, store, self._since)
+            past = await self._threads.call(_read_past, store, self._since)
             self._is_past_loaded = True
-            for span in spans:
+            for time, pid in past.restarts:
+                self.series.add_restart(time, owner_if_known(self._kernel, pid))
+            for span in past.spans:
                 owner = owner_if_known(self._kernel, span.pid)
                 self._past.append((owner, span))
                 self._count(owner, span)
@@ -187,17 +190,32 @@ def _session(event: Event) -> Span | None:
     return session_span(event) if event.data.get("span_id") else None
 
 
-def _past_spans(store: Store, until: float) -> list[Span]:
-    """The spans in a journal that ended before a time, in the order of their end."""
+class PastRecords(NamedTuple):
+    """What a journal tells of the time before: spans in the order of their end, and restarts with the child's pid."""
+
+    spans: list[Span]
+    restarts: list[tuple[float, str]]
+
+
+def _read_past(store: Store, until: float) -> PastRecords:
+    """What ended or was started again before a time."""
+    restarts: list[tuple[float, str]] = []
     try:
-        records = list(stored_records(_past_events(store), store.identity().id))
+        records = list(stored_records(_past_events(store, restarts), store.identity().id))
     finally:
         store.close()
     spans = [_session(event) if event.kind == _SESSION_ENDED else span_of(event) for event in records]
-    return sorted((span for span in spans if span is not None and span.time < until), key=lambda span: span.time)
+    ended = sorted((span for span in spans if span is not None and span.time < until), key=lambda span: span.time)
+    return PastRecords(ended, [(time, pid) for time, pid in restarts if time < until])
 
 
-def _past_events(store: Store) -> Iterator[Event]:
+def _past_events(store: Store, restarts: list[tuple[float, str]]) -> Iterator[Event]:
+    """The rows that spans are made of; `restarts` are noted on the way."""
+    starts = SupervisedStarts()
     for row in store.read():
-        if row.kind in _PAST_KINDS:
-            yield Event(row.seq, row.time, row.pid, row.kind, decode(row.data))
+        if row.kind not in _PAST_KINDS:
+            continue
+        data = decode(row.data)
+        if row.kind == "process.created" and starts.add(row.pid, data, data.get("blob") or data.get("args")) > 1:
+            restarts.append((row.time, row.pid))
+        yield Event(row.seq, row.time, row.pid, row.kind, data)

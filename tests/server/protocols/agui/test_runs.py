@@ -251,6 +251,7 @@ def test_a_tool_of_the_front_end_is_run_there_and_its_result_comes_with_the_next
             assert (told[2]["id"], told[2]["content"]) == ("mine", '"teal"')
             pid = next(pid for pid in served.kernel.processes if pid.startswith("agui-"))
             assert [row.output for row in served.kernel.agent(pid).messages[2].tool_results] == ['"teal"']
+            assert served.kernel.taint.tainted(pid)  # what the page says is text from outside
 
     in_loop(main())
 
@@ -318,8 +319,8 @@ def test_state_is_shared_between_the_front_end_and_tools() -> None:
             kernel = served.kernel
             given = run_input("t", "r", "paint", state={"wall": "white"})
             events = await run(served.ada, given, "helper")
-            snapshot = next(event for event in events if event.type == "STATE_SNAPSHOT")
-            assert snapshot.snapshot == {"wall": "white"}
+            snapshots = [event.snapshot for event in events if event.type == "STATE_SNAPSHOT"]
+            assert snapshots == [{"wall": "white"}]
             patches = [row for event in events if event.type == "STATE_DELTA" for row in event.delta]
             assert [(row.op, row.path, row.value) for row in patches] == [
                 ("replace", "/wall", "teal"),

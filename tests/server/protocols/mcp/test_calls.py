@@ -16,7 +16,7 @@ from tests.server.http.support import ADA, VIEWER, Served, echo, in_loop, script
 from tests.server.protocols.mcp.test_mcp import asking
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
-SLOW = {"text": "word " * 400, "chunk_s": 0.05}
+SLOW = {"text": "word " * 4_000, "chunk_s": 0.05}
 
 
 async def working(served: Served) -> Any:
@@ -30,7 +30,8 @@ async def working(served: Served) -> Any:
 
 
 async def until_idle(process: Any) -> None:
-    async with asyncio.timeout(30):
+    """Wait until it has stopped: at once, and not at the next sign of life of the stream, which comes after 15 s."""
+    async with asyncio.timeout(10):
         while process.current is not None:
             await asyncio.sleep(0.01)
 
