@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lyra.kernel import Child
-from lyra.server.dashboard.words import end_state
+from lyra.server.dashboard.words import STATES, end_state
 from tests.server.dashboard.support import Served, elements, logged_in, served, words
 from tests.server.http.support import echo
 
@@ -121,3 +121,12 @@ async def test_an_empty_page_leads_to_the_agents(parts: Served) -> None:
         await parts.operator.post("/api/agents/echo/chat", json={"message": "hello"})
         for path in ("/", "/processes", "/runs", "/traces"):
             assert "Talk to an agent" not in await browser.page(path), path
+
+
+def test_a_shape_stands_for_one_colour() -> None:
+    """States are told apart without colour: no shape is that of two of them, and each of the five has one."""
+    colours: dict[str, set[str]] = {}
+    for look in STATES.values():
+        colours.setdefault(look.shape, set()).add(look.colour)
+    assert {shape: names for shape, names in colours.items() if len(names) > 1} == {}
+    assert set.union(*colours.values()) == {"running", "waiting", "needs-you", "failed", "done"}
