@@ -5,8 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.server.dashboard import assets, login, process_acts, welcome
-from lyra.server.dashboard.pages import chat, figures, inbox, overview, process, processes, run, runs, settings
-from lyra.server.dashboard.record_pages import RECORD_PAGES
+from lyra.server.dashboard.pages import (
+    chat,
+    costs,
+    figures,
+    inbox,
+    node,
+    nodes,
+    overview,
+    pipeline,
+    pipelines,
+    process,
+    processes,
+    run,
+    runs,
+    services,
+    settings,
+    trace,
+    traces,
+)
 from lyra.server.http.endpoint import Endpoint
 
 __all__ = ["PAGES"]
@@ -20,7 +37,14 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *process.ENDPOINTS,
     *process_acts.ENDPOINTS,
     *settings.ENDPOINTS,
-    *RECORD_PAGES,
+    *traces.ENDPOINTS,
+    *trace.ENDPOINTS,
+    *pipelines.ENDPOINTS,
+    *pipeline.ENDPOINTS,
+    *nodes.ENDPOINTS,
+    *node.ENDPOINTS,
+    *costs.ENDPOINTS,
+    *services.ENDPOINTS,
     *runs.ENDPOINTS,
     *run.ENDPOINTS,
     *welcome.ENDPOINTS,
