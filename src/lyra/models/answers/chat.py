@@ -48,7 +48,7 @@ class ChatWriter(VendorAnswerWriter):
     def _started(self) -> bytes:
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
-    def _said(self, text: str) -> bytes:
+    def _text_piece(self, text: str) -> bytes:
         return self._chunk({"content": text})
 
     def _thought(self, text: str, signature: str) -> bytes:

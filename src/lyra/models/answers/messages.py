@@ -50,7 +50,7 @@ class MessagesWriter(VendorAnswerWriter):
     def _started(self) -> bytes:
         return _event("message_start", message={**self._document(self._usage), "content": [], "stop_reason": None})
 
-    def _said(self, text: str) -> bytes:
+    def _text_piece(self, text: str) -> bytes:
         return self._block("text", {"text": ""}) + self._delta(type="text_delta", text=text)
 
     def _thought(self, text: str, signature: str) -> bytes:

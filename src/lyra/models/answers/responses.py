@@ -42,7 +42,7 @@ class ResponsesWriter(VendorAnswerWriter):
         response = self._response([], "", None)
         return self._sse("response.created", response=response) + self._sse("response.in_progress", response=response)
 
-    def _said(self, text: str) -> bytes:
+    def _text_piece(self, text: str) -> bytes:
         return self._say("message", text)
 
     def _thought(self, text: str, signature: str) -> bytes:

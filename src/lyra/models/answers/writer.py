@@ -53,7 +53,7 @@ class VendorAnswerWriter(ABC):
             case Started():
                 return self._started()
             case TextDelta(text):
-                return self._said(text)
+                return self._text_piece(text)
             case ThinkingDelta(text, signature):
                 return self._thought(text, signature)
             case ToolStart(index, call_id, name):
@@ -76,7 +76,7 @@ class VendorAnswerWriter(ABC):
     def _started(self) -> bytes: ...
 
     @abstractmethod
-    def _said(self, text: str) -> bytes: ...
+    def _text_piece(self, text: str) -> bytes: ...
 
     @abstractmethod
     def _thought(self, text: str, signature: str) -> bytes: ...
