@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lyra.server.dashboard.event_lines import EventSentences
 from lyra.server.dashboard.figures import HeaderFigures
 from lyra.server.dashboard.problem import problem_page
 from lyra.server.dashboard.routes import PAGES
+from lyra.server.dashboard.views.event_lines import EventSentences
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.protocols.routes import PROTOCOLS

@@ -13,6 +13,7 @@ the guard of the API. How a page is written:
             `empty(what, command)`: the same value looks the same on every page
 `table`     `table(caption, columns, rows)` with `TableColumn(label, is_figure)` and `TableRow(key, cells)`
 `figures`   `call.parts.shared(HeaderFigures)`: the figures of the header; `figures_view.sparkline(values, label)`
+`views`     parts of pages that write data as HTML: a run, a waterfall, a budget
 `login`     log-in and log-out; `problem` shows errors; `assets` has the files of `static/`, each `*.css` of which is
             loaded by every page
 

@@ -11,7 +11,12 @@ import msgspec
 
 from lyra.core.checking.check import one_of
 from lyra.observe.history.time_series import RESOLUTIONS, FigurePoint
-from lyra.server.dashboard.cost_view import (
+from lyra.server.dashboard.first_step import nothing_yet
+from lyra.server.dashboard.html import Html, join, tag
+from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, pills, plot
+from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.views.costs import (
     DIMENSIONS,
     OTHERS,
     CostFilter,
@@ -21,12 +26,7 @@ from lyra.server.dashboard.cost_view import (
     group_totals,
     narrowed,
 )
-from lyra.server.dashboard.first_step import nothing_yet
-from lyra.server.dashboard.html import Html, join, tag
-from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.past import past_note
-from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, pills, plot
-from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.views.past import past_note
 from lyra.server.dashboard.words import money
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.records import CostSum

@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from lyra.errors import ConfigError, Denied
-from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
-from lyra.server.dashboard.node_view import MODE_WORDS, confidence_plot, mode_words, traffic_bar
 from lyra.server.dashboard.pages.nodes import NODE_EVENTS
 from lyra.server.dashboard.plots import PLOT_SCRIPT
 from lyra.server.dashboard.table import TableRow, table
+from lyra.server.dashboard.views.facts import facts_row
+from lyra.server.dashboard.views.nodes import MODE_WORDS, confidence_plot, mode_words, traffic_bar
 from lyra.server.dashboard.words import empty, moment
 from lyra.server.http.api.nodes import roll_back
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer

@@ -7,8 +7,8 @@ from typing import Final
 
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.node_view import mode_words, traffic_bar
 from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.views.nodes import mode_words, traffic_bar
 from lyra.server.dashboard.words import empty
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import mounted_nodes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lyra.server.dashboard.event_lines import EventSentences, lines_list
 from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Child, Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.sentences import SENTENCES
+from lyra.server.dashboard.views.event_lines import EventSentences, lines_list
 from lyra.server.dashboard.welcome import welcome
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer

@@ -9,12 +9,12 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.errors import InvalidTransition
 from lyra.kernel.pipelines.session import Session
-from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.pages.pipelines import runs_table
-from lyra.server.dashboard.pipeline_view import PIPELINE_EVENTS, own_sessions, run_graph, standing_of
 from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.views.facts import facts_row
+from lyra.server.dashboard.views.pipelines import PIPELINE_EVENTS, own_sessions, run_graph, standing_of
 from lyra.server.dashboard.words import copied_id, duration, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal

@@ -7,8 +7,8 @@ from typing import Final
 from lyra.kernel.pipelines.session import Session
 from lyra.server.dashboard.html import Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.pipeline_view import PIPELINE_EVENTS, own_sessions, run_graph, standing_of
 from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.views.pipelines import PIPELINE_EVENTS, own_sessions, run_graph, standing_of
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 

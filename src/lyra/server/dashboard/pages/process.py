@@ -8,16 +8,16 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.errors import ConfigError, LyraError
-from lyra.server.dashboard.budget_view import budget_bars
-from lyra.server.dashboard.conversation import conversation
-from lyra.server.dashboard.event_lines import EventSentences, lines_list
-from lyra.server.dashboard.facts import facts_row
-from lyra.server.dashboard.grant_view import grant_words
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.process_acts import act_buttons
 from lyra.server.dashboard.sentences import SENTENCES
-from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, waterfall
+from lyra.server.dashboard.views.budget import budget_bars
+from lyra.server.dashboard.views.conversation import conversation
+from lyra.server.dashboard.views.event_lines import EventSentences, lines_list
+from lyra.server.dashboard.views.facts import facts_row
+from lyra.server.dashboard.views.grant import grant_words
+from lyra.server.dashboard.views.waterfall import WATERFALL_SCRIPT, waterfall
 from lyra.server.dashboard.words import copied_id, moment, money, state
 from lyra.server.http.api.traces import own_spans
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer

@@ -15,11 +15,11 @@ from lyra.errors import ConfigError, LyraError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
 from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.timeline import COMPACTED, RunTimeline
-from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
-from lyra.server.dashboard.plan_picture import plan_of_run, plan_picture
-from lyra.server.dashboard.run_view import difference_view, frames_view, lanes, moment_view, step_list
+from lyra.server.dashboard.views.facts import facts_row
+from lyra.server.dashboard.views.plan_picture import plan_of_run, plan_picture
+from lyra.server.dashboard.views.run import difference_view, frames_view, lanes, moment_view, step_list
 from lyra.server.dashboard.words import copied_id, end_state, moment, money, state
 from lyra.server.http.api.timelines import fork_of, frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery

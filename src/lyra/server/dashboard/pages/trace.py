@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from lyra.observe.history.call_contents import CallContent, ContentPart
 from lyra.observe.spans import Span
-from lyra.server.dashboard.facts import facts_row
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
+from lyra.server.dashboard.views.facts import facts_row
+from lyra.server.dashboard.views.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
 from lyra.server.dashboard.words import copied_id, duration, moment, money, state
 from lyra.server.http.api.traces import own_spans, trace_line
 from lyra.server.http.call_contents import TraceContents

@@ -12,8 +12,8 @@ from lyra.observe.spans import Span
 from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.past import past_note
 from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.views.past import past_note
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
 from lyra.server.http.api.traces import TraceView, known_spans, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery

@@ -1,7 +1,7 @@
 """The open questions of a thread as interrupts of AG-UI, and the resume entries of a run as their answers.
 
 A run that continues answers every open interrupt once and no other, as the protocol says. Calls of the front end's own
-tools are open questions to the kernel, too; for the protocol they are no interrupts (`OpenQuestions.calls`).
+tools are open questions to the kernel, too; for the protocol they are no interrupts (`QuestionsToPage.calls`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lyra.tools.permissions.decision import ANSWERS
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["OpenQuestions", "answer_calls", "answer_interrupts", "interrupt_of", "open_questions"]
+__all__ = ["QuestionsToPage", "answer_calls", "answer_interrupts", "interrupt_of", "open_questions"]
 
 _NO_RESULT: Final = "the front end gave no result"
 _FIELDS: Final = ("text", "approved", "decision", "data")
@@ -47,7 +47,7 @@ _ANY_ANSWER: Final[dict[str, Any]] = {
 }
 
 
-class OpenQuestions(NamedTuple):
+class QuestionsToPage(NamedTuple):
     """What a thread waits for."""
 
     interrupts: list[Interrupt]  # a person has to answer
@@ -58,7 +58,7 @@ class OpenQuestions(NamedTuple):
         return len(self.interrupts) + len(self.calls)
 
 
-def open_questions(kernel: Kernel, pid: str) -> OpenQuestions:
+def open_questions(kernel: Kernel, pid: str) -> QuestionsToPage:
     """The open questions of a process and of those below it."""
     interrupts: list[Interrupt] = []
     calls: dict[str, Interrupt] = {}
@@ -68,7 +68,7 @@ def open_questions(kernel: Kernel, pid: str) -> OpenQuestions:
             calls[call_id] = interrupt
         else:
             interrupts.append(interrupt)
-    return OpenQuestions(interrupts, calls)
+    return QuestionsToPage(interrupts, calls)
 
 
 async def answer_interrupts(kernel: Kernel, interrupts: list[Interrupt], entries: Iterable[Any]) -> None:

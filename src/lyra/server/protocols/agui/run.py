@@ -21,7 +21,7 @@ from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_HEARTBEAT_S
 from lyra.server.http.problems import problem_of
 from lyra.server.protocols.agui.messages import MessageIds, snapshot_messages
-from lyra.server.protocols.agui.questions import OpenQuestions, interrupt_of, open_questions
+from lyra.server.protocols.agui.questions import QuestionsToPage, interrupt_of, open_questions
 from lyra.server.protocols.agui.sdk import agui_types, event_bytes
 from lyra.server.protocols.agui.shared_state import SharedState
 from lyra.server.protocols.agui.translate import EventTranslator
@@ -63,7 +63,7 @@ class AguiRun:
         self._has_output = has_output
         self._begin_next = begin_next  # a message that waits for the end of the turn
         self._forget = forget  # called with a turn that is over
-        self._questions = OpenQuestions([], {})
+        self._questions = QuestionsToPage([], {})
         self._ids = MessageIds(process.pid)
         self._types = agui_types()
         client_tools = frozenset(row["name"] for row in request.tools)
