@@ -79,3 +79,13 @@ def test_a_deep_trace_does_not_exhaust_the_stack() -> None:
     deep = [span(str(n), "turn", 0.0, 1.0, str(n - 1) if n else None) for n in range(5_000)]
     assert "4999" not in waterfall(deep)
     assert "No span" in waterfall([])
+
+
+def test_short_calls_stand_in_the_order_in_which_they_were_made() -> None:
+    """Latencies are whole milliseconds: the start of a later call may seem to lie before that of an earlier one."""
+    first = span("first", "model", 1.0004, 1.0004, "turn")
+    second = span("second", "tool", 1.0002, 1.0012, "turn")
+    third = span("third", "model", 1.0000, 1.0030, "turn")
+    html = waterfall([span("turn", "turn", 1.0, 1.003), first, second, third])
+    rows = [row["data-key"] for row in elements(html, "tr") if "data-key" in row]
+    assert rows == ["turn", "first", "second", "third"]

@@ -101,8 +101,24 @@ def _walked(roots: Sequence[SpanNode]) -> list[tuple[int, Span]]:
     while todo:
         depth, node = todo.pop()
         rows.append((depth, node.span))
-        todo += [(depth + 1, child) for child in reversed(node.children)]
+        todo += [(depth + 1, child) for child in reversed(_one_after_another(node.children))]
     return rows
+
+
+def _one_after_another(nodes: Sequence[SpanNode]) -> list[SpanNode]:
+    """Spans in the order of their start. One that began when another had ended stands behind it, although its start,
+    which is known by whole milliseconds, may seem to be the earlier one."""
+    ordered: list[SpanNode] = []
+    for node in nodes:
+        place = len(ordered)
+        while (
+            place
+            and node.span.time < ordered[place - 1].span.time
+            and (node.span.time <= ordered[place - 1].span.started + _TICK_S)
+        ):
+            place -= 1
+        ordered.insert(place, node)
+    return ordered
 
 
 # ---------------------------------------------------------------- one row
