@@ -1,5 +1,5 @@
 """A page that remembers what went wrong in it: errors on the console, exceptions, violations of the content security
-policy, requests that failed or were answered with an error.
+policy, requests that failed or were answered with an error, requests to another place than the server.
 
 `WatchedPage` is what tests use; `check` raises with the list of what went wrong. A test that means to cause an error
 names it in `expected`.
@@ -40,12 +40,18 @@ class WatchedPage:
         self.expected: list[str] = []  # parts of problems that the test causes itself
         page.on("console", self._hear_console)
         page.on("pageerror", lambda error: self.problems.append(f"exception: {error}"))
+        page.on("request", self._hear_request)
         page.on("requestfailed", self._hear_failure)
         page.on("response", self._hear_response)
 
     def _hear_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.problems.append(f"console {message.type}: {message.text} ({message.location.get('url', '')})")
+
+    def _hear_request(self, request: Request) -> None:
+        # The pages work on a machine without a network.
+        if not request.url.startswith((self.stage.url, "data:", "blob:")):
+            self.problems.append(f"request to another place: {request.url}")
 
     def _hear_failure(self, request: Request) -> None:
         # A page that is left gives up what it was loading, its stream of events above all.
