@@ -19,6 +19,7 @@ _MESSAGE_BYTES_MAX: Final = 16 << 20
 _HEADERS_MAX: Final = 20
 _HEADER: Final = re.compile(rb"[A-Za-z-]{1,100}")
 _METHOD_NOT_FOUND: Final = -32601
+_ENDED: Final = "it has ended"
 # Answers to requests of a server, which may ask for settings and register what it can do later.
 _ANSWERS: Final[dict[str, Callable[[Any], Any]]] = {
     "workspace/configuration": lambda params: [None for _ in (params or {}).get("items", ())],
@@ -71,12 +72,12 @@ class MessageStream:
             self._writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(data), data))
             await self._writer.drain()
         except OSError:
-            raise self._end("it does not read what it is sent") from None
+            raise self._end(_ENDED) from None  # its end is seen here or by the reader, whichever comes first
 
     # ------------------------------------------------------------ receiving
     async def receive(self) -> None:
         """Read messages until the stream ends."""
-        why = "it has ended"
+        why = _ENDED
         try:
             while True:
                 await self._take(await self._message())
