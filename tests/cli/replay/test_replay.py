@@ -327,7 +327,8 @@ class Terminal:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-            os.execvpe(command[0], command, {**os.environ, **env, "TERM": "xterm"})
+            own = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}  # of the tests' run
+            os.execvpe(command[0], command, {**own, "TERM": "xterm"})
 
     def until(self, text: str, *, after: int = 0) -> str:
         deadline = time.monotonic() + 60
@@ -364,7 +365,7 @@ def test_in_a_terminal_lines_fit_and_ctrl_c_stops_a_fork_and_not_the_prompt(lyra
     shown = terminal.type("steps\n", "replay> ")
     lines = [line.rstrip("\r") for line in shown.split("\n")[1:-1]]
     assert len(lines) == 3
-    assert all(len(line) <= 40 for line in lines)
+    assert [line for line in lines if len(line) > 40] == []
     assert lines[0].endswith("…")
     terminal.type("goto 1\ndetail\n", "long " * 50)  # whole values are not cut
     terminal.type("goto 3\n", ">   3 job")
