@@ -406,7 +406,7 @@ def test_messages_that_wait_are_in_the_mailbox(vega: Vega):
         "mail.vega",
         'fn w() { process::sleep(3s); receive { "go" => print("went") } }\n'
         "let p = spawn fn w() supervised by { strategy restart };\n"
-        'p <- "a"; p <- "b"; process::sleep(100ms); print("sent"); p <- "go"; process::sleep(3s);\n',
+        'p <- "a"; p <- "b"; process::sleep(1s); print("sent"); p <- "go"; process::sleep(3s);\n',
     )
     vega("run", "mail.vega", "--db", "run.db", "--run-id", "r")
     done = vega("replay", "r", "--db", "run.db", "--json", given="effects 0 99\n")
