@@ -89,14 +89,14 @@ async def test_what_is_no_message_ends_the_stream(data):
         await messages.notify("two", {})
 
 
-async def test_a_server_that_does_not_read_ends_the_stream(monkeypatch):
+async def test_a_server_whose_pipe_is_closed_has_ended(monkeypatch):
     messages, _, writer, _ = stream()
 
     async def broken() -> None:
         raise BrokenPipeError
 
     monkeypatch.setattr(writer, "drain", broken)
-    with pytest.raises(StreamEnded, match="does not read"):
+    with pytest.raises(StreamEnded, match="it has ended"):
         await messages.notify("one", {})
 
 
