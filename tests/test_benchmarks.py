@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -27,12 +29,16 @@ def bench(*args: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_each_subject_runs(name):
-    """`--quick --json` gives one document with at least one measured row."""
+    """`--quick --json` gives one document with at least one measured row.
+
+    A delay that is added is a difference of two times: with few tries on a busy machine it can be below zero.
+    """
     done = bench(name, "--quick", "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["subjects"][name]
-    assert rows
-    assert all(row["ours"]["value"] >= 0 for row in rows)
+    assert any(row["ours"]["value"] > 0 for row in rows)
+    assert all(math.isfinite(row["ours"]["value"]) for row in rows)
+    assert all(row["ours"]["value"] >= 0 for row in rows if not re.search(r"\badd(s|ed)\b", row["what"]))
 
 
 @pytest.mark.timed
