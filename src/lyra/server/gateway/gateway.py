@@ -156,7 +156,7 @@ class Gateway:
         if relay.has_begun:
             return Streamed(self._pieces(asked, task, slot), {**relay.headers, **more})
         assert asked.answer is not None
-        if slot is not None:
+        if slot is not None and asked.meter.is_answer:
             slot.keep(asked.answer.body, asked.answer.media, stream=False)
         return asked.answer._replace(headers={**asked.answer.headers, **more}) if more else asked.answer
 
@@ -191,7 +191,7 @@ class Gateway:
             except LyraError as error:
                 yield asked.relay.last if error.fields.get("told") else self._error_event(asked, error)
                 return
-            if slot is not None and (kept := asked.relay.kept) is not None:
+            if slot is not None and asked.meter.is_answer and (kept := asked.relay.kept) is not None:
                 slot.keep(kept, stream=True)
             if asked.relay.last:
                 yield asked.relay.last
