@@ -133,6 +133,21 @@ def test_an_error_with_the_status_of_a_success_is_not_kept(body: bytes, *, strea
     in_loop(main())
 
 
+def test_a_stream_that_cannot_be_read_is_not_kept() -> None:
+    """It passes as it came, and the next request asks anew."""
+    pieces = (b"data: {not JSON}\n\n", b"data: [DONE]\n\n")
+
+    async def main() -> None:
+        async with serving_gateway(Reply(pieces, headers=SSE)) as served:
+            key = await served.key(cache_s=60)
+            async with served.client(key) as client:
+                answers = [await client.post(PATH, json={**BODY, "stream": True}) for _ in range(2)]
+            assert [answer.headers["x-lyra-cache"] for answer in answers] == ["miss", "miss"]
+            assert answers[0].content.startswith(pieces[0])
+
+    in_loop(main())
+
+
 def test_an_answer_with_an_empty_error_is_kept() -> None:
     """The Responses API writes `"error": null` into each answer."""
     whole = b'{"error": null, "usage": {"input_tokens": 10, "output_tokens": 5}}'
