@@ -1,7 +1,7 @@
 """The paths of vendors' APIs, all below `/v1/`: what a client is told whose base URL does not lead to them.
 
-Vendors' libraries append their own part of a path to the base URL that a person sets; that of OpenAI ends with `/v1`, that
-of Anthropic does not. A request that misses a path for that reason is told so, in the vendor's shape.
+Vendors' libraries append their own part of a path to the base URL that a person sets; that of OpenAI ends with `/v1`,
+that of Anthropic does not. A request that misses a path for that reason is told so, in the vendor's shape.
 """
 
 from __future__ import annotations
