@@ -94,6 +94,10 @@ class Server:
         self._faces.append(face)
         return await face.start()
 
+    def when_lost(self, stop: Callable[[], None]) -> None:
+        """Have `stop` called when the store is lost: another kernel has taken it over, or it has failed."""
+        self.kernel.core.after_abort.append(lambda _error: stop())
+
     def ready_line(self) -> dict[str, str]:
         """What a program that started the server is told: where to reach it."""
         scheme = "http" if self.settings.tls is None else "https"
@@ -107,7 +111,8 @@ class Server:
     async def stop(self) -> None:
         """Drain the faces, then close the kernel; all of it within `drain_s`. A second call changes nothing."""
         faces, self._faces = self._faces[::-1], []  # HTTP first: load balancers ask it whether the server is ready
-        drain_s, clock = self.settings.drain_s, self.kernel.clock
+        clock = self.kernel.clock
+        drain_s = 0.0 if self.kernel.failure is not None else self.settings.drain_s  # without its store, nothing ends
         until_s = clock.monotonic() + drain_s
         try:
             for face in faces:

@@ -37,7 +37,7 @@ from lyra.server.http.logins import CookiePlace, begin_login
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.page_request import PageRequest, ProblemPage, query_text, same_page, wants_page, with_slash
 from lyra.server.http.parts import HttpParts
-from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
+from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store_lost, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
 from lyra.server.http.token_limit import credential_of
@@ -151,6 +151,8 @@ class HttpApp:
             endpoint, values = match.endpoint(scope["method"]), match.values
         else:
             endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
+        if self.parts.kernel.failure is not None and endpoint.method != "GET":
+            raise store_lost()
         if self.parts.is_draining and not _may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
         cookie = CookiePlace.of(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
