@@ -34,7 +34,8 @@ _TREE_SHOWN: Final = 500
 class RunTimeline:
     """See the module. Steps are numbered from 1; place 0 is before the first."""
 
-    def __init__(self, reader: RowReader, pid: str, *, steps_max: int = STEPS_MAX) -> None:
+    def __init__(self, reader: RowReader, pid: str, *, steps_max: int = STEPS_MAX, run_id: str = "") -> None:
+        """`run_id` is the name of a run that has a journal of its own, in which `pid` is its main process."""
         self._reader = reader
         self._rows = RunRows(reader, pid)
         self._steps_max = steps_max
@@ -44,6 +45,7 @@ class RunTimeline:
         self._kept: RunMoment | None = None  # the state that was looked at last
         self._members: dict[str, set[str]] = {}  # groups that processes of the run are in
         self.pid = pid
+        self.run_id = run_id
         self.is_cut = False  # the run has more steps than are held
         self.ended_as = ""
         self.fork: Mapping[str, Any] | None = None
@@ -68,6 +70,11 @@ class RunTimeline:
     @property
     def steps(self) -> Sequence[RunStep]:
         return self._fold.steps
+
+    @property
+    def name(self) -> str:
+        """What the run is called in its store: a pid, or the id of a run with a journal of its own."""
+        return self.run_id or self.pid
 
     @property
     def location(self) -> str:
@@ -123,7 +130,7 @@ class RunTimeline:
         """A step by its number; ConfigError where there is none."""
         if not 1 <= number <= len(self.steps):
             known = f"it has steps 1 to {len(self.steps)}" if self.steps else COMPACTED
-            raise ConfigError(f"there is no step {number} in the run of {self.pid}", hint=known)
+            raise ConfigError(f"there is no step {number} in the run of {self.name}", hint=known)
         return self.steps[number - 1]
 
     def page(self, after: int, limit: int) -> list[RunStep]:
@@ -231,7 +238,7 @@ class RunTimeline:
         step = self.step(number) if number > 0 else None
         chosen = pid or (step.pid if step is not None else self.pid)
         if pid is not None and pid not in state.processes:
-            raise NoSuchProcess(f"the run of {self.pid} has no process {pid!r} at step {number}", pid=pid)
+            raise NoSuchProcess(f"the run of {self.name} has no process {pid!r} at step {number}", pid=pid)
         spoken = next((name for name in (chosen, self.pid, *state.conversations) if name in state.conversations), "")
         messages = state.conversations[spoken].messages if spoken else []
         walked = list(islice(state.tree(), _TREE_SHOWN))
@@ -258,6 +265,7 @@ class RunTimeline:
         """The run in a few figures."""
         return {
             "pid": self.pid,
+            "run_id": self.run_id or None,
             "program": self.program,
             "steps": len(self.steps),
             "processes": len(self._rows.pids),

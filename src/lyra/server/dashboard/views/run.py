@@ -172,10 +172,12 @@ def _words(step: RunStep) -> str:
 
 
 # ---------------------------------------------------------------- a moment
-def moment_view(moment: Mapping[str, Any], frames: Html | None = None) -> Html:
+def moment_view(moment: Mapping[str, Any], frames: Html | None = None, output: Html | None = None) -> Html:
     """Left what was said or done, right variables, budget, mailbox and tree, as they were. `frames` are what is told of
-    the program besides."""
+    the program besides, `output` is what it had printed."""
     left = [_step_part(moment["step"]), _conversation(moment["conversation"])]
+    if output is not None:
+        left.append(_part("Output", output))
     right = [
         _part("Budget", _budget(moment["budget"])),
         _part("Processes", _tree(moment["tree"], moment["processes"])),
@@ -307,7 +309,8 @@ def frames_view(frames: Sequence[ProgramFrame]) -> Html:
         return tag("p", "The program is in no function here.", class_="note")
     parts: list[Child] = []
     for frame in reversed(frames):
-        place = f"{frame.function}, line {frame.line} of {frame.file.rpartition('/')[2]}"
+        file = frame.file.rpartition("/")[2]
+        place = f"{frame.function}, line {frame.line} of {file}" if frame.line else f"{frame.function} of {file}"
         parts.append(tag("h4", place, title=f"{frame.file}:{frame.line}"))
         parts.append(_variables(frame.variables))
     return tag("div", parts, tag("h4", "From the journal"), class_="frames")
@@ -338,8 +341,8 @@ def difference_view(compared: RunDifference, address: Callable[[str, int], str])
             tag(
                 "tr",
                 tag("th", number, scope="row", class_="figure-cell"),
-                _side(old, compared.left.pid, address),
-                _side(new, compared.right.pid, address),
+                _side(old, compared.left.name, address),
+                _side(new, compared.right.name, address),
                 class_="same" if is_same else "first-difference" if number == first else None,
                 data_key=number,
             )
@@ -348,7 +351,7 @@ def difference_view(compared: RunDifference, address: Callable[[str, int], str])
     head = tag(
         "tr",
         tag("th", "Step", scope="col"),
-        *(tag("th", run.pid, " ", _run_cost(run), scope="col") for run in (compared.left, compared.right)),
+        *(tag("th", run.name, " ", _run_cost(run), scope="col") for run in (compared.left, compared.right)),
     )
     before = tag("p", f"Steps 1 to {begin - 1} are the same.", class_="note") if begin > 1 else None
     table = tag("table", tag("caption", words, class_="unseen"), tag("thead", head), tag("tbody", rows), class_="two")
