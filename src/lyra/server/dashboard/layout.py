@@ -132,18 +132,20 @@ def page(
     status: int = 200,
     wide: bool = False,
     beside: str = "",
+    lead: str = "",
 ) -> RawAnswer:
     """A page, or the one region of it that the request asks for. `scripts` are names of `static/`, `beside` is a quiet
-    word in its heading, such as an id."""
+    word in its heading, such as an id; `lead` says below it what is shown here and what can be done."""
     wanted = call.headers.get("x-region", "")
     if wanted:
         return RawAnswer(_region_of(join(*main), wanted).encode(), _HTML, 200, PAGE_HEADERS)
     bar = figures_region(call)
     quiet = [" ", tag("span", beside, class_="beside")] if beside else None
+    heading = [tag("h1", title, quiet), tag("p", lead, class_="lead") if lead else None]
     body = join(
         tag("a", "Skip to content", href="#main", class_="skip"),
         tag("header", _nav(call), bar, class_="site"),
-        tag("main", tag("h1", title, quiet), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
+        tag("main", heading, *main, id="main", class_="wide" if wide else None, tabindex="-1"),
     )
     data: dict[str, Any] = {
         "data_form": call.form_token,
@@ -237,7 +239,8 @@ def _nav(call: HttpCall) -> Html:
         tag(
             "a",
             item.label,
-            join(" ", tag("span", waiting, class_="count")) if item.path == "/inbox" and waiting else None,
+            # Its room is there without a question, too: one that comes moves no link.
+            join(" ", tag("span", waiting or None, class_="count")) if item.path == "/inbox" else None,
             href=link(call, item.path),
             aria_current="page" if item.path == here else None,
             data_key=item.key,

@@ -81,6 +81,7 @@ async def _costs(call: HttpCall) -> RawAnswer:
         tag("div", _ranges(call, query), class_="bar"),
         region(call, "series", ("model.called", "child.restarting"), _over_time(query, points), every_ms=2_000),
         scripts=(PLOT_SCRIPT,),
+        lead="What calls of models cost and how long they took.",
     )
 
 

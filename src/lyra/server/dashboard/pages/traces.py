@@ -62,8 +62,12 @@ async def _traces(call: HttpCall) -> RawAnswer:
         call,
         "Traces",
         _filters(call, query, agents),
-        region(call, "traces", _EVENTS, note, _list(call, shown, fitting, len(by_trace)), every_ms=1_000),
+        region(
+            call, "traces", _EVENTS, note, _list(call, shown, fitting, len(by_trace)), every_ms=1_000, data_hold=True
+        ),
         tag("p", f"{len(fitting) - len(shown):,} more fit.", class_="note") if len(fitting) > len(shown) else None,
+        lead="What agents did: one line for each turn, with its model and tool calls. Open one to see where its time "
+        "and money went.",
     )
 
 
