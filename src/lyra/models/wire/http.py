@@ -13,10 +13,11 @@ loop it was opened in and ends with it at the latest. httpx2 is imported at the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from itertools import count
+from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -69,9 +70,16 @@ class _Waits:
         return await self._until(awaitable, self._first_at, self._timeouts.first_s, "began to answer")
 
     async def next(self, awaitable: Awaitable[T]) -> T:
+        """The next piece. One that has come already, in the same packet as the last one, needs no timer."""
+        steps = awaitable.__await__()
+        try:
+            waited_for = next(steps)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
         idle_s = self._idle_s
         deadline = None if idle_s is None else self._loop.time() + idle_s
-        return await self._until(awaitable, deadline, idle_s, "sent the next piece of its answer")
+        return await self._until(_rest(steps, waited_for), deadline, idle_s, "sent the next piece of its answer")
 
     async def _until(self, awaitable: Awaitable[T], deadline: float | None, limit_s: float | None, what: str) -> T:
         total_at = self._total_at
@@ -87,6 +95,22 @@ class _Waits:
             else:
                 message = f"{limit_s:g} s passed before {self._provider} {what}"
             raise fault("timeout", message, provider=self._provider) from None
+
+
+@coroutine
+def _rest(steps: Generator[Any, Any, T], waited_for: Any) -> Generator[Any, Any, T]:
+    """The rest of an awaitable that was run by hand up to its first wait, in the task that awaits it now."""
+    while True:
+        try:
+            try:
+                sent = yield waited_for
+            except BaseException as error:  # noqa: BLE001 - a cancellation, too, is for what is awaited
+                waited_for = steps.throw(error)
+            else:
+                waited_for = steps.send(sent)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
 
 
 @cache
