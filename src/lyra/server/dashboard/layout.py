@@ -30,6 +30,7 @@ __all__ = [
     "page",
     "plain_nav",
     "region",
+    "role_refusal",
     "see_other",
 ]
 
@@ -117,10 +118,15 @@ def _checked_name(name: str) -> str:
 def act_form(call: HttpCall, action: str, *children: Child, why_not: str = "", **attributes: Any) -> Html:
     """A form that changes something. For a person who may not, its buttons and fields are disabled, and the reason is
     shown on hover; `why_not` is another reason to disable it."""
-    reason = why_not or ("" if call.caller.may_change else f"The role {call.caller.role} changes nothing")
+    reason = why_not or role_refusal(call)
     field = tag("input", type="hidden", name=FORM_FIELD, value=call.form_token)
     body = tag("fieldset", *children, disabled=bool(reason), title=reason or None)
     return tag("form", field, body, method="post", action=action, **attributes)
+
+
+def role_refusal(call: HttpCall) -> str:
+    """Why this person may change nothing; "" where they may."""
+    return "" if call.caller.may_change else f"The role {call.caller.role} changes nothing"
 
 
 # ---------------------------------------------------------------- whole pages
