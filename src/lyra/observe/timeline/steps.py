@@ -14,6 +14,7 @@ from lyra.core.naming import fixed_name
 from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.open_calls import OpenCalls
+from lyra.observe.timeline.start_words import start_words, vega_name
 from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.values import brief, digest_of, text_of_content
 
@@ -55,24 +56,27 @@ class StepFold:
     def _created(self, event: Event, data: Mapping[str, Any]) -> None:
         program, parent = fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
         self._programs[event.pid] = program
-        self.names[event.pid] = str(data.get("name") or program.rpartition(":")[2])
         arguments = value_of(self._reader, data, "args")
+        vega = vega_name(event.pid, program, arguments)
+        self.names[event.pid] = str(data.get("name") or vega or program.rpartition(":")[2])
         starts = self._starts.add(event.pid, data, arguments)
         fork = data.get("fork") or {}
-        whose = data.get("name") or program
+        whose = data.get("name") or vega or program
         if parent not in self._programs:
             what = (
                 f"{whose} began"
                 if "of" not in fork
                 else f"{whose} began as a fork of {fork.get('of')} at {fork.get('at')}"
             )
-            self._step(event, "began", what, request=arguments, name=program)
+            step = self._step(event, "began", what, request=arguments, name=program)
+            self._reword(step, start_words(program, arguments, step.request), arguments)
             return
         kind, what = "spawn", f"started {whose}"
         if starts > 1:
             kind, what = "restart", f"started {whose} again ({starts - 1})"
         step = self._step(event, kind, what, request=arguments, name=program, child=event.pid)
         step.pid = parent
+        self._reword(step, start_words(program, arguments, step.request), arguments)
 
     def _sent(self, event: Event, data: Mapping[str, Any]) -> None:
         if not data.get("dropped"):
@@ -269,6 +273,12 @@ class StepFold:
             text = brief(value, self._shown)
             setattr(step, field, text)
             self._sum_up(step, text, value)
+
+    def _reword(self, step: RunStep, words: str, value: Any) -> None:
+        """Tell the request of a step in other words; its digest has the whole value."""
+        if words != step.request:
+            self._sum_up(step, "" if step.digest else "…", value)
+            step.request = words
 
     def _sum_up(self, step: RunStep, text: str, value: Any) -> None:
         """Add to the digest of a step what its text leaves out; pids that a kernel gave count by their order."""
