@@ -7,6 +7,7 @@ from typing import Any
 
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS
 from lyra.observe.timeline.difference import compare_runs
+from lyra.observe.timeline.row_words import ending_text
 from lyra.observe.timeline.start_words import start_words, vega_name
 from lyra.vega.durable.runs import Runs
 from lyra.vega.replay.run_in_store import timeline_of_run
@@ -30,7 +31,8 @@ def test_lyras_own_programs_are_told_in_words_and_others_as_they_are() -> None:
     assert start_words(SUPERVISE, [guard], "[…]") == "of agent Poet"
     assert start_words(VEGA_PROCESS, ["main", None], '["main",null]') == ""
     assert vega_name("p5", VEGA_PROCESS, []) == "process p5"
-    for odd in ([], None, "text", [{"children": "x"}], [{"children": [1]}], [1]):
+    assert start_words("m:f", [], "[]") == ""
+    for odd in (None, "text", [{"children": "x"}], [{"children": [1]}], [1]):
         assert start_words(SUPERVISE, odd, "as it is") == "as it is"
         assert start_words("m:f", odd, "as it is") == "as it is"
         assert vega_name("p", VEGA_AGENT, odd) == ""
@@ -61,3 +63,10 @@ def test_runs_whose_processes_were_started_with_other_values_differ(tmp_path: Pa
         assert left.steps[1].request == right.steps[1].request == "of agent Bot"
         assert compare_runs(left, right).first == 2
         assert compare_runs(left, left).first is None
+
+
+def test_the_end_of_a_child_is_its_result_or_why_it_has_none() -> None:
+    assert ending_text({"reason": "normal", "result": {"n": 1}, "error": None}) == {"n": 1}
+    assert ending_text({"reason": "killed", "result": None, "error": None}) == "ended killed"
+    failed = {"reason": "error", "result": None, "error": {"type": "ValueError", "message": "odd"}}
+    assert ending_text(failed) == "ended error: ValueError: odd"

@@ -28,8 +28,10 @@ def vega_name(pid: str, program: str, arguments: Any) -> str:
 
 def start_words(program: str, arguments: Any, text: str) -> str:
     """The arguments of a process in words; `text` is their short text, which others keep."""
-    if not isinstance(arguments, list) or not arguments:
+    if not isinstance(arguments, list):
         return text
+    if not arguments:
+        return ""
     if program in (VEGA_PROCESS, VEGA_AGENT):
         return brief(arguments[-1]) if arguments[-1] is not None else ""
     plan = arguments[0]

@@ -396,7 +396,8 @@ def _run_cost(run: Any) -> Html:
 
 def _side(step: RunStep | None, pid: str, address: Callable[[str, int], str]) -> Html:
     if step is None:
-        return tag("td", "–", class_="note")
+        return tag("td", "–", class_="note", data_run=pid)
     shape = MARKS.get(step.kind, ("·", ""))[0]
     words = f"{shape} {step.kind}: {_words(step)}"
-    return tag("td", tag("a", words, href=address(pid, step.number)), class_="failed" if step.error else None)
+    shown = tag("a", words, href=address(pid, step.number))
+    return tag("td", shown, class_="failed" if step.error else None, data_run=pid)
