@@ -91,3 +91,5 @@ async def test_its_page_can_be_used_by_all(stage: Stage, new_page: NewPage, sche
         await page.go(f"{address}?at=5&frames=1&other=poems")
         assert await violations(page) == []
         assert await page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        both = "document.querySelector('table.two').parentElement"
+        assert await page.page.evaluate(f"{both}.scrollWidth <= {both}.clientWidth")  # both runs are in sight

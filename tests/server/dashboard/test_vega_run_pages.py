@@ -220,7 +220,7 @@ def test_a_fork_under_way_stays_in_the_store_when_the_server_stops(
 
 
 def test_what_a_run_asks_is_shown_with_the_command_that_answers() -> None:
-    facts = VegaRunFacts("r", "/a b/run.db", "waiting", "", 0, ["<b>Really?</b>"], "")
+    facts = VegaRunFacts("r", "p.vega", "/a b/run.db", "waiting", "", 0, ["<b>Really?</b>"], "")
     notes = str(vega_notes(facts, "", is_executed=False))
     assert "It asks a person: &lt;b&gt;Really?&lt;/b&gt;" in notes
     assert escape("vega answer r --db '/a b/run.db'") in notes

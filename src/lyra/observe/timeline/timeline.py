@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
+from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment, RunProcess
@@ -256,7 +257,7 @@ class RunTimeline:
             "variables": state.variables(chosen),
             "budget": state.budget(chosen),
             "mailbox": state.mailbox(chosen),
-            "tree": [_tree_row(depth, process) for depth, process in walked],
+            "tree": [_tree_row(depth, process, self.names) for depth, process in walked],
             "processes": len(state.processes),
             "totals": self.totals(number),
         }
@@ -295,11 +296,12 @@ def _is_creation(_pid: str, kind: str) -> bool:
     return kind == "process.created"
 
 
-def _tree_row(depth: int, process: RunProcess) -> dict[str, Any]:
+def _tree_row(depth: int, process: RunProcess, names: Mapping[str, str]) -> dict[str, Any]:
+    is_of_vega = process.program in (VEGA_PROCESS, VEGA_AGENT)  # which say less than the names that people know
     return {
         "depth": depth,
         "pid": process.pid,
-        "name": process.name,
+        "name": process.name or (names.get(process.pid, "") if is_of_vega else ""),
         "program": process.program,
         "state": process.state,
         "reason": process.reason,

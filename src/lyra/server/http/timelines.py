@@ -19,8 +19,8 @@ from lyra.kernel.base.tasks import BlockingCalls
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.problems import HttpRefusal
-from lyra.vega.durable.run_in_store import run_in_store, run_names, timeline_of_run
 from lyra.vega.durable.runs import DurableRun
+from lyra.vega.replay.run_in_store import run_in_store, run_names, timeline_of_run
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange

@@ -60,11 +60,11 @@ async def _run(call: HttpCall) -> RawAnswer:
     return page(
         call,
         f"Run of {name or pid}",
-        await _plan(call, pid) if look.vega is not None and _is_wanted(call) else None,
         _steps(call, word, look),
         await _comparison(call, pid) if query.other and _is_wanted(call, "compared") else None,
         await _then(call, word, pid, look) if _is_wanted(call, "moment") else None,
         fork_form(call, word, look),
+        await _plan(call, pid) if look.vega is not None and _is_wanted(call) else None,
         scripts=("run.js",),
         wide=True,
     )
@@ -139,7 +139,7 @@ def _facts(call: HttpCall, look: RunLook) -> Html:
     pid = summary["pid"] if vega is None else vega.run_id
     facts: list[tuple[str, Child]] = [
         ("State", mark if vega is None else vega_state(vega.state)),
-        ("Program", summary["program"] if vega is None else "a Vega program"),
+        ("Program", summary["program"] if vega is None else vega.file),
         ("Began", moment(summary["began_at"], call.kernel.clock.now())),
         ("Steps", f"{summary['steps']:,}" + ("+" if summary["is_cut"] else "")),
         ("Processes", f"{summary['processes']:,}"),
@@ -188,8 +188,26 @@ def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
         aria_valuetext=f"step {look.here} of {len(look.steps)}",
     )
     label = tag("label", "Step ", tag("output", f"{look.here} of {len(look.steps)}", for_="scrub"), for_="scrub")
-    buttons = tag("button", "Go", class_="unscripted")
+    buttons = [
+        _to_step(call, word, look, look.here - 1, "‹", "A step back"),
+        _to_step(call, word, look, look.here + 1, "›", "A step on"),
+        tag("button", "Go", class_="unscripted"),
+    ]
     return tag("form", label, scrub, buttons, *hidden, method="get", action=link(call, "runs", word), class_="scrubber")
+
+
+def _to_step(call: HttpCall, word: str, look: RunLook, number: int, sign: str, words: str) -> Html:
+    """A button to the step beside this one; at the ends it stays where it is."""
+    place = min(max(0, number), len(look.steps))
+    return tag(
+        "a",
+        sign,
+        href=_address(call, word, place),
+        class_="button to-step",
+        aria_label=words,
+        title=words,
+        data_by=number - look.here,
+    )
 
 
 async def _plan(call: HttpCall, pid: str) -> Html | None:

@@ -24,6 +24,7 @@ class VegaRunFacts(NamedTuple):
     """`missing` is what the program imports that a server does not start, or why there is no program."""
 
     run_id: str
+    file: str
     path: str
     state: str
     fork_of: str
@@ -38,6 +39,7 @@ class VegaRunFacts(NamedTuple):
         questions = [question.question for question in run.questions()] if state == "waiting" else []
         return cls(
             run.id,
+            run.file.rpartition("/")[2],
             run.space.location,
             state,
             str(began.get("fork_of") or ""),
