@@ -55,8 +55,8 @@ async def test_a_cancelled_prompt_ends_though_the_editor_leaves_its_question_ope
 
 
 async def test_a_turn_that_was_killed_has_the_servers_of_the_editor_once_its_session_is_loaded(tmp_path: Path) -> None:
-    """After a kill -9 in a call of the model the turn goes on with the program; the tools of the session that the editor
-    has loaded meanwhile are there for the call that the model then makes, and that call is asked about."""
+    """After a kill -9 in a call of the model the turn goes on with the program; the tools of a session that was
+    loaded meanwhile are there for the call that the model then makes, and that call is asked about."""
     (tmp_path / "agents.py").write_text(WAITING_MODEL)
     server = tiny_server(tmp_path)
     words = ("--agent", "adder", "--db", str(tmp_path / "store.db"))
