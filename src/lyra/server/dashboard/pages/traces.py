@@ -105,6 +105,8 @@ def _filters(call: HttpCall, query: TracePageQuery, agents: list[str]) -> Html:
 
 def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], total: int) -> Html:
     if not lines:
+        if call.parts.records.is_reading:
+            return Html("")
         if total:
             return empty("No trace fits.")
         return nothing_yet(call, "A trace of each conversation stands here: turns, model calls, tool calls.")
