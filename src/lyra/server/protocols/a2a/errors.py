@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.a2a.content import UNREADABLE_PART
 from lyra.errors import CapabilityDenied, ConfigError, LyraError
-from lyra.server.http.problems import HttpRefusal, problem_of
+from lyra.server.http.problems import STATUS_NAMES, HttpRefusal, problem_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -16,8 +16,6 @@ __all__ = ["ERRORS", "RpcError", "rpc_error_of"]
 
 _ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 _DOMAIN: Final = "a2a-protocol.org"
-
-_STATUS_NAMES: Final = {404: "NOT_FOUND", 409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 
 # word → (code, reason, the usual sentence, the status and its name in HTTP+JSON)
 ERRORS: Final[dict[str, tuple[int, str, str, int, str]]] = {
@@ -84,6 +82,6 @@ def rpc_error_of(error: Exception, kernel: Kernel) -> RpcError:
         return RpcError("invalid_params", message)
     if problem.status == 503 or (isinstance(error, (LyraError, HttpRefusal)) and problem.status < 500):
         refused = RpcError("refused", message, code=problem.code)
-        refused.status, refused.status_name = problem.status, _STATUS_NAMES.get(problem.status, refused.status_name)
+        refused.status, refused.status_name = problem.status, STATUS_NAMES.get(problem.status, refused.status_name)
         return refused
     return RpcError("internal", code=problem.code)

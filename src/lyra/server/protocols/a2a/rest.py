@@ -64,10 +64,14 @@ async def _answer(call: HttpCall, name: str, **in_path: str) -> RawAnswer | Stre
     except Exception as error:  # noqa: BLE001 (told to the client in the shape that it reads)
         told = rpc_error_of(error, call.kernel)
         call.act_outcome = told.facts.get("code") or told.reason.lower()
-        return RawAnswer(msgspec.json.encode(told.to_http_data()), _MEDIA, told.status)
+        return _error(told)
     if method.streams:
         return Streamed(_stream(call, result))
     return RawAnswer(msgspec.json.encode({} if result is None else to_json(result)), _MEDIA)
+
+
+def _error(told: RpcError) -> RawAnswer:
+    return RawAnswer(msgspec.json.encode(told.to_http_data()), status=told.status)
 
 
 def _query(call: HttpCall) -> dict[str, Any]:
@@ -100,8 +104,7 @@ async def _task(call: HttpCall) -> RawAnswer | Streamed:
     task_id, _, verb = call.path["task"].partition(":")
     name = _VERBS[call.endpoint.method].get(verb)
     if name is None:
-        told = RpcError("no_such_method", "a task is read, or has :cancel or :subscribe behind its id")
-        return RawAnswer(msgspec.json.encode(told.to_http_data()), _MEDIA, told.status)
+        return _error(RpcError("no_such_method", "a task is read, or has :cancel or :subscribe behind its id"))
     return await _answer(call, name, id=task_id)
 
 
@@ -116,7 +119,7 @@ def _endpoint(
         handler=handler,
         checks_role=True,
         media=_MEDIA,
-        statuses=(404,),
+        statuses=(402, 404, 409, 503),
         **more,
     )
 
