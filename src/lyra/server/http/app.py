@@ -172,6 +172,9 @@ class HttpApp:
         try:
             answer = await self._perform(call, identity, query, scope, receive)
             outcome = call.act_outcome
+        except ClientLeft:  # no failure of the server: nothing is logged
+            outcome = "cancelled"
+            raise
         except Exception as error:
             outcome = problem_of(error).code
             raise
