@@ -23,7 +23,7 @@ __all__ = ["PastRecords", "ReadingPace", "read_past", "read_recent", "session_of
 
 _ROWS_BETWEEN_PAUSES: Final = 500
 _PAUSE_S: Final = 0.005
-_RECENT_ROWS: Final = 4_000  # the end of the journal, which is read at once
+_RECENT_ROWS: Final = 2_000  # the end of the journal, which is read at once
 _SESSION_ENDED: Final = "agent.ended"
 # The rows that spans are made of.
 _PAST_KINDS: Final = frozenset(

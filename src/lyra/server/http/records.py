@@ -119,6 +119,7 @@ class Records:
         async with self._loading:
             store = None if self._kernel is None or self._is_past_loaded else self._kernel.open_reader()
             if store is None or self._kernel is None:
+                self._is_past_loaded = True  # of a kernel without a store there is none
                 return
             past = await self._threads.call(read_past, store, self._since, self._pace)
             for time, pid in past.restarts:
@@ -144,12 +145,13 @@ class Records:
             self._recent = [(owner_if_known(self._kernel, span.pid), span) for span in spans]
 
     async def load_past_within(self, limit_s: float) -> bool:
-        """Begin to load the past and wait at most so long; gives whether it is there. The reading goes on."""
+        """Begin to load the past, with pauses, and wait at most so long; gives whether it is there. The reading goes
+        on."""
         if self._is_past_loaded or self._kernel is None:
             return True
-        work = self._kernel.tasks.start(self.load_past(), name="lyra-costs-past")
+        work = self._kernel.tasks.start(self._load_ahead(), name="lyra-costs-past")
         await asyncio.wait((work,), timeout=limit_s)
-        return work.done()
+        return self._is_past_loaded
 
     @property
     def is_reading(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["past_note"]
 
-_PAGE_WAIT_S: Final = 0.1
+_PAGE_WAIT_S: Final = 0.05
 
 
 async def past_note(call: HttpCall) -> Html | None:
