@@ -175,3 +175,29 @@ async def test_the_page_of_a_run_suits_phones_readers_and_viewers(stage: Stage, 
     async with new_page(token=VIEWER) as page:
         await page.go(f"{address}?at=4")
         assert await page.page.get_by_role("button", name="Fork from here").is_disabled()
+
+
+async def test_the_handle_is_dragged_with_the_mouse(stage: Stage, browser_page: WatchedPage) -> None:
+    """Slowly, so that the parts of the page are read again while the button is down: the handle stays in the hand."""
+    address = await talked(stage)
+    for number in range(10):
+        await stage.kernel.agent("trip").send(f"and {number}")
+    await stage.kernel.durable()
+    await browser_page.go(f"{address}?at=39")
+    page = browser_page.page
+    box = await page.locator("#scrub").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + box["width"] - 8, middle)
+    await page.mouse.down()
+    for part in (0.8, 0.6, 0.4, 0.2):
+        await page.mouse.move(box["x"] + box["width"] * part, middle, steps=3)
+        await page.wait_for_function(
+            "() => document.getElementById('moment').dataset.at === document.getElementById('scrub').value"
+        )
+    await page.mouse.up()
+    place = await value_of(browser_page)
+    assert 4 <= place <= 12
+    await browser_page.shown(f"h2:text('After step {place}')")
+    await browser_page.shown(f"h2:text('Fork from step {place}')")
+    assert page.url.endswith(f"at={place}")

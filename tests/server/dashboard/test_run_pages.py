@@ -212,6 +212,19 @@ async def test_the_variables_of_a_program_are_shown_when_an_operator_asks(parts:
 
 
 @with_run
+async def test_a_page_that_is_scrubbed_asks_for_the_variables_once(parts: Served, browser: Browser) -> None:
+    """Its parts are read at the same time; only the one that shows the variables runs the program."""
+    parts.kernel.spawn(seller, ["apple"], pid="seller")
+    while "price-apple" not in made:
+        await asyncio.sleep(0.01)
+    await parts.kernel.durable()
+    for _ in range(5):
+        names = ("steps", "moment", "fork")
+        pages = await asyncio.gather(*(browser.page("/runs/seller?at=2&frames=1", region=name) for name in names))
+        assert "<dt>total</dt>" in pages[1]
+
+
+@with_run
 async def test_a_program_that_is_not_known_any_more_says_so(parts: Served, browser: Browser) -> None:
     parts.kernel.spawn(seller, ["apple"], pid="seller")
     while "price-apple" not in made:

@@ -13,6 +13,7 @@ import pytest
 from lyra.cli.main import main as lyra
 from lyra.server.dashboard.views.vega_run import VegaRunFacts, vega_notes
 from lyra.vega.durable.runs import Runs
+from tests.cli.vega.test_node_imports import PRICE
 from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Browser, Served, logged_in, serving
 from tests.server.http.support import in_loop
 from tests.server.http.test_timelines import guide
@@ -237,3 +238,29 @@ def test_the_journal_of_nodes_is_no_run(store: str) -> None:
         await browser.page("/runs/poems.nodes", status=404)
 
     in_browser(store, look)
+
+
+def test_a_program_with_nodes_is_forked_by_the_command_line(tmp_path: Path) -> None:
+    """A server does not start what it imports: the page names the command, and the act is refused before anything is
+    written. Its journal of nodes stands beside the run and is none."""
+    (tmp_path / "price.vsp").write_text(PRICE)
+    source = (
+        'import node "price.vsp" as price;\nagent Bot { model "sim/echo" }\nlet bot = spawn Bot;\n'
+        'print(bot <- "hello");\nprint(price(2, "1.50").total);\n'
+    )
+    store = ran(tmp_path, source)
+
+    async def look(_: Served, browser: Browser) -> None:
+        page = await browser.page(f"/runs/poems?at={MODEL_STEP}")
+        assert "Its program imports nodes" in page
+        assert f"vega replay poems --db {store} --live" in page
+        assert "<fieldset disabled" in page
+        fields = {"at": str(MODEL_STEP), "what": "reply", "text": "x"}
+        refused = await browser.post("/acts/runs/poems/fork", fields)
+        assert refused.status_code == 400
+        assert "imports nodes" in refused.text
+        assert "poems.nodes" not in await browser.page("/runs?kind=vega")
+
+    in_browser(store, look)
+    with Runs(store) as runs:
+        assert [run.id for run in runs] == ["poems"]

@@ -94,7 +94,9 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
 
     if mode == "resume":
         facts = go_on(invocation, store, timeline, programs=programs)
-        lines = [printable(f"{facts['fork']}: {facts['error'] or facts['answer'] or facts['state']}")]
+        came = facts["error"] or facts["answer"] or facts["state"]
+        asks = f"; it asks a person: {facts['question']}" if facts.get("question") else ""
+        lines = [printable(f"{facts['fork']}: {came}{asks}")]
     else:
         facts = make_fork(
             invocation,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lyra.observe.timeline.values import text_of_content
 
-__all__ = ["ending_text", "error_text", "last_answer", "message_text"]
+__all__ = ["answer_of", "ending_text", "error_text", "last_answer", "message_text"]
 
 _ASK: Final = "lyra.ask"  # the key of a question to a conversation
 _ORDERS: Final = {"lyra.revise": "the conversation is revised", "lyra.compact": "the conversation is summed up"}
@@ -32,6 +32,14 @@ def last_answer(value: Any) -> str:
 def error_text(error: Mapping[str, Any]) -> str:
     kind = error.get("type")
     return f"{kind}: {error.get('message', '')}" if kind else str(error.get("message") or error.get("code") or "")
+
+
+def answer_of(row: Mapping[str, Any]) -> Any:
+    """What a person answered: what was said, and not when."""
+    response = row.get("response")
+    if not isinstance(response, Mapping):
+        return response
+    return {name: value for name, value in response.items() if name != "received_at" and value not in (None, "")}
 
 
 def ending_text(end: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from lyra.core.naming import fixed_name
 from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.open_calls import OpenCalls
-from lyra.observe.timeline.row_words import ending_text, error_text, last_answer, message_text
+from lyra.observe.timeline.row_words import answer_of, ending_text, error_text, last_answer, message_text
 from lyra.observe.timeline.start_words import start_words, vega_name
 from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.values import brief, digest_of, text_of_content
@@ -227,7 +227,7 @@ class StepFold:
         step.ended_at, step.end_seq = event.time, event.seq
         word = event.kind.partition(".")[2]
         step.status = "ok" if word == "resolved" else word
-        self._tell(step, "result", data.get("response") if word == "resolved" else str(data.get("reason") or word))
+        self._tell(step, "result", answer_of(data) if word == "resolved" else str(data.get("reason") or word))
 
     def _checkpoint(self, event: Event, data: Mapping[str, Any]) -> None:
         state = value_of(self._reader, data, "state")
