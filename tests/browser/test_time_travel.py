@@ -70,7 +70,19 @@ async def test_a_run_is_scrubbed_by_the_handle_and_the_keyboard(stage: Stage, br
     assert page.url.endswith("at=2")
     await page.locator("#steps a[data-step='3']").click()
     await browser_page.shown("h2:text('After step 3')")
+    for _ in range(2):
+        await page.get_by_role("link", name="A step on").click()
+    await browser_page.shown("h2:text('After step 5')")
+    await page.get_by_role("link", name="A step back").click()
+    await browser_page.shown("h2:text('After step 4')")
     assert await page.evaluate("window.__same") is True
+
+
+async def test_the_marks_of_the_timeline_are_told(stage: Stage, browser_page: WatchedPage) -> None:
+    """A legend has every kind that is drawn; no two kinds that a person may confuse have one shape."""
+    await browser_page.go(await talked(stage))
+    legend = browser_page.page.get_by_role("list", name="What the marks stand for")
+    assert (await legend.inner_text()).split() == ["├", "began", "◆", "message", "●", "model", "■", "tool", "✓", "turn"]
 
 
 async def test_a_fork_is_made_and_watched_beside_the_run(stage: Stage, browser_page: WatchedPage) -> None:

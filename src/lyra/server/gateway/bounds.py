@@ -13,7 +13,7 @@ from typing import Any, Final
 from lyra.errors import ConfigError
 from lyra.models.tokens import BASE_TOKENS, IMAGE_TOKENS, MESSAGE_TOKENS, TOOLS_TOKENS
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.tool_bounds import bounded_tools
+from lyra.server.gateway.tool_bounds import bounded_tools, described_tokens
 
 __all__ = ["ANSWER_TOKENS", "answer_least", "choices", "input_bound", "output_bound", "refuse_unbounded"]
 
@@ -68,6 +68,7 @@ def input_bound(request: GatewayRequest, model: str) -> int:
     """The most tokens that the request can be for a model."""
     image_tokens = next((most for word, most in _IMAGE_TOKENS_BY_NAME if word in model), _IMAGE_TOKENS_USUAL)
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
+    tokens += described_tokens(request)
     for _, part in _parts(request):
         tokens += MESSAGE_TOKENS
         if _type(part) in _IMAGE_PARTS:

@@ -15,12 +15,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.core.secrets.process_keys import mask_process_keys
-from lyra.errors import CODES, InternalError, LyraError, RateLimited
+from lyra.errors import CODES, InternalError, LyraError, Overloaded, RateLimited
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["STATUS_NAMES", "HttpProblem", "HttpRefusal", "error_body", "problem_of", "too_many", "vendor_of"]
+__all__ = [
+    "STATUS_NAMES",
+    "HttpProblem",
+    "HttpRefusal",
+    "error_body",
+    "problem_of",
+    "store_lost",
+    "too_many",
+    "vendor_of",
+]
 
 _log: Final = logging.getLogger("lyra.server")
 _WHY_INTERNAL: Final = "something went wrong in the server"
@@ -100,6 +109,11 @@ def _clean(text: str, kernel: Kernel | None) -> str:
 
 def too_many(wait_s: float, what: str) -> RateLimited:
     return RateLimited(f"too many requests: {what}", hint="wait, then ask again", retry_after_s=wait_s)
+
+
+def store_lost() -> Overloaded:
+    """Of a request to a server whose store another server has taken over, or that has failed."""
+    return Overloaded("this server has lost its store, and stops", hint="ask again: another server may be in its place")
 
 
 # ---------------------------------------------------------------- shapes

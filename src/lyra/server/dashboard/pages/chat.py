@@ -200,7 +200,7 @@ def _address(call: HttpCall, agent: str, session_id: str) -> str:
 
 async def _chat(call: HttpCall) -> RawAnswer:
     agents = _agents(call)
-    what = "Choose an agent at the left to talk to it." if agents else "Agents that can be talked to are listed here."
+    what = "Choose an agent of the list to talk to it." if agents else "Agents that can be talked to are listed here."
     command = "" if agents else "kernel.register_agent('helper', Agent('helper', model=…))"
     place = tag("section", empty(what, command))
     return page(call, "Chat", tag("div", _side(call), place, class_="chat"), scripts=("chat.js",))

@@ -81,6 +81,7 @@ async def _costs(call: HttpCall) -> RawAnswer:
         tag("div", _ranges(call, query), class_="bar"),
         region(call, "series", ("model.called", "child.restarting"), _over_time(query, points), every_ms=2_000),
         scripts=(PLOT_SCRIPT,),
+        lead="What calls of models cost and how long they took.",
     )
 
 
@@ -122,6 +123,8 @@ def _ranges(call: HttpCall, query: CostPageQuery) -> Html:
 
 # ---------------------------------------------------------------- spend
 def _spend(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> list[Html]:
+    if not sums and call.parts.records.is_reading:
+        return [tag("div", class_="to-come")]
     if not sums:
         return [nothing_yet(call, "What calls of models cost stands here, by day.")]
     days = by_day(sums, query.by, days_until(call.kernel.clock.now(), query.days))
