@@ -19,6 +19,7 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, c
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import a2a_pb2 as pb
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 
 class Worker(AgentExecutor):
@@ -94,11 +95,11 @@ def main(port: int, log: Path, version: str) -> None:
         skills=[pb.AgentSkill(id="work", name="work", description="works", tags=["work"])],
     )
     handler = DefaultRequestHandler(agent_executor=Worker(log), task_store=InMemoryTaskStore(), agent_card=card)
+    routes: list[BaseRoute] = [*create_agent_card_routes(card)]
     if version == "rest":
-        requests = create_rest_routes(handler, path_prefix="/rpc")
+        routes += create_rest_routes(handler, path_prefix="/rpc")
     else:
-        requests = create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=version == "0.3")
-    routes = [*create_agent_card_routes(card), *requests]
+        routes += create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=version == "0.3")
     listener.listen(128)
     print(listener.getsockname()[1], flush=True)
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="critical"))

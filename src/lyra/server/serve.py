@@ -105,6 +105,8 @@ class Server:
     def when_lost(self, stop: Callable[[], None]) -> None:
         """Have `stop` called when the store is lost: another kernel has taken it over, or it has failed."""
         self.kernel.core.after_abort.append(lambda _error: stop())
+        if self.kernel.failure is not None:
+            stop()
 
     def ready_line(self) -> dict[str, str]:
         """What a program that started the server is told: where to reach it."""

@@ -13,7 +13,7 @@ import pytest
 from lyra.kernel import Child, Kernel
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
 from lyra.server.dashboard.views.costs import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
-from lyra.server.http.records import CostSum
+from lyra.server.http.past.records import CostSum
 from lyra.server.identity import Caller
 from tests.server.dashboard.support import ADA, BOB, OPERATOR, Served, elements, logged_in, served, serving, texts
 from tests.server.dashboard.test_trace_pages import CHAT, asking

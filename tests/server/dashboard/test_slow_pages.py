@@ -13,7 +13,7 @@ import pytest
 
 from lyra import Agent
 from lyra.core.limits import SERVER_FEED_BYTES_MAX, SERVER_FEED_EVENTS_MAX
-from lyra.server.http import past_records, records
+from lyra.server.http.past import past_records, records
 from lyra.store.reader import open_to_read
 from tests.server.dashboard.support import Served, logged_in, served, serving, texts
 from tests.server.http.support import OPERATOR, in_loop
@@ -101,7 +101,7 @@ def test_a_page_does_not_wait_until_a_long_journal_is_read(
 ) -> None:
     """It says that the reading goes on and shows the last traces; its region, which is fetched next, has everything."""
     store, may_read = str(tmp_path / "run.db"), threading.Event()
-    read = records.read_past
+    read = past_records.read_past
 
     def held_up(*args: Any) -> Any:
         assert may_read.wait(60)

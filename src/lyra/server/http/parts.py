@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
 from lyra.server.http.feed import KernelFeed
-from lyra.server.http.history import History
+from lyra.server.http.past.history import History
+from lyra.server.http.past.records import Records
 from lyra.server.http.pipeline_runs import PipelineRuns
-from lyra.server.http.records import Records
 from lyra.server.http.webhooks.deliveries import Deliveries
 from lyra.server.http.webhooks.incoming import IncomingHooks
 

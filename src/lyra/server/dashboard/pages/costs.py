@@ -29,7 +29,7 @@ from lyra.server.dashboard.views.costs import (
 from lyra.server.dashboard.views.past import past_note
 from lyra.server.dashboard.words import money
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
-from lyra.server.http.records import CostSum
+from lyra.server.http.past.records import CostSum
 
 __all__ = ["ENDPOINTS"]
 

@@ -24,9 +24,9 @@ from lyra.server.dashboard.views.vega_run import VegaRunFacts, output_view, vega
 from lyra.server.dashboard.words import copied_id, end_state, moment, money, state
 from lyra.server.http.api.timelines import frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
+from lyra.server.http.past.timelines import Timelines
+from lyra.server.http.past.vega_forks import VegaForks
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.timelines import Timelines
-from lyra.server.http.vega_forks import VegaForks
 
 __all__ = ["ENDPOINTS"]
 

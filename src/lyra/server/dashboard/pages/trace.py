@@ -14,8 +14,8 @@ from lyra.server.dashboard.views.facts import facts_row
 from lyra.server.dashboard.views.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
 from lyra.server.dashboard.words import copied_id, duration, moment, money, state
 from lyra.server.http.api.traces import own_spans, trace_line
-from lyra.server.http.call_contents import TraceContents
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
+from lyra.server.http.past.call_contents import TraceContents
 from lyra.server.http.problems import HttpRefusal
 
 __all__ = ["ENDPOINTS"]

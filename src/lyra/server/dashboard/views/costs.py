@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from lyra.server.dashboard.plots import SERIES_MAX
-from lyra.server.http.records import CostSum
+from lyra.server.http.past.records import CostSum
 from lyra.server.identity import Caller
 
 __all__ = ["DIMENSIONS", "CostFilter", "DayCosts", "GroupTotal", "by_day", "costs_csv", "group_totals", "narrowed"]

@@ -12,8 +12,8 @@ from lyra.core.limits import SERVER_PAGE_ITEMS
 from lyra.observe.spans import Span, SpanNode, span_tree
 from lyra.server.http.api.processes import Limit
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
+from lyra.server.http.past.records import CostSum
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.records import CostSum
 
 __all__ = ["ENDPOINTS", "TraceView", "known_spans", "own_spans", "trace_line"]
 

@@ -25,7 +25,7 @@ from lyra.kernel.base.tasks import BlockingCalls
 from lyra.observe.history.calls import key_of_agent
 from lyra.observe.history.time_series import TimeSeries
 from lyra.observe.spans import KINDS, Span, span_of
-from lyra.server.http.past_records import ReadingPace, read_past, read_recent, session_of
+from lyra.server.http.past.past_records import ReadingPace, read_past, read_recent, session_of
 from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from lyra.observe.spans import Span
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
-    from lyra.server.http.history import History
     from lyra.server.http.parts import HttpParts
+    from lyra.server.http.past.history import History
     from lyra.store.protocol import Record, Store
 
 __all__ = ["TraceContents"]
