@@ -23,6 +23,7 @@ from lyra.observe.otel.requests import request_span
 from lyra.server.act_record import record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
+from lyra.server.http.compat.vendor_paths import VendorPathMissed, VendorPaths
 from lyra.server.http.connection import SECURITY_HEADERS
 from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
 from lyra.server.http.guard import (
@@ -41,7 +42,6 @@ from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
 from lyra.server.http.token_limit import credential_of
-from lyra.server.http.vendor_paths import VendorPathMissed, VendorPaths
 from lyra.server.identity import TokenTable
 
 if TYPE_CHECKING:
