@@ -146,8 +146,8 @@ class HttpApp:
         guard = self.guard
         guard.check_place(headers)
         query = query_of(scope["query_string"])
-        self._vendor_paths.check(match, scope["method"], path)
         if match is not None:
+            self._vendor_paths.check(match, scope["method"], path)
             endpoint, values = match.endpoint(scope["method"]), match.values
         else:
             endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
@@ -243,6 +243,7 @@ class HttpApp:
         if mounted is not None and mounted.has_path(path):
             target = f"{path}?{query.decode('latin-1')}" if query else path
             return NODE_ROUTE, {"method": method, "target": target}
+        self._vendor_paths.check(None, method, path)
         raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
 
 
