@@ -94,7 +94,7 @@ def test_a_handler_may_have_a_path_beside_those_of_vendors() -> None:
         with Runtime() as runtime:
             kernel = Kernel(programs=[echo()])
             nodes = [
-                vesper.load(PRICE.replace("price_v1", f"node_{number}").replace("GET /goods/{name}/price", route))
+                vesper.load(PRICE.replace("price_v1", f"price_v{number + 1}").replace("GET /goods/{name}/price", route))
                 for number, route in enumerate(("GET /v1/goods/{name}", "GET /models/{name}"))
             ]
             mount_nodes(kernel, runtime, nodes)
