@@ -85,3 +85,22 @@ def test_without_nodes_there_are_none() -> None:
             assert (await parts.ada.get("/api/nodes/x")).status_code == 404
 
     in_loop(main())
+
+
+def test_a_handler_may_have_a_path_beside_those_of_vendors() -> None:
+    """Below `/v1/`, or one that a vendor's client would ask with the wrong base URL: the node answers."""
+
+    async def main() -> None:
+        with Runtime() as runtime:
+            kernel = Kernel(programs=[echo()])
+            nodes = [
+                vesper.load(PRICE.replace("price_v1", f"price_v{number + 1}").replace("GET /goods/{name}/price", route))
+                for number, route in enumerate(("GET /v1/goods/{name}", "GET /models/{name}"))
+            ]
+            mount_nodes(kernel, runtime, nodes)
+            async with serving(kernel=kernel) as parts:
+                for path in ("/v1/goods/bread", "/models/bread"):
+                    answer = await parts.ada.get(path, params={"count": 6})
+                    assert (answer.status_code, answer.json()["outputs"]) == (200, {"text": "6 bread"})
+
+    in_loop(main())

@@ -23,6 +23,7 @@ from lyra.observe.otel.requests import request_span
 from lyra.server.act_record import record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
+from lyra.server.http.compat.vendor_paths import VendorPathMissed, VendorPaths
 from lyra.server.http.connection import SECURITY_HEADERS
 from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
 from lyra.server.http.guard import (
@@ -41,7 +42,6 @@ from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
 from lyra.server.http.token_limit import credential_of
-from lyra.server.http.vendor_paths import VendorPathMissed, VendorPaths
 from lyra.server.identity import TokenTable
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ class HttpApp:
         guard = self.guard
         guard.check_place(headers)
         query = query_of(scope["query_string"])
-        self._vendor_paths.check(match, scope["method"], path)
         if match is not None:
+            self._vendor_paths.check(match, scope["method"], path)
             endpoint, values = match.endpoint(scope["method"]), match.values
         else:
             endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
@@ -243,6 +243,7 @@ class HttpApp:
         if mounted is not None and mounted.has_path(path):
             target = f"{path}?{query.decode('latin-1')}" if query else path
             return NODE_ROUTE, {"method": method, "target": target}
+        self._vendor_paths.check(None, method, path)
         raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
 
 
