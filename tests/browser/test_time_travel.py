@@ -70,7 +70,19 @@ async def test_a_run_is_scrubbed_by_the_handle_and_the_keyboard(stage: Stage, br
     assert page.url.endswith("at=2")
     await page.locator("#steps a[data-step='3']").click()
     await browser_page.shown("h2:text('After step 3')")
+    for _ in range(2):
+        await page.get_by_role("link", name="A step on").click()
+    await browser_page.shown("h2:text('After step 5')")
+    await page.get_by_role("link", name="A step back").click()
+    await browser_page.shown("h2:text('After step 4')")
     assert await page.evaluate("window.__same") is True
+
+
+async def test_the_marks_of_the_timeline_are_told(stage: Stage, browser_page: WatchedPage) -> None:
+    """A legend has every kind that is drawn; no two kinds that a person may confuse have one shape."""
+    await browser_page.go(await talked(stage))
+    legend = browser_page.page.get_by_role("list", name="What the marks stand for")
+    assert (await legend.inner_text()).split() == ["├", "began", "◆", "message", "●", "model", "■", "tool", "✓", "turn"]
 
 
 async def test_a_fork_is_made_and_watched_beside_the_run(stage: Stage, browser_page: WatchedPage) -> None:
@@ -163,3 +175,29 @@ async def test_the_page_of_a_run_suits_phones_readers_and_viewers(stage: Stage, 
     async with new_page(token=VIEWER) as page:
         await page.go(f"{address}?at=4")
         assert await page.page.get_by_role("button", name="Fork from here").is_disabled()
+
+
+async def test_the_handle_is_dragged_with_the_mouse(stage: Stage, browser_page: WatchedPage) -> None:
+    """Slowly, so that the parts of the page are read again while the button is down: the handle stays in the hand."""
+    address = await talked(stage)
+    for number in range(10):
+        await stage.kernel.agent("trip").send(f"and {number}")
+    await stage.kernel.durable()
+    await browser_page.go(f"{address}?at=39")
+    page = browser_page.page
+    box = await page.locator("#scrub").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + box["width"] - 8, middle)
+    await page.mouse.down()
+    for part in (0.8, 0.6, 0.4, 0.2):
+        await page.mouse.move(box["x"] + box["width"] * part, middle, steps=3)
+        await page.wait_for_function(
+            "() => document.getElementById('moment').dataset.at === document.getElementById('scrub').value"
+        )
+    await page.mouse.up()
+    place = await value_of(browser_page)
+    assert 4 <= place <= 12
+    await browser_page.shown(f"h2:text('After step {place}')")
+    await browser_page.shown(f"h2:text('Fork from step {place}')")
+    assert page.url.endswith(f"at={place}")

@@ -114,15 +114,6 @@ def test_a_wrong_store_or_pid_is_one_sentence_and_exit_code_2(lyra: Any, store: 
     assert not Path(lyra.folder, "none.db").exists()
 
 
-def test_a_vega_run_is_looked_at_by_vega_replay(lyra: Any) -> None:
-    """The sentence says how."""
-    Path(lyra.folder, "p.vega").write_text('print("hello");\n')
-    assert lyra("run", "p.vega", "--db", "runs.db", "--run-id", "r").returncode == 0
-    done = lyra("replay", "runs.db", "r")
-    assert done.returncode == 2
-    assert "vega replay r" in done.stderr
-
-
 def test_a_fork_from_the_command_line(lyra: Any, store: str) -> None:
     """It is a process of the store from then on, and nothing from before is performed again."""
     facts = lyra.json("replay", store, "talk", "--fork-at", "5", "--reply", "It rains.", "--load", FILE)

@@ -153,28 +153,14 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
     in_loop(main())
 
 
-def test_a_vega_run_is_listed_with_its_plan(tmp_path: Path) -> None:
-    """The runs of Vega programs in the file of the server's store, too."""
-    from lyra.cli.main import main as lyra
-
-    source = tmp_path / "p.vega"
-    source.write_text('agent Bot { model "sim/echo" }\nlet bot = spawn Bot;\nprint(bot <- "hello");\n')
-    store = str(tmp_path / "run.db")
-    assert lyra(["run", str(source), "--db", store, "--run-id", "greeting"]) == 0
-
-    async def main() -> None:
-        async with serving(guide(), store=store) as parts, logged_in(parts) as browser:
-            assert 'runs/greeting"' in await browser.page("/runs?kind=vega")
-            page = await browser.page("/runs/greeting")
-            assert "<h2>Plan</h2>" in page
-            assert "vega replay greeting" in page
-            assert "Fork from here" not in page
-            assert "sim/echo" in page
-            async with logged_in(parts, ADA) as ada:
-                await ada.page("/runs/greeting", status=403)
-                assert "greeting" not in await ada.page("/runs")
-
-    in_loop(main())
+@with_run
+async def test_a_process_called_main_is_forked_too(parts: Served, browser: Browser) -> None:
+    """The main process of a Vega run has this pid in the run's own journal; here it is a pid like any other."""
+    agent = await parts.kernel.spawn(guide(), pid="main")
+    await agent.send("weather in Oslo")
+    await parts.kernel.durable()
+    assert "Fork from here" in await browser.page("/runs/main?at=5")
+    assert (await browser.post("/acts/runs/main/fork", {"at": "5", "what": "none"})).status_code == 303
 
 
 @with_run
@@ -223,6 +209,19 @@ async def test_the_variables_of_a_program_are_shown_when_an_operator_asks(parts:
         assert "Run the program" not in page
     assert (await parts.ada.get(f"/api/runs/{RUN}/at/2", params={"frames": "true"})).status_code == 403
     assert "Run the program" not in await browser.page(f"/runs/{RUN}?at=2")  # an agent has none
+
+
+@with_run
+async def test_a_page_that_is_scrubbed_asks_for_the_variables_once(parts: Served, browser: Browser) -> None:
+    """Its parts are read at the same time; only the one that shows the variables runs the program."""
+    parts.kernel.spawn(seller, ["apple"], pid="seller")
+    while "price-apple" not in made:
+        await asyncio.sleep(0.01)
+    await parts.kernel.durable()
+    for _ in range(5):
+        names = ("steps", "moment", "fork")
+        pages = await asyncio.gather(*(browser.page("/runs/seller?at=2&frames=1", region=name) for name in names))
+        assert "<dt>total</dt>" in pages[1]
 
 
 @with_run

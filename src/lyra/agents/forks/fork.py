@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.handle import Handle
     from lyra.store.protocol import Record, Store
 
-__all__ = ["PreparedFork", "fork_run", "prepare_fork", "start_prepared", "wait_for_fork"]
+__all__ = ["PreparedFork", "fork_run", "members_of", "prepare_fork", "start_prepared", "wait_for_fork"]
 
 _LOOK_S: Final = 0.02  # between two looks whether a fork has come to a stand
 
@@ -93,10 +93,15 @@ async def wait_for_fork(kernel: Kernel, pid: str) -> Handle[Any]:
 
 def _is_idle(process: Process) -> bool:
     """Whether a process and all below it wait for messages, and none is there."""
+    return all(
+        member.exit is not None or (member.replay is None and member.receiver is not None and not member.inbox)
+        for member in members_of(process)
+    )
+
+
+def members_of(process: Process) -> list[Process]:
+    """A process and all below it."""
     members = [process]
     for member in members:
         members += (member.children or {}).values()
-    return all(
-        member.exit is not None or (member.replay is None and member.receiver is not None and not member.inbox)
-        for member in members
-    )
+    return members

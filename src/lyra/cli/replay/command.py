@@ -14,9 +14,10 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.command_lines import answer_lines, typed_lines, with_completion
 from lyra.cli.render import document, note, printable
-from lyra.cli.replay.opened import opened_store, timeline_of
+from lyra.cli.replay.opened import OpenedRun, opened_run, opened_store
 from lyra.cli.replay.prompt import RunPrompt, fork_lines, result_value
 from lyra.cli.replay.variables import RunVariables
+from lyra.cli.replay.vega_fork import not_here
 from lyra.cli.replay.words import cost_words, moment_lines, step_line
 from lyra.errors import ConfigError
 from lyra.observe.timeline.timeline import COMPACTED
@@ -71,26 +72,31 @@ _STEPS_LISTED: Final = 1_000
 def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **options: Any) -> None:
     """Step through the run of an agent or a Python program both ways; fork it from any step.
 
-    STORE is a file or a postgresql:// URL, PID a process by pid or name. `help` at the prompt lists what there is.
+    STORE is a file or a postgresql:// URL, PID a process by pid or name, or the id of a durable Vega run. `help` at the
+    prompt lists what there is.
     """
     invocation = ctx.ensure_object(Invocation)
     mode = _mode(options, as_json=as_json)
     change = _change(options)
-    with opened_store(store) as opened:
-        timeline = timeline_of(opened, pid)
+    with opened_store(store) as opened, opened_run(opened, pid) as run:
+        timeline = run.timeline
         programs = _programs(timeline, options["load"])
         if mode in ("lists_steps", "place"):
-            _print(timeline, RunVariables(opened, timeline, programs), options, as_json=as_json)
+            _print(timeline, RunVariables(run, programs), options, as_json=as_json)
             return
         if mode == "prompt":
-            ctx.exit(_talk(ctx, store, RunVariables(opened, timeline, programs), timeline, programs))
+            ctx.exit(_talk(ctx, store, run, programs))
         if mode == "fork_at":
             timeline.step(options["fork_at"])
+        if run.vega is not None:
+            raise not_here(run, options["fork_at"])
     from lyra.cli.replay.fork import go_on, make_fork
 
     if mode == "resume":
         facts = go_on(invocation, store, timeline, programs=programs)
-        lines = [printable(f"{facts['fork']}: {facts['error'] or facts['answer'] or facts['state']}")]
+        came = facts["error"] or facts["answer"] or facts["state"]
+        asks = f"; it asks a person: {facts['question']}" if facts.get("question") else ""
+        lines = [printable(f"{facts['fork']}: {came}{asks}")]
     else:
         facts = make_fork(
             invocation,
@@ -168,13 +174,15 @@ def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, An
 
 
 # ---------------------------------------------------------------- the prompt
-def _talk(
-    ctx: click.Context, store: str, variables: RunVariables, timeline: RunTimeline, programs: ProgramFile | None
-) -> int:
+def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile | None) -> int:
     """Read commands until the end; gives the exit code."""
     from lyra.cli.replay.fork import make_fork
 
+    timeline, variables = run.timeline, RunVariables(run, programs)
+
     def fork(number: int, change: StepChange) -> dict[str, Any]:
+        if run.vega is not None:
+            raise not_here(run, number)
         return make_fork(
             ctx.ensure_object(Invocation), store, timeline, number=number, change=change, programs=programs
         )
@@ -182,7 +190,7 @@ def _talk(
     prompt = RunPrompt(timeline, variables, fork)
     variables.add_arguments()
     state = timeline.ended_as or "running"
-    note(f"{timeline.pid} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
+    note(f"{timeline.name} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
     if timeline.is_compacted:
         note(f"note: {COMPACTED}")
     click.echo("\n".join(prompt.here()))

@@ -8,7 +8,7 @@ import click
 
 from lyra.cli.app import CliCommand, json_option
 from lyra.cli.render import document
-from lyra.cli.replay.opened import opened_store, timeline_of
+from lyra.cli.replay.opened import opened_run, opened_store
 from lyra.cli.replay.words import cost_words, step_line
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def diff(ctx: click.Context, /, *, store: str, left: str, right: str, every: boo
     """
     from lyra.observe.timeline.difference import compare_runs
 
-    with opened_store(store) as opened:
-        compared = compare_runs(timeline_of(opened, left), timeline_of(opened, right))
+    with opened_store(store) as opened, opened_run(opened, left) as old, opened_run(opened, right) as new:
+        compared = compare_runs(old.timeline, new.timeline)
         if as_json:
             document(compared.to_data())
         else:
@@ -47,8 +47,8 @@ def diff(ctx: click.Context, /, *, store: str, left: str, right: str, every: boo
 def _lines(compared: RunDifference, *, every: bool) -> list[str]:
     left, right, first = compared.left, compared.right, compared.first
     lines = [
-        f"- {left.pid}: {len(left.steps)} steps, {cost_words(left.totals())}",
-        f"+ {right.pid}: {len(right.steps)} steps, {cost_words(right.totals())}",
+        f"- {left.name}: {len(left.steps)} steps, {cost_words(left.totals())}",
+        f"+ {right.name}: {len(right.steps)} steps, {cost_words(right.totals())}",
     ]
     if first is None:
         return [*lines, "the runs are the same"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.cli.render import note
 from lyra.cli.replay.opened import opened_store, store_target, timeline_of
-from lyra.errors import LyraError
+from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -79,10 +79,21 @@ async def _run(
     async with kernel:
         if programs is not None:
             await programs.register(kernel)
-        pid = await start(kernel)
+        try:
+            pid = await start(kernel)
+        except ConfigError as error:
+            raise _with_file(error, programs) from None
         note(f"process {pid} runs; Ctrl-C leaves it in the store, to be gone on with by --resume")
         facts = await _outcome(kernel, pid)
     return {"fork": pid, **facts}
+
+
+def _with_file(error: ConfigError, programs: ProgramFile | None) -> ConfigError:
+    """The same mistake; where a program is not known, with what a person who types the command can do about it."""
+    if "program" not in error.fields:
+        return error
+    hint = "name the file that declares it: --load FILE.py" if programs is None else "the file of --load has none such"
+    return ConfigError(error.message, hint=hint, **error.fields)
 
 
 async def _outcome(kernel: Kernel, pid: str) -> dict[str, Any]:
@@ -96,6 +107,9 @@ async def _outcome(kernel: Kernel, pid: str) -> dict[str, Any]:
             asked.set_result(str(event.data.get("question") or event.data.get("message") or ""))
 
     stop = kernel.on_event(heard, ["interrupt.created"])
+    question = _question(kernel, pid)  # asked before this listened, or before the process was left
+    if question is not None:
+        asked.set_result(question)
     work = kernel.tasks.start(wait_for_fork(kernel, pid), name="lyra-fork")
     try:
         await asyncio.wait((work, asked), return_when=asyncio.FIRST_COMPLETED)
@@ -112,6 +126,15 @@ async def _outcome(kernel: Kernel, pid: str) -> dict[str, Any]:
     with suppress(asyncio.CancelledError, LyraError):
         await work
     return {"state": "waiting", "question": asked.result(), "answer": None, "error": None}
+
+
+def _question(kernel: Kernel, pid: str) -> str | None:
+    """What the process, or one below it, asks a person now."""
+    from lyra.agents.forks.fork import members_of
+
+    pids = {member.pid for member in members_of(kernel.processes[pid])}
+    waiting = (row for row in kernel.interrupts.pending() if row.pid in pids)
+    return next((row.question or row.message for row in waiting), None)
 
 
 def _ended(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any]:

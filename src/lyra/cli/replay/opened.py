@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lyra.errors import ConfigError, NoSuchProcess, StoreError
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Store
+    from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["opened_store", "store_target", "timeline_of"]
+__all__ = ["OpenedRun", "opened_run", "opened_store", "store_target", "timeline_of"]
 
 
 def store_target(target: str) -> str:
@@ -42,6 +43,33 @@ def opened_store(target: str) -> Iterator[Store]:
         store.close()
 
 
+class OpenedRun(NamedTuple):
+    """A run with the store that has its rows: of a Vega run that is a journal of its own, and `vega` the run."""
+
+    store: Store
+    timeline: RunTimeline
+    vega: DurableRun | None = None
+
+
+@contextmanager
+def opened_run(store: Store, word: str) -> Iterator[OpenedRun]:
+    """The run of a process by pid or name, or a durable run of a Vega program by its id."""
+    try:
+        timeline = timeline_of(store, word)
+    except ConfigError:
+        from lyra.vega.replay.run_in_store import run_in_store, timeline_of_run
+
+        run = run_in_store(store, word)
+        if run is None:
+            raise
+        try:
+            yield OpenedRun(run.space, timeline_of_run(run), run)
+        finally:
+            run.space.close()
+    else:
+        yield OpenedRun(store, timeline)
+
+
 def timeline_of(store: Store, pid: str) -> RunTimeline:
     """The run of a process, by pid or name."""
     from lyra.observe.timeline.journal import StoredRows
@@ -50,14 +78,4 @@ def timeline_of(store: Store, pid: str) -> RunTimeline:
     try:
         return RunTimeline.named(StoredRows(store), pid)
     except NoSuchProcess as error:
-        raise ConfigError(error.message, hint=_vega_hint(store, pid) or error.hint) from None
-
-
-def _vega_hint(store: Store, pid: str) -> str:
-    """Where a durable Vega run of that name is looked at."""
-    from lyra.store.space import spaces
-    from lyra.store.sqlite import SqliteStore
-
-    if isinstance(store, SqliteStore) and pid in spaces(store):
-        return f"{pid} is a durable run of a Vega program: vega replay {pid} --db {store.location}"
-    return ""
+        raise ConfigError(error.message, hint=error.hint) from None

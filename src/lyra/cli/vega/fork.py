@@ -1,4 +1,4 @@
-"""A fork of a run, made from the prompt of `vega replay`: see `lyra.vega.replay.fork`.
+"""A fork of a run, made from the prompt of `vega replay`: see `lyra.vega.replay.fork_run`.
 
 What the fork prints is collected, since the terminal belongs to the prompt; `vega resume ID` prints it again. It stays
 in the store as a run of its own.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from lyra.errors import ConfigError, LyraError, VegaError
+from lyra.errors import LyraError, VegaError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
-    from lyra.store.space import Space
-    from lyra.vega.durable.runs import DurableRun
+    from lyra.vega.replay.fork_run import RunFork
     from lyra.vega.replay.timeline import Timeline
 
 __all__ = ["make_fork"]
@@ -32,76 +31,46 @@ def make_fork(
     is_live: bool,
 ) -> dict[str, Any]:
     """Change one reply and run on; what came of it."""
-    from lyra.core.clock import SystemClock
-    from lyra.store.space import Space
     from lyra.vega.durable.runs import DurableRun, Runs
-    from lyra.vega.replay import fork
+    from lyra.vega.replay.fork import change_at, difference
+    from lyra.vega.replay.fork_run import RunFork
     from lyra.vega.replay.reader import read
 
     with Runs(path) as runs:
-        run = runs[timeline.run_id]
-        change = fork.change_at(run, timeline, number, text, is_error=is_error)
-        if name in runs.names:
-            raise ConfigError(f"there is a run {name!r} already", hint="take another name, or none", run=name)
-        space = Space(path, name or fork.fresh_name(runs.names, run.id))
-        try:
-            book = fork.copied_to(run, space, change, number, SystemClock().now())
-            error = _lived(invocation, space, run, book, is_live=is_live)
-            new_run = DurableRun(space)
-            old_step, new_step = fork.difference(timeline, read(new_run), number)
-            return {
-                "run": space.name,
-                "of": run.id,
-                "effect": number,
-                "was": change.was,
-                "output": new_run.output(),
-                "state": new_run.state,
-                "error": error,
-                "from_journal": book.taken,
-                "new": book.new,
-                "live": is_live,
-                "differs": _differs(old_step, new_step),
-                "first_difference": None if old_step is None and new_step is None else (new_step or old_step).number,  # type: ignore[union-attr]
-                "cost_usd": new_run.spent.get("usd", 0) / 1_000_000,
-            }
-        finally:
-            space.close()
+        change = change_at(runs[timeline.run_id], timeline, number, text, is_error=is_error)
+    with RunFork(path, timeline.run_id, change, number, name=name) as fork:
+        error = _lived(invocation, fork, is_live=is_live)
+        new_run = DurableRun(fork.space)
+        old_step, new_step = difference(timeline, read(new_run), number)
+        return {
+            "run": fork.run_id,
+            "of": timeline.run_id,
+            "effect": number,
+            "was": change.was,
+            "output": new_run.output(),
+            "state": new_run.state,
+            "error": error,
+            "from_journal": fork.book.taken,
+            "new": fork.book.new,
+            "live": is_live,
+            "differs": _differs(old_step, new_step),
+            "first_difference": None if old_step is None and new_step is None else (new_step or old_step).number,  # type: ignore[union-attr]
+            "cost_usd": new_run.spent.get("usd", 0) / 1_000_000,
+        }
 
 
-def _lived(invocation: Invocation, space: Space, run: DurableRun, book: Any, *, is_live: bool) -> str:
+def _lived(invocation: Invocation, fork: RunFork, *, is_live: bool) -> str:
     """Run the fork to its end; the error that ended it, if one did."""
     from lyra.cli.vega.setup import with_servers
-    from lyra.core.budgets.money import Money
-    from lyra.vega.durable.durable_run import RunExecution
-    from lyra.vega.durable.runs import DurableRun
-    from lyra.vega.replay.fork import fork_door, live_on
-    from lyra.vega.runtime.world import RunOptions
 
-    forked = DurableRun(space)  # at its place the run may have had another program than it has now
-    began = run.began
-    invocation.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in invocation.flags]
-    program = forked.program()
-    options: dict[str, Any] = {
-        "model": began["model"],
-        "args": tuple(began["args"]),
-        "folder": began["folder"],
-        "sequential": began.get("sequential", False),
-        "budget": None if began["budget"] is None else Money(began["budget"]),
-    }
+    invocation.flags[:0] = [flag for flag in fork.settings if flag not in invocation.flags]
+    options = fork.options()
 
     async def main() -> Any:
-        chosen = RunOptions(write=lambda _: None, warn=lambda _: None, **options)
-        life = RunExecution(
-            space, program, chosen, before=forked, config=invocation.config, door=fork_door(book, is_live=is_live)
-        )
-        live_on(life)
-        return await life.run()
+        return await fork.execute(invocation.config, options, is_live=is_live)
 
     try:
-        if is_live:
-            asyncio.run(with_servers(invocation, program, options, main))
-        else:
-            asyncio.run(main())
+        asyncio.run(with_servers(invocation, fork.program, options, main) if is_live else main())
     except VegaError as error:
         return error.message
     except LyraError as error:

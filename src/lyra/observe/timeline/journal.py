@@ -35,6 +35,10 @@ class RowReader(Protocol):
 
     def blob(self, digest: str) -> bytes: ...
 
+    def readable(self, value: Any) -> Any:
+        """A value of a row as a person reads it, where programs write theirs in a form of their own."""
+        ...
+
     def kept_states(self) -> tuple[int, dict[str, Any]]:
         """What is kept of processes whose first rows were dropped, by pid, and the last row that it covers."""
         ...
@@ -45,6 +49,9 @@ class StoredRows:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def readable(self, value: Any) -> Any:
+        return value
 
     @property
     def location(self) -> str:
@@ -120,9 +127,9 @@ def value_of(reader: RowReader, data: Any, name: str = "value") -> Any:
     """The value of a row: in the row itself, or in the blob that it names."""
     digest = data.get("blob")
     if not digest:
-        return data.get(name)
+        return reader.readable(data.get(name))
     try:
-        return codec.decode(reader.blob(digest))
+        return reader.readable(codec.decode(reader.blob(digest)))
     except Corrupt:
         raise
     except LyraError:  # a server that gives rows and no blobs, or a blob that was cleaned up

@@ -16,7 +16,7 @@ from lyra.core.naming import SUPERVISE, fixed_name
 from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.observe.timeline.conversation import AgentConversation
 from lyra.observe.timeline.journal import RowReader, value_of
-from lyra.observe.timeline.steps import message_text
+from lyra.observe.timeline.row_words import message_text
 from lyra.observe.timeline.values import brief, plain
 
 __all__ = ["RunMoment", "RunProcess"]

@@ -14,14 +14,15 @@ from lyra.core.naming import fixed_name
 from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.open_calls import OpenCalls
+from lyra.observe.timeline.row_words import answer_of, ending_text, error_text, last_answer, message_text
+from lyra.observe.timeline.start_words import start_words, vega_name
 from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.values import brief, digest_of, text_of_content
 
-__all__ = ["StepFold", "message_text"]
+__all__ = ["StepFold"]
 
-_ASK: Final = "lyra.ask"  # the key of a question to a conversation
-_ORDERS: Final = {"lyra.revise": "the conversation is revised", "lyra.compact": "the conversation is summed up"}
 _FORMS: Final = {"passage": "milestone", "wait": "wait", "context": "note"}  # rows without a beginning that are steps
+_ENDING: Final = {"reason", "result", "error"}  # what a wait for a child gives
 _FINISHED_LATER: Final = ("running", "waiting")
 
 
@@ -55,24 +56,27 @@ class StepFold:
     def _created(self, event: Event, data: Mapping[str, Any]) -> None:
         program, parent = fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
         self._programs[event.pid] = program
-        self.names[event.pid] = str(data.get("name") or program.rpartition(":")[2])
         arguments = value_of(self._reader, data, "args")
+        vega = vega_name(event.pid, program, arguments)
+        self.names[event.pid] = str(data.get("name") or vega or program.rpartition(":")[2])
         starts = self._starts.add(event.pid, data, arguments)
         fork = data.get("fork") or {}
-        whose = data.get("name") or program
+        whose = data.get("name") or vega or program
         if parent not in self._programs:
             what = (
                 f"{whose} began"
                 if "of" not in fork
                 else f"{whose} began as a fork of {fork.get('of')} at {fork.get('at')}"
             )
-            self._step(event, "began", what, request=arguments, name=program)
+            step = self._step(event, "began", what, request=arguments, name=program)
+            self._reword(step, start_words(program, arguments, step.request), arguments)
             return
         kind, what = "spawn", f"started {whose}"
         if starts > 1:
             kind, what = "restart", f"started {whose} again ({starts - 1})"
         step = self._step(event, kind, what, request=arguments, name=program, child=event.pid)
         step.pid = parent
+        self._reword(step, start_words(program, arguments, step.request), arguments)
 
     def _sent(self, event: Event, data: Mapping[str, Any]) -> None:
         if not data.get("dropped"):
@@ -176,7 +180,7 @@ class StepFold:
         error = data.get("error")
         step.status = "ok" if error is None else str(error.get("code", "error"))
         if error is not None:
-            self._tell(step, "error", _error_text(error))
+            self._tell(step, "error", error_text(error))
             return
         value = value_of(self._reader, data)
         if step.kind == "model":
@@ -192,9 +196,11 @@ class StepFold:
             failure = value.get("error") if isinstance(value, Mapping) else None
             if failure:  # the conversation goes on: the row itself is no failed effect
                 step.status = str(failure.get("code", "error"))
-                self._tell(step, "error", _error_text(failure))
+                self._tell(step, "error", error_text(failure))
             else:
-                self._tell(step, "result", _last_answer(value))
+                self._tell(step, "result", last_answer(value))
+        elif step.kind == "wait" and isinstance(value, Mapping) and value.keys() == _ENDING:
+            self._tell(step, "result", ending_text(value))
         else:
             self._tell(step, "result", value)
 
@@ -221,7 +227,7 @@ class StepFold:
         step.ended_at, step.end_seq = event.time, event.seq
         word = event.kind.partition(".")[2]
         step.status = "ok" if word == "resolved" else word
-        self._tell(step, "result", data.get("response") if word == "resolved" else str(data.get("reason") or word))
+        self._tell(step, "result", answer_of(data) if word == "resolved" else str(data.get("reason") or word))
 
     def _checkpoint(self, event: Event, data: Mapping[str, Any]) -> None:
         state = value_of(self._reader, data, "state")
@@ -242,7 +248,7 @@ class StepFold:
         step = self._step(event, kind, f"{event.pid} ended: {data.get('reason')}")
         if error is not None:
             step.status = str(error.get("code", "error"))
-            self._tell(step, "error", _error_text(error))
+            self._tell(step, "error", error_text(error))
         elif data.get("value") or data.get("blob"):
             self._tell(step, "result", value_of(self._reader, data))
         places = [place for place in self._open if place[0] == event.pid]
@@ -270,6 +276,12 @@ class StepFold:
             setattr(step, field, text)
             self._sum_up(step, text, value)
 
+    def _reword(self, step: RunStep, words: str, value: Any) -> None:
+        """Tell the request of a step in other words; its digest has the whole value."""
+        if words != step.request:
+            self._sum_up(step, "" if step.digest else "…", value)
+            step.request = words
+
     def _sum_up(self, step: RunStep, text: str, value: Any) -> None:
         """Add to the digest of a step what its text leaves out; pids that a kernel gave count by their order."""
         if "…" in text:
@@ -286,27 +298,6 @@ def _kind_of(name: str) -> tuple[str, str]:
     """The kind of an effect by its name, and the rest of the name."""
     word, _, rest = name.partition(":")
     return (word, rest) if word in ("model", "tool") else ("effect", name)
-
-
-def message_text(message: Any) -> Any:
-    """What a message says: the content of a question to a conversation, an order about it in words, else itself."""
-    if isinstance(message, Mapping) and _ASK in message:
-        content = message.get("content")
-        if isinstance(content, Mapping):
-            return next((words for order, words in _ORDERS.items() if order in content), content)
-        return text_of_content(content)
-    return message
-
-
-def _last_answer(value: Any) -> str:
-    messages = value.get("messages") if isinstance(value, Mapping) else None
-    last = messages[-1] if isinstance(messages, list) and messages else {}
-    return text_of_content(last.get("content")) if isinstance(last, Mapping) else ""
-
-
-def _error_text(error: Mapping[str, Any]) -> str:
-    kind = error.get("type")
-    return f"{kind}: {error.get('message', '')}" if kind else str(error.get("message") or error.get("code") or "")
 
 
 _NOTES: Final = {

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
+from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment, RunProcess
@@ -34,7 +35,8 @@ _TREE_SHOWN: Final = 500
 class RunTimeline:
     """See the module. Steps are numbered from 1; place 0 is before the first."""
 
-    def __init__(self, reader: RowReader, pid: str, *, steps_max: int = STEPS_MAX) -> None:
+    def __init__(self, reader: RowReader, pid: str, *, steps_max: int = STEPS_MAX, run_id: str = "") -> None:
+        """`run_id` is the name of a run that has a journal of its own, in which `pid` is its main process."""
         self._reader = reader
         self._rows = RunRows(reader, pid)
         self._steps_max = steps_max
@@ -44,6 +46,7 @@ class RunTimeline:
         self._kept: RunMoment | None = None  # the state that was looked at last
         self._members: dict[str, set[str]] = {}  # groups that processes of the run are in
         self.pid = pid
+        self.run_id = run_id
         self.is_cut = False  # the run has more steps than are held
         self.ended_as = ""
         self.fork: Mapping[str, Any] | None = None
@@ -68,6 +71,11 @@ class RunTimeline:
     @property
     def steps(self) -> Sequence[RunStep]:
         return self._fold.steps
+
+    @property
+    def name(self) -> str:
+        """What the run is called in its store: a pid, or the id of a run with a journal of its own."""
+        return self.run_id or self.pid
 
     @property
     def location(self) -> str:
@@ -123,7 +131,7 @@ class RunTimeline:
         """A step by its number; ConfigError where there is none."""
         if not 1 <= number <= len(self.steps):
             known = f"it has steps 1 to {len(self.steps)}" if self.steps else COMPACTED
-            raise ConfigError(f"there is no step {number} in the run of {self.pid}", hint=known)
+            raise ConfigError(f"there is no step {number} in the run of {self.name}", hint=known)
         return self.steps[number - 1]
 
     def page(self, after: int, limit: int) -> list[RunStep]:
@@ -231,7 +239,7 @@ class RunTimeline:
         step = self.step(number) if number > 0 else None
         chosen = pid or (step.pid if step is not None else self.pid)
         if pid is not None and pid not in state.processes:
-            raise NoSuchProcess(f"the run of {self.pid} has no process {pid!r} at step {number}", pid=pid)
+            raise NoSuchProcess(f"the run of {self.name} has no process {pid!r} at step {number}", pid=pid)
         spoken = next((name for name in (chosen, self.pid, *state.conversations) if name in state.conversations), "")
         messages = state.conversations[spoken].messages if spoken else []
         walked = list(islice(state.tree(), _TREE_SHOWN))
@@ -249,7 +257,7 @@ class RunTimeline:
             "variables": state.variables(chosen),
             "budget": state.budget(chosen),
             "mailbox": state.mailbox(chosen),
-            "tree": [_tree_row(depth, process) for depth, process in walked],
+            "tree": [_tree_row(depth, process, self.names) for depth, process in walked],
             "processes": len(state.processes),
             "totals": self.totals(number),
         }
@@ -258,6 +266,7 @@ class RunTimeline:
         """The run in a few figures."""
         return {
             "pid": self.pid,
+            "run_id": self.run_id or None,
             "program": self.program,
             "steps": len(self.steps),
             "processes": len(self._rows.pids),
@@ -287,11 +296,12 @@ def _is_creation(_pid: str, kind: str) -> bool:
     return kind == "process.created"
 
 
-def _tree_row(depth: int, process: RunProcess) -> dict[str, Any]:
+def _tree_row(depth: int, process: RunProcess, names: Mapping[str, str]) -> dict[str, Any]:
+    is_of_vega = process.program in (VEGA_PROCESS, VEGA_AGENT)  # which say less than the names that people know
     return {
         "depth": depth,
         "pid": process.pid,
-        "name": process.name,
+        "name": process.name or (names.get(process.pid, "") if is_of_vega else ""),
         "program": process.program,
         "state": process.state,
         "reason": process.reason,

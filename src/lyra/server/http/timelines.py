@@ -12,15 +12,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from lyra.errors import NoSuchProcess
+from lyra.errors import ConfigError, Corrupt, NoSuchProcess
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.problems import HttpRefusal
-from lyra.store.space import Space, spaces
-from lyra.store.sqlite import SqliteStore
+from lyra.vega.durable.runs import DurableRun
+from lyra.vega.replay.run_in_store import run_in_store, run_names, timeline_of_run
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
@@ -29,15 +29,24 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
     from lyra.store.protocol import Store
-    from lyra.vega.durable.runs import DurableRun
+    from lyra.vega.replay.fork_run import RunFork
+    from lyra.vega.replay.replayed_run import ReplayedRun
 
-__all__ = ["VEGA_MAIN", "Timelines"]
+__all__ = ["ProgramMoment", "Timelines"]
 
 T = TypeVar("T")
 _RUNS_KEPT: Final = 8
 _VEGA_KEPT_S: Final = 5.0
-VEGA_MAIN: Final = "main"  # the pid of a Vega run's main process
+_REPLAYED_KEPT: Final = 2  # programs of Vega runs that are held as they stood
 _STEPS_MAX: Final = 50_000
+_LINES_SHOWN: Final = 200  # of what a Vega run printed
+
+
+class ProgramMoment(NamedTuple):
+    """Where a program stands, the innermost function last; `output` is the end of what a Vega program had printed."""
+
+    frames: list[ProgramFrame]
+    output: list[str] | None = None
 
 
 class Timelines:
@@ -47,10 +56,11 @@ class Timelines:
         "_is_looking",
         "_kernel",
         "_lock",
+        "_replayed",
         "_runs",
-        "_spaces",
         "_store",
         "_threads",
+        "_vega",
         "_vega_limit",
         "_vega_read_s",
         "_vega_summaries",
@@ -63,7 +73,8 @@ class Timelines:
         self._lock = Lock()  # one connection, which one thread uses at a time
         self._store: Store | None = None
         self._runs: OrderedDict[str, RunTimeline] = OrderedDict()
-        self._spaces: dict[str, Space] = {}  # of Vega runs that are looked at
+        self._vega: dict[str, DurableRun] = {}  # Vega runs that are looked at, each with a connection
+        self._replayed: OrderedDict[str, ReplayedRun] = OrderedDict()
         self._vega_summaries: dict[str, dict[str, Any]] = {}
         self._vega_read_s = -math.inf
         self._vega_limit = 0
@@ -143,34 +154,76 @@ class Timelines:
         try:
             return RunTimeline(StoredRows(store), pid, steps_max=_STEPS_MAX)
         except NoSuchProcess:
-            space = self._vega_run(store, pid)
-            if space is None:
+            run = self._vega_run(store, pid)
+            if run is None:
                 raise
-            return RunTimeline(StoredRows(space), VEGA_MAIN, steps_max=_STEPS_MAX)
+            return timeline_of_run(run, steps_max=_STEPS_MAX)
 
-    def _vega_run(self, store: Store, name: str) -> Space | None:
-        if not isinstance(store, SqliteStore) or name not in spaces(store):
+    # ------------------------------------------------------------ Vega runs
+
+    def _vega_run(self, store: Store, name: str) -> DurableRun | None:
+        run = self._vega.pop(name, None) or run_in_store(store, name)
+        if run is None:
             return None
-        space = self._spaces.get(name)
-        if space is None:
-            space = self._spaces[name] = Space(store.location, name, make=False, writes=False)
-        while len(self._spaces) > _RUNS_KEPT:
-            oldest = next(iter(self._spaces))
-            self._spaces.pop(oldest).close()
+        self._vega[name] = run
+        while len(self._vega) > _RUNS_KEPT:
+            oldest = next(iter(self._vega))
+            self._vega.pop(oldest).space.close()
             self._runs.pop(oldest, None)
-        return space
+            self._replayed.pop(oldest, None)
+        return run
 
     async def of_vega(self, name: str, look: Callable[[DurableRun], T]) -> T | None:
-        """What `look` gives for a durable Vega run; None where there is none of that name."""
+        """What `look` gives for a durable Vega run as it stands now; None where there is none of that name."""
         return await self._threads.call(self._look_at_vega, name, look)
 
     def _look_at_vega(self, name: str, look: Callable[[DurableRun], T]) -> T | None:
-        from lyra.vega.durable.runs import DurableRun
-
         with self._lock:
             store = self._opened()
-            space = None if store is None else self._vega_run(store, name)
-            return None if space is None else look(DurableRun(space))
+            run = None if store is None else self._vega_run(store, name)
+            return None if run is None else look(DurableRun(run.space))
+
+    async def vega_place(self, name: str, number: int, process: str) -> ProgramMoment:
+        """Where the program of a Vega run stood after a step, and the last lines that it had printed. The program runs
+        again over its journal, in a thread, and is then held as it stood."""
+
+        def look(run: RunTimeline, replayed: ReplayedRun) -> ProgramMoment:
+            seq = run.last_seq_of(number) if number else 0
+            return ProgramMoment(replayed.frames(seq, process), replayed.output(seq, _LINES_SHOWN))
+
+        return await self._threads.call(self._look_at_program, name, look)
+
+    async def fork_vega(self, name: str, number: int, text: str) -> RunFork:
+        """Write the beginning of a fork with another answer at a step."""
+        from lyra.vega.replay.fork_run import RunFork, replay_command, started_outside
+
+        def write(run: RunTimeline, replayed: ReplayedRun) -> RunFork:
+            missing = started_outside(replayed.timeline.program)
+            if missing:
+                raise ConfigError(
+                    f"the program of {name} imports {missing}, which a server does not start for a fork",
+                    hint=f"{replay_command(name, run.location)} --live",
+                )
+            effect, change = replayed.change(run.step(number), text)
+            return RunFork(run.location, name, change, effect)
+
+        return await self._threads.call(self._look_at_program, name, write)
+
+    def _look_at_program(self, name: str, look: Callable[[RunTimeline, ReplayedRun], T]) -> T:
+        from lyra.vega.replay.replayed_run import ReplayedRun
+
+        with self._lock:
+            timeline = self._run(name)
+            if not timeline.run_id:
+                raise NoSuchProcess(f"there is no Vega run {name!r}", pid=name)
+            space = self._vega[name].space
+            replayed = self._replayed.pop(name, None)
+            if replayed is None or replayed.last_seq != space.last_seq():
+                replayed = ReplayedRun(DurableRun(space))
+            self._replayed[name] = replayed
+            while len(self._replayed) > _REPLAYED_KEPT:
+                self._replayed.popitem(last=False)
+            return look(timeline, replayed)
 
     async def vega_runs(self, limit: int) -> dict[str, dict[str, Any]]:
         """The durable Vega runs in the file of the store in a few figures, by name, the newest first. The figures are
@@ -184,8 +237,9 @@ class Timelines:
     def _summaries(self, limit: int) -> dict[str, dict[str, Any]]:
         with self._lock:
             store = self._opened()
-            names = spaces(store)[::-1] if isinstance(store, SqliteStore) else []
-            return {name: self._run(name).summary() for name in names[:limit]}
+            runs = ((name, self._vega_run(store, name)) for name in run_names(store)[::-1] if store is not None)
+            begun = ((name, run) for name, run in runs if run is not None)
+            return {name: _brief(run) for name, run in islice(begun, limit)}
 
     async def close(self) -> None:
         await self._threads.call(self._close)
@@ -194,12 +248,21 @@ class Timelines:
     def _close(self) -> None:
         with self._lock:
             self._runs.clear()
-            for space in self._spaces.values():
-                space.close()
-            self._spaces.clear()
+            self._replayed.clear()
+            for run in self._vega.values():
+                run.space.close()
+            self._vega.clear()
             store, self._store = self._store, None
             if store is not None:
                 store.close()
+
+
+def _brief(run: DurableRun) -> dict[str, Any]:
+    """How a run stands, in short; of one that cannot be read only that."""
+    try:
+        return DurableRun(run.space).brief()
+    except Corrupt:
+        return {"state": "damaged"}
 
 
 def _no_journal() -> HttpRefusal:

@@ -174,8 +174,10 @@ def value_to_data(value: Any) -> dict[str, Any]:
     return {"value": root, "heap": writer.finish()}
 
 
-def value_from_data(data: dict[str, Any], linked: LinkedProgram | None = None) -> Any:
-    functions = len(linked.functions) if linked is not None else 0
+def value_from_data(data: dict[str, Any], linked: LinkedProgram | None = None, *, functions: int = 0) -> Any:
+    """Without the program its functions are refused, unless the caller says how many it may have: for a value that is
+    only shown."""
+    functions = len(linked.functions) if linked is not None else functions
     return _SnapshotReader(data["heap"], functions).value(data["value"])
 
 

@@ -9,7 +9,9 @@
     variables    which names a place of a program sees, and what they hold
     evaluate     a Vega expression over the variables in view
     breakpoints  where to stop
-    fork         the run once more with one reply changed
+    fork         the run once more with one reply changed (fork_run: written and executed)
+    replayed_run what the program tells about the steps of its journal, for `lyra replay` and the pages of runs
+    run_in_store a run found in an open store, and its journal as steps
     view         a screen of all that, as lines of text
 
 Reads only, but for `fork`, which writes a run of its own: a run is not touched by being replayed, also while it lives.

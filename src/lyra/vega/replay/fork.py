@@ -45,6 +45,7 @@ __all__ = [
     "ForkChange",
     "RecordedAnswers",
     "change_at",
+    "change_of_row",
     "copied_to",
     "difference",
     "fork_door",
@@ -101,6 +102,18 @@ def _changed_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text
     row = rows.DECODERS[record.kind].decode(record.data)
     change = _changed(run, record, row, lambda old: _with_text(old, text), text, is_error=is_error)
     return change._replace(cut=_first_piece(run, timeline, step, change)) if step.stream else change
+
+
+def change_of_row(run: DurableRun, seq: int, text: str, *, is_error: bool) -> ForkChange:
+    """The row of an answer with another one in it: that of a model in the middle of its turn, or of an agent's tool."""
+    record = next(run.rows(after=seq - 1))
+    row = rows.DECODERS[record.kind].decode(record.data)
+    return _changed(run, record, row, lambda old: _text_like(old, text), text, is_error=is_error)
+
+
+def _text_like(old: Any, text: str) -> Any:
+    is_of_model = isinstance(old, dict) and isinstance(old.get("message"), dict)
+    return _with_text(old, text) if is_of_model else _other(old, text)
 
 
 def _first_piece(run: DurableRun, timeline: Timeline, step: TimelineStep, change: ForkChange) -> int:

@@ -21,9 +21,10 @@ from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import UNSET, Cell
 
-__all__ = ["Variables", "global_names"]
+__all__ = ["CallInProgress", "Variables", "global_names"]
 
 _HAS_RUN = " has run"  # the end of the name of a file's own flag
+_CALLS_MAX = 64  # of a deep recursion the innermost are told
 Place = tuple[int, int]
 
 
@@ -34,6 +35,15 @@ class _VariableRange(NamedTuple):
     register: int
     first: Place
     last: Place
+
+
+class CallInProgress(NamedTuple):
+    """A function that a process is in: where it stands there, and what its variables hold."""
+
+    function: str
+    file: str
+    line: int
+    values: dict[str, Any]
 
 
 class Variables:
@@ -128,6 +138,17 @@ class Variables:
                 if value is not UNSET:
                     values[name] = value
         return values
+
+    def calls(self, fiber: Fiber) -> list[CallInProgress]:
+        """The calls that a fiber is in at an effect, the innermost first."""
+        calls: list[CallInProgress] = []
+        while (frame := _frame(fiber, len(calls))) is not None and len(calls) < _CALLS_MAX:
+            code, pc, _ = frame
+            function = code.function
+            name = "main" if code.index == self._program.entry else code.name
+            file, line = self._program.files[function.file], function.place(max(pc - 1, 0))[0]
+            calls.append(CallInProgress(name, file, line, self.local(fiber, len(calls))))
+        return calls
 
     def globals(self, fiber: Fiber) -> dict[str, Any]:
         pairs = zip(global_names(self._program), fiber.globals, strict=False)

@@ -6,25 +6,27 @@ moves the handle without loading the page again. The form "Fork from here" works
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Final
 
-from lyra.agents.forks.change import StepChange
-from lyra.core.checking.check import one_of
-from lyra.errors import ConfigError, LyraError
+from lyra.errors import LyraError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
-from lyra.observe.timeline.step import RunStep
-from lyra.observe.timeline.timeline import COMPACTED, RunTimeline
+from lyra.observe.timeline.timeline import COMPACTED
 from lyra.server.dashboard.html import Child, Html, join, tag
-from lyra.server.dashboard.layout import act_form, link, page, region, see_other
+from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.pages.fork import fork_form
+from lyra.server.dashboard.pages.runs import vega_state
 from lyra.server.dashboard.views.facts import facts_row
 from lyra.server.dashboard.views.plan_picture import plan_of_run, plan_picture
 from lyra.server.dashboard.views.run import difference_view, frames_view, lanes, moment_view, step_list
+from lyra.server.dashboard.views.run_look import VEGA_REFRESH_MS, RunLook
+from lyra.server.dashboard.views.vega_run import VegaRunFacts, output_view, vega_notes
 from lyra.server.dashboard.words import copied_id, end_state, moment, money, state
-from lyra.server.http.api.timelines import fork_of, frames_of, run_pid, step_number
+from lyra.server.http.api.timelines import frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.timelines import VEGA_MAIN, Timelines
+from lyra.server.http.timelines import Timelines
+from lyra.server.http.vega_forks import VegaForks
 
 __all__ = ["ENDPOINTS"]
 
@@ -32,17 +34,7 @@ _EVENTS: Final = (
     *("process.created", "process.terminated", "effect.started", "effect.finished", "message.received"),
     *("interrupt.created", "interrupt.resolved", "timer.set"),
 )
-_TEXT_CHARS_MAX: Final = 100_000
 _NO_PYTHON: Final = ("agent:", "lyra:")  # programs that have no variables of a person's own
-# The changes that the form offers: the field of the change, and its label.
-CHANGES: Final[dict[str, str]] = {
-    "reply": "another reply of the model",
-    "prompt": "another message to the agent",
-    "model": "another model from here on",
-    "system": "another system prompt from here on",
-    "result": "another result of the tool (JSON or text)",
-    "none": "no change: run on from here",
-}
 
 
 class RunQuery(RequestQuery):
@@ -55,108 +47,125 @@ class RunQuery(RequestQuery):
     frames: str = ""
 
 
-class RunLook(NamedTuple):
-    """What the page shows, read in one go."""
-
-    summary: dict[str, Any]
-    steps: list[RunStep]
-    here: int
-    moment: dict[str, Any]
-    names: Mapping[str, str]
-
-
-def _look(run: RunTimeline, place: str, process: str) -> RunLook:
-    here = len(run.steps) if place == "" else min(step_number(place), len(run.steps))
-    return RunLook(run.summary(), list(run.steps), here, run.moment(here, process or None), run.names)
-
-
 async def _run(call: HttpCall) -> RawAnswer:
     query: RunQuery = call.query
     word = call.path["pid"]
     pid = run_pid(call, word)
+    place = None if query.at == "" else step_number(query.at)
     timelines = call.parts.shared(Timelines)
-    look = await timelines.read(pid, lambda run: _look(run, query.at, query.process))
-    compared: RunDifference | None = None
-    if query.other:
-        compared = await timelines.read_two(pid, run_pid(call, query.other), compare_runs)
-
-    def address(number: int) -> str:
-        asked = {"at": number, "process": query.process, "other": query.other, "frames": query.frames}
-        return link(call, "runs", word, query=asked)
-
-    steps = region(
-        call,
-        "steps",
-        _EVENTS,
-        _facts(call, pid, look.summary),
-        lanes(look.steps, look.here, address, names=look.names),
-        _handle(call, word, look, query),
-        every_ms=500,
-        data_count=len(look.steps),
-    )
-    listed = step_list(look.steps, look.here, address, names=look.names)
-    then = region(
-        call,
-        "moment",
-        _EVENTS if query.at == "" else (),
-        tag("h2", f"After step {look.here}" if look.here else "Before the first step"),
-        tag("div", moment_view(look.moment, await _frames(call, word, pid, look)), listed, class_="then"),
-        every_ms=500,
-        data_at=look.here,
-    )
-    name = look.names.get(look.summary["pid"]) or pid
+    look = await timelines.read(pid, lambda run: RunLook.read(run, place, query.process))
+    if look.summary["run_id"] is not None:
+        look = look._replace(vega=await timelines.of_vega(pid, VegaRunFacts.read))
+    name = look.names.get(look.summary["pid"]) if look.vega is None else ""
     return page(
         call,
-        f"Run of {name}",
-        await _plan(call, pid, look.summary),
-        steps,
-        None if compared is None else _comparison(call, compared),
-        then,
-        _fork_form(call, word, look),
+        f"Run of {name or pid}",
+        _steps(call, word, look),
+        await _comparison(call, pid) if query.other and _is_wanted(call, "compared") else None,
+        await _then(call, word, pid, look) if _is_wanted(call, "moment") else None,
+        fork_form(call, word, look),
+        await _plan(call, pid) if look.vega is not None and _is_wanted(call) else None,
         scripts=("run.js",),
         wide=True,
     )
 
 
-async def _frames(call: HttpCall, word: str, pid: str, look: RunLook) -> Html | None:
-    """The variables of a Python program, where they were asked for; else the link that asks for them."""
-    process = next((row for row in look.moment["tree"] if row["pid"] == look.moment["pid"]), None)
-    may_look = call.caller.is_operator and call.caller.may_change and look.summary["pid"] != VEGA_MAIN
-    if process is None or not may_look or process["state"] == "ended" or process["program"].startswith(_NO_PYTHON):
-        return None
+def _is_wanted(call: HttpCall, name: str = "") -> bool:
+    """Whether the request asks for the whole page, or for the part of this name."""
+    return call.headers.get("x-region", "") in ("", name)
+
+
+def _address(call: HttpCall, word: str, number: int, **changed: str) -> str:
     query: RunQuery = call.query
-    if not query.frames:
-        asked = {"at": look.here, "process": query.process, "other": query.other, "frames": "1"}
+    asked = {"at": number, "process": query.process, "other": query.other, "frames": query.frames, **changed}
+    return link(call, "runs", word, query=asked)
+
+
+def _steps(call: HttpCall, word: str, look: RunLook) -> Html:
+    """The facts of the run, its lanes and the handle."""
+    return region(
+        call,
+        "steps",
+        _EVENTS,
+        _facts(call, look),
+        lanes(look.steps, look.here, partial(_address, call, word), names=look.names),
+        _handle(call, word, look, call.query),
+        every_ms=500,
+        data_refresh=look.refresh_ms,
+        data_count=len(look.steps),
+    )
+
+
+async def _then(call: HttpCall, word: str, pid: str, look: RunLook) -> Html:
+    """Everything as it was at the place, and the steps as a list."""
+    follows = call.query.at == ""
+    listed = step_list(look.steps, look.here, partial(_address, call, word), names=look.names)
+    return region(
+        call,
+        "moment",
+        _EVENTS if follows else (),
+        tag("h2", f"After step {look.here}" if look.here else "Before the first step"),
+        tag("div", moment_view(look.moment, *await _program(call, word, pid, look)), listed, class_="then"),
+        every_ms=500,
+        data_refresh=look.refresh_ms if follows else None,
+        data_at=look.here,
+    )
+
+
+async def _program(call: HttpCall, word: str, pid: str, look: RunLook) -> tuple[Html | None, Html | None]:
+    """The variables of a program where they were asked for, and what a Vega program printed; else the link that asks
+    for them."""
+    process = next((row for row in look.moment["tree"] if row["pid"] == look.moment["pid"]), None)
+    if process is None or not (call.caller.is_operator and call.caller.may_change):
+        return None, None
+    if look.vega is None and (process["state"] == "ended" or process["program"].startswith(_NO_PYTHON)):
+        return None, None
+    if not call.query.frames:
         words = "Run the program up to here to see its variables"
-        return tag("p", tag("a", words, href=link(call, "runs", word, query=asked)))
+        return tag("p", tag("a", words, href=_address(call, word, look.here, frames="1"))), None
     try:
-        return frames_view(await frames_of(call, pid, look.here, look.moment["pid"]))
+        program = await frames_of(call, pid, look.here, look.moment["pid"])
     except (LyraError, HttpRefusal) as error:
-        return tag("p", f"The program cannot be run again: {error.message}", class_="note")
+        return tag("p", f"The program cannot be run again: {error.message}", class_="note"), None
+    return frames_view(program.frames), None if program.output is None else output_view(program.output)
 
 
-def _facts(call: HttpCall, pid: str, summary: Mapping[str, Any]) -> Html:
-    fork = summary["fork"] or {}
+def _facts(call: HttpCall, look: RunLook) -> Html:
+    summary, vega = look.summary, look.vega
     usage, recorded = summary["usage"], summary["recorded"]
     cost = money(usage.get("usd", 0)) + (f" (+ {money(recorded.get('usd', 0))} recorded)" if recorded else "")
     word = summary["state"]
     mark = state("running") if word == "running" else end_state(word)
+    pid = summary["pid"] if vega is None else vega.run_id
     facts: list[tuple[str, Child]] = [
-        ("State", mark),
-        ("Program", summary["program"]),
+        ("State", mark if vega is None else vega_state(vega.state)),
+        ("Program", summary["program"] if vega is None else vega.file),
         ("Began", moment(summary["began_at"], call.kernel.clock.now())),
         ("Steps", f"{summary['steps']:,}" + ("+" if summary["is_cut"] else "")),
         ("Processes", f"{summary['processes']:,}"),
         ("Tokens", f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,}"),
         ("Cost", cost),
-        ("Pid", copied_id(pid)),
+        ("Pid" if vega is None else "Run", copied_id(pid)),
+        *_origin(call, pid, look),
     ]
-    if "of" in fork:
-        place = {"at": fork["at"], "other": pid}
-        words = f"{fork['of']} at step {fork['at']}"
-        facts.append(("Fork of", tag("a", words, href=link(call, "runs", fork["of"], query=place))))
     dropped = tag("p", f"Note: {COMPACTED}.", class_="note") if summary["is_compacted"] else None
-    return join(facts_row(facts), dropped)
+    forks = call.parts.shared(VegaForks)
+    notes = None
+    if vega is not None:
+        notes = vega_notes(vega, forks.failures.get(pid, ""), is_executed=forks.is_under_way(pid))
+    return join(facts_row(facts), dropped, notes)
+
+
+def _origin(call: HttpCall, pid: str, look: RunLook) -> list[tuple[str, Child]]:
+    """The run that this one was forked from, with the way to see both."""
+    fork = look.summary["fork"] or {}
+    if look.vega is not None and look.vega.fork_of:
+        of, words, place = look.vega.fork_of, look.vega.fork_of, ""
+    elif "of" in fork:
+        of, words, place = fork["of"], f"{fork['of']} at step {fork['at']}", fork["at"]
+    else:
+        return []
+    return [("Fork of", tag("a", words, href=link(call, "runs", of, query={"at": place, "other": pid})))]
 
 
 def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
@@ -179,24 +188,41 @@ def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
         aria_valuetext=f"step {look.here} of {len(look.steps)}",
     )
     label = tag("label", "Step ", tag("output", f"{look.here} of {len(look.steps)}", for_="scrub"), for_="scrub")
-    buttons = tag("button", "Go", class_="unscripted")
+    buttons = [
+        _to_step(call, word, look, look.here - 1, "‹", "A step back"),
+        _to_step(call, word, look, look.here + 1, "›", "A step on"),
+        tag("button", "Go", class_="unscripted"),
+    ]
     return tag("form", label, scrub, buttons, *hidden, method="get", action=link(call, "runs", word), class_="scrubber")
 
 
-async def _plan(call: HttpCall, pid: str, summary: Mapping[str, Any]) -> Html | None:
-    """Of a Vega run: the picture of its plan, and where else it can be stepped through."""
-    if summary["pid"] != VEGA_MAIN or pid == VEGA_MAIN:
-        return None
+def _to_step(call: HttpCall, word: str, look: RunLook, number: int, sign: str, words: str) -> Html:
+    """A button to the step beside this one; at the ends it stays where it is."""
+    place = min(max(0, number), len(look.steps))
+    return tag(
+        "a",
+        sign,
+        href=_address(call, word, place),
+        class_="button to-step",
+        aria_label=words,
+        title=words,
+        data_by=number - look.here,
+    )
+
+
+async def _plan(call: HttpCall, pid: str) -> Html | None:
+    """The picture of a Vega program's plan, where its source is in the store."""
     plan = await call.parts.shared(Timelines).of_vega(pid, plan_of_run)
-    picture = None if plan is None else plan_picture(plan)
-    hint = tag("p", "Its variables and source lines: ", tag("code", f"vega replay {pid}"), class_="note")
-    return tag("section", tag("h2", "Plan"), picture, hint)
+    return None if plan is None else tag("section", tag("h2", "Plan"), plan_picture(plan))
 
 
-def _comparison(call: HttpCall, compared: RunDifference) -> Html:
-    def address(pid: str, number: int) -> str:
-        return link(call, "runs", pid, query={"at": number})
+async def _comparison(call: HttpCall, pid: str) -> Html:
+    def address(name: str, number: int) -> str:
+        return link(call, "runs", name, query={"at": number})
 
+    other = run_pid(call, call.query.other)
+    compared: RunDifference = await call.parts.shared(Timelines).read_two(pid, other, compare_runs)
+    is_vega = bool(compared.left.run_id or compared.right.run_id)
     return region(
         call,
         "compared",
@@ -204,65 +230,9 @@ def _comparison(call: HttpCall, compared: RunDifference) -> Html:
         tag("h2", "Side by side"),
         difference_view(compared, address),
         every_ms=500,
+        data_refresh=VEGA_REFRESH_MS if is_vega and "" in (compared.left.ended_as, compared.right.ended_as) else None,
         data_first=compared.first or "",
     )
-
-
-def _fork_form(call: HttpCall, word: str, look: RunLook) -> Html | None:
-    if look.summary["pid"] == VEGA_MAIN:
-        return None
-    why_not = "" if look.here else "There is no step here: move the handle to one"
-    offered = CHANGES if call.caller.is_operator else {name: CHANGES[name] for name in ("prompt", "none")}
-    options = [tag("option", label, value=name) for name, label in offered.items()]
-    form = act_form(
-        call,
-        link(call, "acts/runs", word, "fork"),
-        tag("input", type="hidden", name="at", value=look.here, id="fork-at"),
-        tag("label", "With ", tag("select", options, name="what", id="fork-what")),
-        tag("label", "Text", for_="fork-text"),
-        tag("textarea", name="text", id="fork-text", rows=3, maxlength=_TEXT_CHARS_MAX),
-        tag("button", "Fork from here", class_="primary"),
-        why_not=why_not,
-        class_="fork",
-        id="fork-form",
-    )
-    note = "What came before is answered from the journal and not done again. What the fork does from there on is real."
-    return region(
-        call,
-        "fork",
-        (),
-        tag("h2", f"Fork from step {look.here}"),
-        tag("p", note, class_="note"),
-        form,
-        data_at=look.here,
-    )
-
-
-async def _fork(call: HttpCall) -> RawAnswer:
-    word = call.path["pid"]
-    form = call.form
-    what = one_of(form.get("what", ""), CHANGES, "a change")
-    text = form.get("text", "")[:_TEXT_CHARS_MAX]
-    if what != "none" and not text:
-        raise ConfigError("say what is different in the fork", hint="write a text, or choose no change", key="text")
-    number = step_number(form.get("at", ""))
-    started = await fork_of(call, run_pid(call, word), number, _change(what, text))
-    return see_other(call, "runs", word, query={"at": number, "other": started.pid})
-
-
-def _change(what: str, text: str) -> StepChange:
-    if what == "none":
-        return StepChange()
-    return StepChange(**{what: _json(text) if what == "result" else text})
-
-
-def _json(text: str) -> Any:
-    import json
-
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 ENDPOINTS: Final = (
@@ -273,15 +243,6 @@ ENDPOINTS: Final = (
         summary="A run to step through",
         handler=_run,
         query=RunQuery,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="acts.fork",
-        method="POST",
-        path="/acts/runs/{pid}/fork",
-        summary="Fork a run from a step",
-        handler=_fork,
-        is_work=True,
         is_documented=False,
     ),
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lyra.kernel.process.process import Process
 
-__all__ = ["ENDPOINTS", "kind_of", "state_of"]
+__all__ = ["ENDPOINTS", "kind_of", "state_of", "vega_state"]
 
 KINDS: Final = {
     "agent": "Agents",
@@ -32,6 +32,13 @@ KINDS: Final = {
 _EVENTS: Final = ("process.created", "process.terminated", "model.called", "interrupt.created", "interrupt.resolved")
 _SHOWN: Final = 200
 _VEGA_SHOWN: Final = 50
+_VEGA_STATES: Final = {
+    "running": "running",
+    "waiting": "blocked",
+    "stopped": "waiting",
+    "finished": "done",
+    "cancelled": "cancelled",
+}
 _VEGA_AMONG_ALL: Final = 5  # the newest; the kind Vega shows more
 
 
@@ -72,6 +79,11 @@ def state_of(process: Process) -> Html:
     if ended is None:
         return state("idle" if run.receiver is not None else process.state)
     return end_state(ended.reason, has_error=ended.error is not None)
+
+
+def vega_state(word: str) -> Html:
+    """How a durable Vega run stands: one of `lyra.vega.durable.runs.STATES`."""
+    return state(_VEGA_STATES.get(word, "failed"), word)
 
 
 def _is_run(process: Process) -> bool:
@@ -130,11 +142,10 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     if not call.caller.owns(""):
         return []
     lines = []
-    for name, summary in (await call.parts.shared(Timelines).vega_runs(limit)).items():
-        word = summary["state"]
-        mark = state("running") if word == "running" else end_state(word)
-        began_at, micro_usd = summary["began_at"] or 0.0, summary["usage"].get("usd", 0)
-        lines.append(RunLine(name, name, "vega", mark, micro_usd, began_at, "Vega program"))
+    for name, facts in (await call.parts.shared(Timelines).vega_runs(limit)).items():
+        micro_usd = round(facts.get("cost_usd", 0.0) * 1_000_000)
+        what = f"fork of {facts['fork_of']}" if facts.get("fork_of") else "Vega program"
+        lines.append(RunLine(name, name, "vega", vega_state(facts["state"]), micro_usd, facts.get("began", 0.0), what))
     return lines
 
 

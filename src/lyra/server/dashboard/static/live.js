@@ -200,7 +200,8 @@ export function watchRegions(within = document) {
     const kinds = (region.dataset.events ?? "").split(",").filter(Boolean);
     if (kinds.length) onEvents(kinds, () => refresh(region));
     const every = Number(region.dataset.refresh ?? 0); // for what also changes without an event
-    if (every) setInterval(() => document.visibilityState === "visible" && refresh(region), every);
+    const isDue = () => region.dataset.refresh && document.visibilityState === "visible"; // a run may come to its end
+    if (every) setInterval(() => isDue() && refresh(region), every);
   }
 }
 

@@ -59,10 +59,11 @@ document.addEventListener("submit", (event) => {
 });
 
 document.addEventListener("click", (event) => {
-  const step = event.target.closest?.("a[data-step]");
+  const step = event.target.closest?.("a[data-step], a[data-by]");
   if (!step || event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
   event.preventDefault();
-  show(Number(step.dataset.step));
+  const { by } = step.dataset; // of the buttons beside the handle: from where it stands now
+  show(by ? place() + Number(by) : Number(step.dataset.step));
 });
 
 addKeys("Run", [

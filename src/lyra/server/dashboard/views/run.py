@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lyra.agents.forks.program_frames import ProgramFrame
 from lyra.observe.timeline.difference import RunDifference
-from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.step import STEP_KINDS, RunStep
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
 
@@ -33,7 +33,7 @@ _COMPARED_BEFORE: Final = 3  # steps that are the same, before the first differe
 
 # The shape and the colour class of the marks of each kind of step.
 MARKS: Final[dict[str, tuple[str, str]]] = {
-    "began": ("●", "plain"),
+    "began": ("├", "plain"),
     "message": ("◆", "message"),
     "sent": ("◇", "message"),
     "signal": ("◇", "plain"),
@@ -52,7 +52,7 @@ MARKS: Final[dict[str, tuple[str, str]]] = {
     "note": ("·", "plain"),
     "stopping": ("◌", "plain"),
     "crash": ("✕", "crash"),
-    "exit": ("■", "plain"),
+    "exit": ("┤", "plain"),
 }
 _STATES: Final = {"running": "running", "waiting": "blocked", "stopping": "waiting", "ended": "terminated"}
 
@@ -85,13 +85,31 @@ def lanes(steps: Sequence[RunStep], here: int, address: Address, *, names: Mappi
         role="group",
         aria_label="Steps by process",
     )
+    kinds = [kind for kind in MARKS if any(step.kind == kind for step in shown)]
     words = [f"Steps {first + 1} to {last} of {len(steps)} are drawn."] if len(steps) > len(shown) else []
     if len(all_pids) > len(pids):
         words.append(f"{len(all_pids) - len(pids)} more processes have no lane here.")
     return join(
         tag("div", picture, class_="scroll lanes-box", tabindex="0", role="region", aria_label="Timeline"),
+        _legend(kinds) if kinds else None,
         tag("p", " ".join(words), class_="note") if words else None,
     )
+
+
+def _legend(kinds: Sequence[str]) -> Html:
+    """What the marks that are drawn stand for."""
+    rows = [
+        tag(
+            "li",
+            tag("span", MARKS[kind][0], class_=f"shape {MARKS[kind][1]}", aria_hidden="true"),
+            " ",
+            kind,
+            title=STEP_KINDS[kind],
+            data_key=kind,
+        )
+        for kind in kinds
+    ]
+    return tag("ul", rows, class_="marks-legend", aria_label="What the marks stand for")
 
 
 def _chosen_lanes(pids: list[str], shown: Sequence[RunStep], here: int) -> list[str]:
@@ -172,14 +190,16 @@ def _words(step: RunStep) -> str:
 
 
 # ---------------------------------------------------------------- a moment
-def moment_view(moment: Mapping[str, Any], frames: Html | None = None) -> Html:
+def moment_view(moment: Mapping[str, Any], frames: Html | None = None, output: Html | None = None) -> Html:
     """Left what was said or done, right variables, budget, mailbox and tree, as they were. `frames` are what is told of
-    the program besides."""
+    the program besides, `output` is what it had printed."""
     left = [_step_part(moment["step"]), _conversation(moment["conversation"])]
+    if output is not None:
+        left.append(_part("Output", output))
     right = [
         _part("Budget", _budget(moment["budget"])),
         _part("Processes", _tree(moment["tree"], moment["processes"])),
-        _part("Variables", join(frames, _variables(moment["variables"]))),
+        _part("Variables", _all_variables(frames, moment["variables"])),
         _part("Mailbox", _mailbox(moment["mailbox"])),
     ]
     return tag("div", tag("div", left, class_="left"), tag("div", right, class_="right"), class_="moment")
@@ -294,6 +314,13 @@ def _tree_words(row: Mapping[str, Any]) -> str:
     return words + (f", at {row['doing']}" if row["doing"] else "")
 
 
+def _all_variables(frames: Html | None, known: Mapping[str, Any]) -> Child:
+    """Those of the program, where they were asked for, and those that the journal tells."""
+    if frames is None:
+        return _variables(known)
+    return join(frames, tag("h4", "From the journal"), _variables(known)) if known else frames
+
+
 def _variables(values: Mapping[str, Any]) -> Child:
     if not values:
         return tag("p", "None are known here.", class_="note")
@@ -307,10 +334,11 @@ def frames_view(frames: Sequence[ProgramFrame]) -> Html:
         return tag("p", "The program is in no function here.", class_="note")
     parts: list[Child] = []
     for frame in reversed(frames):
-        place = f"{frame.function}, line {frame.line} of {frame.file.rpartition('/')[2]}"
+        file = frame.file.rpartition("/")[2]
+        place = f"{frame.function}, line {frame.line} of {file}" if frame.line else f"{frame.function} of {file}"
         parts.append(tag("h4", place, title=f"{frame.file}:{frame.line}"))
         parts.append(_variables(frame.variables))
-    return tag("div", parts, tag("h4", "From the journal"), class_="frames")
+    return tag("div", parts, class_="frames")
 
 
 def _mailbox(mailbox: Mapping[str, Any]) -> Child:
@@ -338,8 +366,8 @@ def difference_view(compared: RunDifference, address: Callable[[str, int], str])
             tag(
                 "tr",
                 tag("th", number, scope="row", class_="figure-cell"),
-                _side(old, compared.left.pid, address),
-                _side(new, compared.right.pid, address),
+                _side(old, compared.left.name, address),
+                _side(new, compared.right.name, address),
                 class_="same" if is_same else "first-difference" if number == first else None,
                 data_key=number,
             )
@@ -348,7 +376,7 @@ def difference_view(compared: RunDifference, address: Callable[[str, int], str])
     head = tag(
         "tr",
         tag("th", "Step", scope="col"),
-        *(tag("th", run.pid, " ", _run_cost(run), scope="col") for run in (compared.left, compared.right)),
+        *(tag("th", run.name, " ", _run_cost(run), scope="col") for run in (compared.left, compared.right)),
     )
     before = tag("p", f"Steps 1 to {begin - 1} are the same.", class_="note") if begin > 1 else None
     table = tag("table", tag("caption", words, class_="unseen"), tag("thead", head), tag("tbody", rows), class_="two")
@@ -368,7 +396,8 @@ def _run_cost(run: Any) -> Html:
 
 def _side(step: RunStep | None, pid: str, address: Callable[[str, int], str]) -> Html:
     if step is None:
-        return tag("td", "–", class_="note")
+        return tag("td", "–", class_="note", data_run=pid)
     shape = MARKS.get(step.kind, ("·", ""))[0]
     words = f"{shape} {step.kind}: {_words(step)}"
-    return tag("td", tag("a", words, href=address(pid, step.number)), class_="failed" if step.error else None)
+    shown = tag("a", words, href=address(pid, step.number))
+    return tag("td", shown, class_="failed" if step.error else None, data_run=pid)

@@ -5,8 +5,9 @@ A run is named by the pid of its process, or by the id of a session. What belong
 
 from __future__ import annotations
 
+import json
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -17,11 +18,9 @@ from lyra.errors import ConfigError, Denied, InvalidTransition
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
-from lyra.server.http.timelines import Timelines
+from lyra.server.http.timelines import ProgramMoment, Timelines
+from lyra.server.http.vega_forks import VegaForks
 from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
-
-if TYPE_CHECKING:
-    from lyra.agents.forks.program_frames import ProgramFrame
 
 __all__ = ["ENDPOINTS", "fork_of", "frames_of", "run_pid"]
 
@@ -101,15 +100,28 @@ async def moment(call: HttpCall) -> dict[str, Any]:
     process = call.query.process or None
     told = await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
     if call.query.frames:
-        told["frames"] = [frame.to_data() for frame in await frames_of(call, pid, number, told["pid"])]
+        place = await frames_of(call, pid, number, told["pid"])
+        told["frames"] = [frame.to_data() for frame in place.frames]
+        if place.output is not None:
+            told["output"] = place.output
     return told
 
 
-async def frames_of(call: HttpCall, pid: str, number: int, process: str) -> list[ProgramFrame]:
+async def frames_of(call: HttpCall, pid: str, number: int, process: str) -> ProgramMoment:
     """The functions that the program of a process stood in after a step; for those who may run programs."""
     if not (call.caller.is_operator and call.caller.may_change):
         raise Denied("the variables of a program need an operator", hint="the program is run again to see them")
-    return await call.parts.shared(Timelines).frames(pid, number, process)
+    timelines = call.parts.shared(Timelines)
+    if await _is_vega(call, pid):
+        return await timelines.vega_place(pid, number, process)
+    return ProgramMoment(await timelines.frames(pid, number, process))
+
+
+async def _is_vega(call: HttpCall, pid: str) -> bool:
+    """Whether a run is the durable run of a Vega program."""
+    if pid in call.kernel.processes:
+        return False
+    return await call.parts.shared(Timelines).read(pid, lambda run: bool(run.run_id))
 
 
 def step_number(text: str) -> int:
@@ -141,6 +153,8 @@ async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> 
         if name != "prompt" and not call.caller.is_operator:
             raise Denied(f"another {name} in a fork needs an operator", hint="fork with a prompt, or without a change")
     kernel = call.kernel
+    if await _is_vega(call, pid):
+        return await _fork_vega(call, pid, number, change)
     prepared = await call.parts.shared(Timelines).prepare_fork(pid, number, change)
     started = await start_prepared(kernel, prepared, new_pid=_session_pid(call, pid))
     owner = owner_if_known(kernel, pid)
@@ -152,6 +166,18 @@ async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> 
     if session_id and call.parts.chats.sessions.find(session_id) is None:
         call.parts.chats.sessions.add(session_id, started)
     return ForkStarted(pid=started, of=pid, at=number, session_id=session_id)
+
+
+async def _fork_vega(call: HttpCall, run_id: str, number: int, change: StepChange) -> ForkStarted:
+    """A fork of a durable Vega run: another reply of a model, or another result of a tool or an effect."""
+    if not call.caller.is_operator:
+        raise Denied("a fork of a Vega run needs an operator", hint="its program runs with the rights of the server")
+    if change.reply is None and change.result is msgspec.UNSET:
+        raise ConfigError("a fork of a Vega run changes a reply or a result", hint="choose one of them", key="reply")
+    text = change.reply if change.reply is not None else change.result
+    written = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+    started = await call.parts.shared(VegaForks).start(run_id, number, written)
+    return ForkStarted(pid=started, of=run_id, at=number)
 
 
 def _session_pid(call: HttpCall, pid: str) -> str | None:
@@ -193,7 +219,8 @@ ENDPOINTS: Final = (
         statuses=(404, 409),
         about=(
             "Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first. With "
-            "`frames` the local variables of a Python program, which is run again up to there and performs nothing."
+            "`frames` the local variables of a Python or Vega program, which is run again up to there and performs "
+            "nothing; of a Vega program also the last lines of its `output`."
         ),
     ),
     Endpoint(
@@ -209,7 +236,8 @@ ENDPOINTS: Final = (
         statuses=(404, 409),
         about=(
             "What came before the step is answered from the journal, not performed again; what comes then is real. "
-            "A user may change the `prompt`; the other changes need an operator."
+            "A user may change the `prompt`; the other changes need an operator. The run of a Vega program is forked "
+            "by an operator with another `reply` or `result`; `pid` is then the id of the new run."
         ),
     ),
     Endpoint(
