@@ -40,7 +40,7 @@ async def test_a_question_that_comes_up_is_shown_and_approved(stage: Stage, brow
     assert answer.approved is True
     await browser_page.shown("#ended >> text=approved")
     await browser_page.shown("text=No question waits for you")
-    await browser_page.page.locator("nav .count").wait_for(state="detached")
+    await browser_page.page.locator("nav .count").wait_for(state="hidden")
 
 
 async def test_the_keys_choose_and_answer(stage: Stage, browser_page: WatchedPage) -> None:
