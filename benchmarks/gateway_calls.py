@@ -12,43 +12,23 @@ import statistics
 import sys
 import tempfile
 import time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from benchmarks.child_server import ChildServer, http_request, read_answer
+from benchmarks.gateway_load import stream_pieces, whole_answer
 from benchmarks.measure import Figure, Row, Size, at_most
 
 _MODULE: Final = "benchmarks.gateway_calls"
 _TOKEN: Final = "benchmark-token-0123456789"
 _MODEL: Final = "openai/gpt-4o-mini"
 _WORDS: Final = 20
-_USAGE: Final = {"prompt_tokens": 10, "completion_tokens": _WORDS, "total_tokens": 10 + _WORDS}
-_HEAD: Final = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-4o-mini"}
-
-
-def _whole() -> bytes:
-    message = {"role": "assistant", "content": "word " * _WORDS}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return msgspec.json.encode({**_HEAD, "choices": [choice], "usage": _USAGE})
-
-
-def _stream() -> bytes:
-    head = {**_HEAD, "object": "chat.completion.chunk"}
-    deltas: list[dict[str, Any]] = [{"content": "word "}] * _WORDS
-    chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    chunks.append({**head, "choices": [], "usage": _USAGE})
-    return b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
 
 
 async def _provide() -> None:
     """The fake provider: it reads a request and writes an answer that was made before."""
-    whole, stream = _whole(), _stream()
-    answers = [
-        b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s" % (media, len(body), body)
-        for media, body in ((b"application/json", whole), (b"text/event-stream", stream))
-    ]
+    answers = [whole_answer(_WORDS), b"".join(stream_pieces(_WORDS))]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-__all__ = ["SHAPES", "Provider", "ServerProcess", "Target", "one_by_one", "under_load"]
+__all__ = ["SHAPES", "Provider", "ServerProcess", "Target", "one_by_one", "stream_pieces", "under_load", "whole_answer"]
 
 _MODEL: Final = "gpt-4o-mini"
 _HEAD: Final = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": _MODEL}
@@ -33,7 +33,8 @@ def _usage(words: int) -> dict[str, int]:
     return {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
 
 
-def _whole(words: int) -> bytes:
+def whole_answer(words: int) -> bytes:
+    """An answer that is not streamed, with its head."""
     message = {"role": "assistant", "content": "word " * words}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = msgspec.json.encode({**_HEAD, "choices": [choice], "usage": _usage(words)})
@@ -41,8 +42,8 @@ def _whole(words: int) -> bytes:
     return head % len(body) + body
 
 
-def _stream(words: int, word: str = "word ") -> list[bytes]:
-    """The pieces of a stream, as chunks of HTTP."""
+def stream_pieces(words: int, word: str = "word ") -> list[bytes]:
+    """The pieces of a stream, an event each, as chunks of HTTP: so providers send them."""
     head = {**_HEAD, "object": "chat.completion.chunk"}
     deltas: list[dict[str, Any]] = [{"content": word}] * words
     chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
@@ -68,7 +69,7 @@ async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
 
 
 async def _provide() -> None:
-    whole, stream, long = _whole(20), _stream(20), _stream(1_024, "x" * 64)
+    whole, stream, long = whole_answer(20), stream_pieces(20), stream_pieces(1_024, "x" * 64)
     answers = {b"whole": whole, b"stream": b"".join(stream), b"long": b"".join(long)}
     begin, rest = b"".join(stream[:2]), b"".join(stream[2:])
 
@@ -165,7 +166,7 @@ class Target(NamedTuple):
     model: str
 
     def request(self, shape: str) -> bytes:
-        body = msgspec.json.encode({"model": self.model, "max_completion_tokens": 100, **SHAPES[shape]})
+        body = msgspec.json.encode({"model": self.model, "max_completion_tokens": 2_000, **SHAPES[shape]})
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self.key}\r\n"
         return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 

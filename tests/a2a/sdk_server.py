@@ -1,4 +1,4 @@
-"""A server made with the official SDK, run as a process of its own: `python -m tests.a2a.sdk_server PORT LOG [0.3]`.
+"""A server made with the official SDK, a process of its own: `python -m tests.a2a.sdk_server PORT LOG [0.3|rest]`.
 
 It does what the first word of a message says, and writes a line to LOG for each message that its agent gets.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.request_handlers import DefaultRequestHandler
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import a2a_pb2 as pb
 from starlette.applications import Starlette
@@ -76,6 +76,9 @@ class Worker(AgentExecutor):
 
 
 def main(port: int, log: Path, version: str) -> None:
+    """`version` is that of the protocol over JSON-RPC, or `rest` for 1.0 over HTTP+JSON alone."""
+    binding = "HTTP+JSON" if version == "rest" else "JSONRPC"
+    spoken = "1.0" if version == "rest" else version
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -84,17 +87,18 @@ def main(port: int, log: Path, version: str) -> None:
         name="worker",
         description="Does what the first word says.",
         version="1",
-        supported_interfaces=[pb.AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=version)],
+        supported_interfaces=[pb.AgentInterface(url=url, protocol_binding=binding, protocol_version=spoken)],
         capabilities=pb.AgentCapabilities(streaming=True),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
         skills=[pb.AgentSkill(id="work", name="work", description="works", tags=["work"])],
     )
     handler = DefaultRequestHandler(agent_executor=Worker(log), task_store=InMemoryTaskStore(), agent_card=card)
-    routes = [
-        *create_agent_card_routes(card),
-        *create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=version == "0.3"),
-    ]
+    if version == "rest":
+        requests = create_rest_routes(handler, path_prefix="/rpc")
+    else:
+        requests = create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=version == "0.3")
+    routes = [*create_agent_card_routes(card), *requests]
     listener.listen(128)
     print(listener.getsockname()[1], flush=True)
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="critical"))

@@ -36,6 +36,13 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
+    """One that is reached over HTTP+JSON alone."""
+    with SdkServer(tmp_path_factory.mktemp("sdkrest"), "rest") as running:
+        yield running
+
+
 async def tool_output(server: SdkServer, *texts: str, **settings: Any) -> str:
     """What the model was told by the tool."""
     remote = server.remote(**settings.pop("remote", {}))
@@ -46,14 +53,26 @@ async def tool_output(server: SdkServer, *texts: str, **settings: Any) -> str:
         return str(results[-1].tool_results[0].output)
 
 
+async def refused_call(server: SdkServer) -> str:
+    """What a model is told that names a task which is not there."""
+    calls = {"user": "go", "tool_calls": [{"name": "a2a__worker", "arguments": {"message": "x", "task": "none"}}]}
+    model = SimProvider(script={"replies": [calls, {"tool": "a2a__worker", "text": "{result}"}]})
+    lead = Agent("lead", model=model, tools=[server.remote()], permissions={"allow": ["a2a__worker"]})
+    async with Kernel() as kernel:
+        return str(await (await kernel.spawn(lead)).send("go"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fixture", ["server", "earlier"])
+@pytest.mark.parametrize("fixture", ["server", "earlier", "rest"])
 def test_an_agent_asks_a_remote_agent(fixture: str, request: pytest.FixtureRequest) -> None:
-    """The model calls the tool; the answer of a server of the SDK, of either version of the protocol, is its result."""
+    """The model calls the tool; the answer of a server of the SDK, of either version and
+    binding of the protocol, is its result, and so are its errors."""
     running: SdkServer = request.getfixturevalue(fixture)
     assert in_loop(tool_output(running, "echo hello")) == "done: echo hello"
     assert in_loop(tool_output(running, "slow 0.4")) == "done: slow 0.4"
     assert in_loop(tool_output(running, "message quick")) == "quick"
+    assert "no paper left" in in_loop(tool_output(running, "fail no paper left"))
+    assert "refused" in in_loop(refused_call(running))
 
 
 def test_a_failed_task_is_told_to_the_model(server: SdkServer) -> None:

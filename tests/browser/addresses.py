@@ -53,7 +53,7 @@ _VALUES: Final[dict[str, Callable[[Stage], str]]] = {
 }
 
 
-_QUERIES: Final = {"/costs": "?days=7"}  # the table of a month has two thousand cells
+_QUERIES: Final = {"/costs": "?days=7&range=month"}  # other ranges have tables of two thousand cells
 
 
 def _is_part(path: str) -> bool:

@@ -15,8 +15,9 @@ __all__ = ["violations"]
 async def violations(page: WatchedPage, *rules: str) -> list[str]:
     """What axe-core finds, a line each; only by these rules where some are named. Its script is run by the debugger of
     the browser, past the content security policy, which stays in force for the page."""
-    await page.page.evaluate(axe_source().read_text(encoding="utf-8"))
-    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if not await page.page.evaluate("'axe' in window"):
+        await page.page.evaluate(axe_source().read_text(encoding="utf-8"))
+    options: dict[str, Any] = {"resultTypes": ["violations"], "preload": False}  # no rule that is on needs the sheets
     if rules:
         options["runOnly"] = {"type": "rule", "values": list(rules)}
     result = await page.page.evaluate("(options) => axe.run(document, options)", options)

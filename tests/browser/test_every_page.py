@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from tests.browser.addresses import WORDS, addresses
 from tests.browser.axe import violations
 from tests.browser.conftest import PAST, NewPage
 from tests.browser.stage import Stage
-from tests.browser.watched_page import PHONE, WatchedPage
+from tests.browser.watched_page import PHONE, SCREEN, WatchedPage
 
 pytestmark = PAST
 
@@ -27,6 +28,10 @@ _FOCUS_STYLE = """() => {
     : [style.outlineStyle, parseFloat(style.outlineWidth)];
   return [element.tagName, element.textContent.trim().slice(0, 30), line, width];
 }"""
+
+
+_VIEWPORTS: Final[Sequence[Any]] = (SCREEN, PHONE)
+_THEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")
 
 
 _NAVIGATION = """() => {
@@ -68,19 +73,22 @@ async def test_every_page_has_its_data_without_a_script(busy_stage: Stage, new_p
     assert missing == {}
 
 
-@pytest.mark.parametrize(("theme", "rules"), [("light", ()), ("dark", ("color-contrast",))])
-async def test_every_page_suits_all_people(
-    busy_stage: Stage, new_page: NewPage, theme: str, rules: tuple[str, ...]
-) -> None:
-    """axe-core finds nothing on any page in light, nor any colour without contrast in dark."""
-    problems: dict[str, list[str]] = {}
-    async with new_page(color_scheme=theme) as page:
-        for path, address in addresses(busy_stage).items():
-            await page.go(address)
-            await page.page.locator("#live[data-live=open]").wait_for()
-            if lines := await violations(page, *rules):
-                problems[path] = lines
-    assert problems == {}, "\n".join(line for lines in problems.values() for line in lines)
+@pytest.mark.slow
+async def test_every_page_suits_all_people(busy_stage: Stage, browser_page: WatchedPage) -> None:
+    """axe-core finds nothing by any of its rules, on any page, light and dark, on a screen and on a phone."""
+    problems: list[str] = []
+    for path, address in addresses(busy_stage).items():
+        await browser_page.page.set_viewport_size(_VIEWPORTS[0])
+        await browser_page.go(address)
+        await browser_page.page.locator("#live[data-live=open]").wait_for()
+        for viewport in _VIEWPORTS:
+            await browser_page.page.set_viewport_size(viewport)
+            for theme in _THEMES:
+                await browser_page.page.emulate_media(color_scheme=theme)
+                problems += [
+                    f"{path} {viewport['width']} px {theme}: {line}" for line in await violations(browser_page)
+                ]
+    assert problems == [], "\n".join(problems)
 
 
 async def test_every_page_fits_a_phone(busy_stage: Stage, new_page: NewPage) -> None:

@@ -33,6 +33,7 @@ __all__ = ["RemoteConnection", "is_lost"]
 ANSWER_BYTES_MAX: Final = 16 << 20  # of one answer, or of one stream
 CARD_BYTES_MAX: Final = 1 << 20
 CARD_S: Final = 30.0  # for a whole card
+_BINDINGS: Final = ("JSONRPC", "HTTP+JSON")  # the first that the card has
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 120.0  # between two pieces of an answer
 _CARD: Final = "/.well-known/agent-card.json"
@@ -92,7 +93,13 @@ class RemoteConnection:
         factory, config = client_module("client_factory"), client_module("client")
         async with self._http() as http:
             with self.reading():
-                settings = config.ClientConfig(httpx_client=http, streaming=streaming, polling=not streaming)
+                settings = config.ClientConfig(
+                    httpx_client=http,
+                    streaming=streaming,
+                    polling=not streaming,
+                    supported_protocol_bindings=list(_BINDINGS),
+                    use_client_preference=True,
+                )
                 yield factory.ClientFactory(settings).create(card)
 
     # ------------------------------------------------------------------ what is checked
@@ -100,10 +107,11 @@ class RemoteConnection:
     def _with_own_interfaces(self, card: Any) -> Any:
         """The card with the interfaces of this origin only: a card cannot send the token elsewhere."""
         own = [row for row in card.supported_interfaces if row.url and _origin(row.url) == _origin(self.url)]
-        usable = [row for row in own if row.protocol_binding == "JSONRPC"]
+        usable = [row for row in own if row.protocol_binding in _BINDINGS]
         if not usable:
             raise EffectFailed(
-                f"the card of {self.place} names no JSON-RPC interface of its own origin", status=_REFUSED
+                f"the card of {self.place} names no interface of its own origin in {' or '.join(_BINDINGS)}",
+                status=_REFUSED,
             )
         kept = messages().AgentCard()
         kept.CopyFrom(card)
@@ -138,15 +146,15 @@ class RemoteConnection:
         if isinstance(error, httpx.HTTPError) or isinstance(error.__cause__, httpx.RequestError):
             return EffectFailed(f"{self.place} does not answer: {self._line(error)}", status=_LOST, is_lost=True)
         cause = error.__cause__
-        if isinstance(cause, httpx.HTTPStatusError):
-            status = cause.response.status_code
-            lost = status >= 500
-            return EffectFailed(f"{self.place} answered {status}", status=max(status, _REFUSED), is_lost=lost)
+        status = cause.response.status_code if isinstance(cause, httpx.HTTPStatusError) else 0
         known = tuple(sdk_errors.JSON_RPC_ERROR_CODE_MAP)
-        if isinstance(error, known):
+        if isinstance(error, known) and status < 500:  # over HTTP+JSON an error has a status besides
             return EffectFailed(
                 f"{self.place} refused: {self._line(error)}", status=_REFUSED, error=type(error).__name__
             )
+        if status:
+            lost = status >= 500
+            return EffectFailed(f"{self.place} answered {status}", status=max(status, _REFUSED), is_lost=lost)
         return EffectFailed(f"{self.place} does not speak A2A: {self._line(error)}", status=_REFUSED)
 
     def _line(self, error: Exception) -> str:

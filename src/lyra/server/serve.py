@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.agents.session.models.provider_keys import known_to
 from lyra.core.address import Address
 from lyra.core.secrets.process_keys import add_key_source
+from lyra.errors import ConfigError
 from lyra.observe import attach_metrics, export_as_configured
 from lyra.server.announcement import announce, withdraw
 from lyra.server.settings import ServeSettings
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Face", "Server"]
 
+# What each face imports from the server extra.
+_MODULES: Final = {
+    "gRPC": ("grpc", "grpc_health", "grpc_reflection", "prometheus_client"),
+    "HTTP": ("uvicorn", "prometheus_client"),
+}
 _CLOSE_S: Final = 1.0  # for the kernel itself, where the faces took all of the time to drain
 
 
@@ -54,6 +61,7 @@ class Server:
         add_key_source(self, lambda server: known_to(server.kernel.config))
 
     async def __aenter__(self) -> Server:
+        _require_extra(self.settings)
         await self.kernel.start()
         try:
             await self._open()
@@ -94,6 +102,10 @@ class Server:
         self._faces.append(face)
         return await face.start()
 
+    def when_lost(self, stop: Callable[[], None]) -> None:
+        """Have `stop` called when the store is lost: another kernel has taken it over, or it has failed."""
+        self.kernel.core.after_abort.append(lambda _error: stop())
+
     def ready_line(self) -> dict[str, str]:
         """What a program that started the server is told: where to reach it."""
         scheme = "http" if self.settings.tls is None else "https"
@@ -107,7 +119,8 @@ class Server:
     async def stop(self) -> None:
         """Drain the faces, then close the kernel; all of it within `drain_s`. A second call changes nothing."""
         faces, self._faces = self._faces[::-1], []  # HTTP first: load balancers ask it whether the server is ready
-        drain_s, clock = self.settings.drain_s, self.kernel.clock
+        clock = self.kernel.clock
+        drain_s = 0.0 if self.kernel.failure is not None else self.settings.drain_s  # without its store, nothing ends
         until_s = clock.monotonic() + drain_s
         try:
             for face in faces:
@@ -128,3 +141,17 @@ class Server:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
+
+
+def _require_extra(settings: ServeSettings) -> None:
+    """Refuse faces whose libraries are not installed, by their names and before the store is opened."""
+    wanted = {"gRPC": settings.grpc, "HTTP": settings.http}
+    missing = [
+        name
+        for name, address in wanted.items()
+        if address is not None and any(find_spec(module) is None for module in _MODULES[name])
+    ]
+    if missing:
+        raise ConfigError(
+            f"serving over {' and '.join(missing)} needs the server extra", hint="pip install 'lyra-agents[server]'"
+        )

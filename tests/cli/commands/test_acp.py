@@ -342,7 +342,7 @@ async def test_an_agent_of_the_folder_has_the_servers_that_its_file_names(
 @pytest.mark.slow
 def test_an_agent_of_the_folder_counts_once_the_folder_is_trusted(tmp_path: Path) -> None:
     """Without trust the file is not read as an agent and the command says why; an unknown name is answered with the
-    nearest one and with all there are; a worktree of its own is refused."""
+    nearest one and with all there are; a worktree of its own is refused; without a model it says where one is named."""
     declared_agent(tmp_path, SCRIBE)
     declared_agent(tmp_path, SCRIBE.replace("tools: Read, Write", "worktree: true"), name="mender")
     untrusted = refused(tmp_path, "--agent", "scribe")
@@ -353,6 +353,7 @@ def test_an_agent_of_the_folder_counts_once_the_folder_is_trusted(tmp_path: Path
     assert "there are: Explore, Plan, Review" in refused(tmp_path, "--agent", "scrbe")
     assert "--load FILE.py" in refused(tmp_path)
     assert "worktree" in refused(tmp_path, "--agent", "mender", "--trust-folder")
+    assert "in the agent's file, set LYRA_AGENT_MODEL" in refused(tmp_path, "--agent", "scribe", "--trust-folder")
 
 
 @pytest.mark.slow

@@ -70,14 +70,28 @@ def test_a_revoked_key_is_told_as_json(lyra: Lyra) -> None:
         (("--name", "ok", "--budget", "five"), "money"),
         (("--name", "ok", "--user", "a/b"), "user"),
         (("--name", "ok", "--models", "a b"), "models"),
+        (("--name", "ok", "--cache", "nan"), "seconds"),
+        (("--name", "ok", "--cache", "inf"), "seconds"),
+        (("--name", "ok", "--requests-per-minute", "10000000000"), "1,000,000,000"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(lyra: Lyra, options: tuple[str, ...], word: str) -> None:
     """Exit code 2 and a sentence, and no key."""
+    lyra.json("keys", "create", "keys.db", "--name", "first")
     done = lyra("keys", "create", "keys.db", *options)
     assert done.returncode == 2, done
     assert word in done.stderr
-    assert lyra.json("keys", "list", "keys.db") == []
+    assert [row["name"] for row in lyra.json("keys", "list", "keys.db")] == ["first"]
+
+
+def test_looking_makes_no_store(lyra: Lyra) -> None:
+    """A store that is named and not there is an error, and no file; the configured one has no keys yet."""
+    for words in (("list",), ("show", "ci"), ("revoke", "ci")):
+        done = lyra("keys", *words, "typo/keys.db")
+        assert (done.returncode, "there is no store at typo/keys.db" in done.stderr) == (1, True)
+    assert lyra.json("keys", "list", LYRA_KERNEL_STORE="other.db") == []
+    assert lyra("keys", "revoke", "ci", LYRA_KERNEL_STORE="other.db").returncode == 1
+    assert not list(lyra.folder.rglob("*.db"))
 
 
 def test_a_memory_store_has_no_keys_without_its_server(lyra: Lyra) -> None:
@@ -114,6 +128,8 @@ def test_a_running_server_is_asked(lyra: Lyra) -> None:
         assert status(url, before) == 200
         during = lyra.json("keys", "create", "--name", "during")["key"]
         assert status(url, during) == 200
+        taken = lyra("keys", "create", "--name", "during")
+        assert (taken.returncode, "already" in taken.stderr) == (1, True)
         assert [row["calls"] for row in lyra.json("keys", "list", url)] == [1, 1]
         assert lyra("keys", "revoke", "before", "keys.db").returncode == 0
         assert (status(url, before), status(url, during)) == (401, 200)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,24 @@ def test_a_folder_that_a_worker_trusts(lyra: Any, monkeypatch: pytest.MonkeyPatc
     assert worker.address != "127.0.0.1:7"
     worker, _ = worker_of(lyra, monkeypatch, "--trust-folder")
     assert worker.address == "127.0.0.1:7"
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing", "sentence"),
+    [
+        (["--http", "127.0.0.1:0", "--grpc", "none"], ["uvicorn"], "serving over HTTP needs the server extra"),
+        (["--http", "127.0.0.1:0"], ["grpc", "uvicorn"], "serving over gRPC and HTTP needs the server extra"),
+        (["--grpc", "127.0.0.1:0"], ["grpc"], "serving over gRPC needs the server extra"),
+    ],
+)
+def test_a_missing_extra_is_told_by_what_was_asked_for(
+    lyra: Any, monkeypatch: pytest.MonkeyPatch, flags: list[str], missing: list[str], sentence: str
+) -> None:
+    """One sentence with the pip command, before the store is made."""
+    for module in missing:
+        monkeypatch.setitem(sys.modules, module, None)
+    done = lyra("serve", "--db", "k.db", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert "pip install 'lyra-agents[server]'" in done.stderr
+    assert not (lyra.folder / "k.db").exists()

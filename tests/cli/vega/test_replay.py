@@ -404,8 +404,9 @@ def test_messages_that_wait_are_in_the_mailbox(vega: Vega):
     """From the moment they were sent, also while their process does something else; a supervised one by its handle."""
     vega.write(
         "mail.vega",
-        'fn w() { process::sleep(3s); receive { "go" => print("went") } }\n'
-        "let p = spawn fn w() supervised by { strategy restart };\n"
+        'fn w(parent) { parent <- "up"; process::sleep(3s); receive { "go" => print("went") } }\n'
+        "let p = spawn fn w(process::self()) supervised by { strategy restart };\n"
+        'receive { "up" => {} }\n'
         'p <- "a"; p <- "b"; process::sleep(1s); print("sent"); p <- "go"; process::sleep(3s);\n',
     )
     vega("run", "mail.vega", "--db", "run.db", "--run-id", "r")

@@ -38,6 +38,7 @@ class Editor:
         self.updates: list[Any] = []
         self.asked: list[Any] = []
         self.answer = "allow"
+        self.hold: asyncio.Event | None = None  # questions wait for it
         self.unsaved: dict[str, str] = {}
         self.written: dict[str, str] = {}
         self.seen = asyncio.Event()
@@ -48,6 +49,9 @@ class Editor:
 
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_more: Any) -> Any:
         self.asked.append((tool_call, options))
+        self.seen.set()
+        if self.hold is not None:
+            await self.hold.wait()
         if self.answer == "cancel":
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         outcome = schema.AllowedOutcome(outcome="selected", option_id=self.answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import acp
@@ -83,3 +84,20 @@ async def test_words_that_no_format_can_say_do_not_break_a_session(desk: Desk) -
         editor.take()
         await agent.prompt(session_id=session, prompt=text("fine"))
         assert editor.text() == "fine"
+
+
+@pytest.mark.slow
+async def test_a_cancelled_prompt_ends_though_the_editor_leaves_its_question_open(desk: Desk) -> None:
+    """The prompt's answer is `cancelled` at once, what was asked about is not done, and the next prompt is answered."""
+    edit = call("Write", file_path="new.txt", content="x")
+    async with desk.editor(edit, {"text": "Hello."}) as (editor, agent):
+        session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
+        editor.hold = asyncio.Event()  # never set
+        prompt = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text("write it")))
+        await editor.until(lambda: editor.asked)
+        async with asyncio.timeout(60):
+            await agent.cancel(session_id=session)
+            assert (await prompt).stop_reason == "cancelled"
+            assert (await agent.prompt(session_id=session, prompt=text("hello"))).stop_reason == "end_turn"
+        assert editor.text().endswith("Hello.")
+        assert not (desk.work / "new.txt").exists()

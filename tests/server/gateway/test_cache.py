@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from lyra.server.gateway.answer_cache import ANSWER_BYTES_MAX, AnswerCache
 from lyra.server.gateway.key import KeySettings
 from lyra.testing import SimClock
@@ -93,6 +95,72 @@ def test_failures_are_not_kept() -> None:
                 for body in (BODY, {**BODY, "stream": True}):
                     answer = await client.post(PATH, json=body)
                     assert (answer.status_code, answer.headers["x-lyra-cache"]) == (200, "miss")
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"message": "the model is down", "code": 502}}',
+        b'{"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}',
+        b'{"id": "r", "status": "failed", "error": {"code": "server_error"}, "usage": {"input_tokens": 9}}',
+        b"<html>a proxy's page</html>",
+    ],
+)
+def test_an_error_with_the_status_of_a_success_is_not_kept(body: bytes, *, stream: bool) -> None:
+    """It passes as it came and is charged its reservation, as what the provider bills is not known; the next request
+    asks anew. The record does not call it a success."""
+
+    async def main() -> None:
+        async with serving_gateway(Reply((body,))) as served:
+            key = await served.key(cache_s=60, budget="$1")
+            asked = {**BODY, "stream": stream}
+            async with served.client(key) as client:
+                failed = await client.post(PATH, json=asked)
+                assert (failed.status_code, failed.content) == (200, body)
+                charged = (await served.view())["spent_micro_usd"]
+                served.provider.reply = reply
+                answer = await client.post(PATH, json=asked)
+                assert (answer.status_code, answer.headers["x-lyra-cache"]) == (200, "miss")
+                assert answer.content != body
+            assert charged > 10 * ((await served.view())["spent_micro_usd"] - charged)
+            metrics = (await served.operator.get("/metrics")).text
+            for status in ("bad_response", "ok"):
+                assert f'llm_requests_total{{model="openai/gpt-4o-mini",status="{status}"}} 1.0' in metrics
+
+    in_loop(main())
+
+
+def test_a_stream_that_cannot_be_read_is_not_kept() -> None:
+    """It passes as it came, and the next request asks anew."""
+    pieces = (b"data: {not JSON}\n\n", b"data: [DONE]\n\n")
+
+    async def main() -> None:
+        async with serving_gateway(Reply(pieces, headers=SSE)) as served:
+            key = await served.key(cache_s=60)
+            async with served.client(key) as client:
+                answers = [await client.post(PATH, json={**BODY, "stream": True}) for _ in range(2)]
+            assert [answer.headers["x-lyra-cache"] for answer in answers] == ["miss", "miss"]
+            assert answers[0].content.startswith(pieces[0])
+
+    in_loop(main())
+
+
+def test_an_answer_with_an_empty_error_is_kept() -> None:
+    """The Responses API writes `"error": null` into each answer."""
+    whole = b'{"error": null, "usage": {"input_tokens": 10, "output_tokens": 5}}'
+
+    async def main() -> None:
+        async with serving_gateway(Reply((whole,))) as served:
+            key = await served.key(cache_s=60)
+            async with served.client(key) as client:
+                answers = [
+                    await client.post("/v1/responses", json={"model": "openai/gpt-4o-mini", "input": "hello"})
+                    for _ in range(2)
+                ]
+            assert [answer.headers["x-lyra-cache"] for answer in answers] == ["miss", "hit"]
 
     in_loop(main())
 

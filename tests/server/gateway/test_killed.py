@@ -63,8 +63,8 @@ class ServeProcess:
         await self.operator.aclose()
 
 
-@asynccontextmanager
-async def serve(folder: Path, db: str, provider: FakeProvider) -> AsyncIterator[ServeProcess]:
+async def start_serve(folder: Path, db: str, provider: FakeProvider, stderr: Any = None) -> asyncio.subprocess.Process:
+    """A `lyra serve --gateway` that has just been started."""
     env = {
         **os.environ,
         "HOME": str(folder),
@@ -86,7 +86,13 @@ async def serve(folder: Path, db: str, provider: FakeProvider) -> AsyncIterator[
         "--db",
         db,
     ]
-    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=env, stdout=asyncio.subprocess.PIPE)
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*command, cwd=folder, env=env, stdout=pipe, stderr=stderr)
+
+
+@asynccontextmanager
+async def serve(folder: Path, db: str, provider: FakeProvider, stderr: Any = None) -> AsyncIterator[ServeProcess]:
+    process = await start_serve(folder, db, provider, stderr)
     try:
         assert process.stdout is not None
         yield ServeProcess(process, json.loads(await process.stdout.readline())["http"])

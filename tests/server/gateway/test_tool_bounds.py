@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.server.http.support import in_loop
 
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 SEARCH = {"type": "web_search", "external_web_access": False}
+SHELL = {"type": "bash_20250124", "name": "bash"}
+COMPUTER = {"type": "computer_20250124", "name": "computer", "display_width_px": 1024, "display_height_px": 768}
 GROUP = {"type": "namespace", "name": "agents", "tools": [FUNCTION]}
 HOSTED_GROUP = {**GROUP, "tools": [FUNCTION, SEARCH]}
 RESPONSES = {"model": "openai/gpt-5", "input": "hello", "max_output_tokens": 50}
@@ -55,6 +58,13 @@ def answered(_: Received) -> Reply:
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "clear_tool_uses_20250919")}, 200),
         ("/v1/messages", {**MESSAGES, **clearing("clear_thinking_20251015", "compact_20260112")}, 400),
         ("/v1/messages", {**MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400),
+        ("/v1/messages", {**MESSAGES, "tools": [SHELL, {"type": "memory_20250818", "name": "memory"}]}, 200),
+        ("/v1/messages", {**MESSAGES, "tools": [{"type": "text_editor_20250728", "name": "e"}, COMPUTER]}, 200),
+        ("/v1/messages", {**MESSAGES, "tools": [SHELL, {"type": "code_execution_20250825", "name": "c"}]}, 400),
+        ("/v1/messages", {**MESSAGES, "tools": [{"type": "bash_code_execution", "name": "bash"}]}, 400),
+        ("/v1/messages", {**MESSAGES, "tools": [{"type": "computer_20250124_hosted", "name": "computer"}]}, 400),
+        ("/v1/chat/completions", {**CHAT, "tools": [SHELL]}, 400),
+        ("/v1/responses", {**RESPONSES, "tools": [{"type": "computer_use_preview"}]}, 400),
         ("/v1/messages", {**MESSAGES, "context_management": "all"}, 400),
         ("/v1/messages", {**MESSAGES, "context_management": {"compact": {}}}, 400),
         ("/v1/messages", {**MESSAGES, "context_management": {**clearing()["context_management"], "more": 1}}, 400),
@@ -97,6 +107,34 @@ def test_only_what_has_a_bound_is_sent(path: str, body: dict[str, Any], status: 
             if status == 200:
                 assert served.provider.received[0].data.get("tools") == body.get("tools")
                 assert "x-lyra-left-out" not in answer.headers
+
+    in_loop(main())
+
+
+def test_what_the_provider_adds_to_tools_of_the_client_is_reserved() -> None:
+    """The provider counts its own description of such a tool as input: a call that costs all of that is within what was
+    reserved, and each tool counts."""
+    gate = asyncio.Event()
+
+    async def reserved(body: dict[str, Any]) -> int:
+        gate.clear()
+        held = Reply((b"{", b"}"), gate=gate)
+        async with serving_gateway(held) as served, asyncio.TaskGroup() as group:
+            key = await served.key(budget="$5")
+            async with served.client(key) as client:
+                call = group.create_task(client.post("/v1/messages", json=body))
+                while not (amount := int((await served.view())["reserved_micro_usd"])):
+                    await asyncio.sleep(0)
+                gate.set()
+                await call
+        return amount
+
+    async def main() -> None:
+        plain = await reserved({**MESSAGES, "tools": [{**SHELL, "type": "custom"}]})
+        shell = await reserved({**MESSAGES, "tools": [SHELL]})
+        both = await reserved({**MESSAGES, "tools": [SHELL, COMPUTER]})
+        assert shell - plain >= 3 * 245 * 3  # at $3 a million tokens, three times the published number
+        assert both - shell >= 3 * (735 + 500) * 3
 
     in_loop(main())
 

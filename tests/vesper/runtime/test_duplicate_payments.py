@@ -51,7 +51,8 @@ def test_duplicate_and_concurrent_payments_are_charged_once(tmp_path, database, 
             )
         evidence = runtime.evidence(node)
     server.close()
-    assert Counter(outcome.status for outcome in outcomes) == {"success": REQUESTS}
+    errors = {str(outcome.error) for outcome in outcomes if outcome.status != "success"}
+    assert Counter(outcome.status for outcome in outcomes) == {"success": REQUESTS}, errors
     charges = {}
     for number, outcome in enumerate(outcomes):
         charges.setdefault(number % orders, set()).add(outcome.outputs["transaction_id"])

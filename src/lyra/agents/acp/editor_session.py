@@ -114,7 +114,7 @@ class EditorSession:
                     await self._updates.tell_line(line)
         except AgentFailed as error:
             status = str(error.fields.get("status", ""))
-            if status not in STOP_REASONS:
+            if status not in STOP_REASONS and not self._is_cancelled:
                 raise refusal(error, _INTERNAL_ERROR) from None
         except asyncio.CancelledError:
             if not self._is_cancelled:
@@ -125,6 +125,7 @@ class EditorSession:
     async def cancel(self) -> None:
         """Stop what runs: the prompt that is under way, or the turn that an earlier program left."""
         self._is_cancelled = self._is_prompting
+        self._questions.withdraw()
         if self._answer is not None:
             self._answer.cancel()
         elif self._left_turn is not None and not self._is_prompting:

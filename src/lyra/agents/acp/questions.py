@@ -7,6 +7,7 @@ open, and `/tasks answer` answers it. An answer that is not clearly a yes is a n
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
@@ -58,6 +59,13 @@ class EditorQuestions:
         self._client = client
         self._session = session
         self._tell = tell
+        self._requests: set[asyncio.Task[Any]] = set()  # those of prompts that wait for the editor's answer
+
+    def withdraw(self) -> None:
+        """Wait no longer for the editor's answers to what the prompt asks: it was cancelled. An editor should answer
+        them with `cancelled`; one that does not must not hold the end of the prompt up."""
+        for request in self._requests:
+            request.cancel()
 
     async def ask(self, line: dict[str, Any]) -> bool:
         """Put the question of an `interrupt` line to the editor, and its answer to the session. False where the editor
@@ -69,7 +77,7 @@ class EditorQuestions:
             await self._tell(
                 helpers.start_tool_call(call.tool_call_id, call.title or "", kind="think", status="pending")
             )
-        chosen = await self._chosen(call, names)
+        chosen = await self._chosen(call, names, may_be_withdrawn=not line.get("background"))
         if not is_call:
             await self._tell(helpers.update_tool_call(call.tool_call_id, status="completed" if chosen else "failed"))
         if not chosen and line.get("background"):
@@ -77,21 +85,28 @@ class EditorQuestions:
         await self._answer(line, chosen)
         return True
 
-    async def _chosen(self, call: schema.ToolCallUpdate, names: dict[str, str]) -> str:
-        """The word that the user chose; empty where the editor was cancelled."""
+    async def _chosen(self, call: schema.ToolCallUpdate, names: dict[str, str], *, may_be_withdrawn: bool) -> str:
+        """The word that the user chose; empty where the question was cancelled or withdrawn."""
         options = [
             schema.PermissionOption(option_id=word, name=name, kind=_DECISIONS.get(word, ("", "allow_once"))[1])
             for word, name in names.items()
         ]
         try:
-            response = await self._client.request_permission(
-                session_id=self._session.id, tool_call=call, options=options
-            )
-        except RequestError:
+            async with asyncio.TaskGroup() as group:
+                request = group.create_task(self._request(call, options))
+                if may_be_withdrawn:
+                    self._requests.add(request)
+                    request.add_done_callback(self._requests.discard)
+        except* RequestError:
+            pass
+        if request.cancelled() or request.exception() is not None:
             return ""
-        outcome = response.outcome
+        outcome = request.result().outcome
         chosen = getattr(outcome, "option_id", "") if outcome.outcome == "selected" else ""
         return chosen if chosen in names else ""
+
+    async def _request(self, call: schema.ToolCallUpdate, options: list[schema.PermissionOption]) -> Any:
+        return await self._client.request_permission(session_id=self._session.id, tool_call=call, options=options)
 
     async def _answer(self, line: dict[str, Any], chosen: str) -> None:
         with contextlib.suppress(LyraError):  # the turn was cancelled meanwhile

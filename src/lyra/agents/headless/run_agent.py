@@ -18,13 +18,14 @@ __all__ = ["ANSWER_TOKENS_MAX", "agent_of", "model_of"]
 ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 
 
-def model_of(options: HeadlessOptions, config: Config) -> str:
-    """The model that the options name, else the configuration; ConfigError where none is named or it is not known."""
+def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --model PROVIDER/MODEL") -> str:
+    """The model that the options name, else the configuration; ConfigError where none is named or it is not known.
+    `how` tells the first way to name one, which is that of the command."""
     model = options.model or config.agent.model
     if not model:
         raise ConfigError(
             "no model is named",
-            hint='say --model PROVIDER/MODEL, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
+            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
             key="model",
         )
     check_model_name(model, known_to(config))

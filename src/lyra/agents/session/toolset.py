@@ -136,7 +136,15 @@ class Toolset:
 
     # ------------------------------------------------------------ asking
     def get(self, name: str) -> Tool | None:
-        return self._known.get(name)
+        """The tool of a name. One that a replay took for gone is looked for again: after a restart its source may have
+        come back since, such as the MCP servers of an editor when its session was loaded."""
+        tool = self._known.get(name)
+        if tool is not None and tool.run is _gone:
+            back = self._current().get(name)
+            if back is not None:
+                tool = self._from_sources[name] = _as_listed(back, name, tool.deferred)
+                self._know((*self._agent.toolbox, *self._from_sources.values()))
+        return tool
 
     @property
     def names(self) -> list[str]:

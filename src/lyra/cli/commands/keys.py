@@ -2,12 +2,13 @@
 
 STORE_OR_URL is a server's address or a store; left out, the configured store. Where a server owns the store, the
 command asks it, so that a change counts at once; else it opens the store itself. Without the argument, the one server
-that this user runs is asked, of whichever store.
+that this user runs is asked, of whichever store. Only `create` makes a store that is not there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, moment, note, table
-from lyra.errors import ConfigError, LyraError, NoSuchProcess, StoreError, Unauthenticated
+from lyra.errors import ConfigError, LyraError, NameTaken, NoSuchProcess, StoreError, Unauthenticated
 
 if TYPE_CHECKING:
     from lyra.server.gateway.keys import KeyTable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["keys"]
 
 _TIMEOUT_S: Final = 30.0
+_ERRORS: Final = {400: ConfigError, 404: NoSuchProcess, 409: NameTaken}  # by the status of a server's answer
 _target: Final = click.argument("target", required=False, metavar="[STORE_OR_URL]")
 _key: Final = click.argument("key", metavar="ID_OR_NAME")
 
@@ -83,7 +85,9 @@ def create(
         key_id, key = await table.create(**{**body, "models": tuple(body["models"]), "fallbacks": fallback})
         return {"id": key_id, "key": key}
 
-    created = _ask(invocation, target, ("POST", "/api/keys", body), make)
+    if not math.isfinite(cache):  # click takes the words nan and inf for numbers
+        raise ConfigError("--cache is a number of seconds", key="--cache")
+    created = _ask(invocation, target, ("POST", "/api/keys", body), make, may_make=True)
     if as_json:
         document(created)
     else:
@@ -101,7 +105,7 @@ def list_(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
     async def read(table: KeyTable) -> Any:
         return {"keys": [_plain(key) for key in table.all()]}
 
-    rows = _ask(invocation, target, ("GET", "/api/keys", None), read)["keys"]
+    rows = _ask(invocation, target, ("GET", "/api/keys", None), read, unmade={"keys": []})["keys"]
     if as_json:
         document(rows)
     elif not rows:
@@ -156,8 +160,16 @@ def revoke(invocation: Invocation, key: str, target: str | None, *, as_json: boo
 
 # ---------------------------------------------------------------- the server or the store
 def _ask(
-    invocation: Invocation, target: str | None, request: tuple[str, str, Any], in_store: Callable[[KeyTable], Any]
+    invocation: Invocation,
+    target: str | None,
+    request: tuple[str, str, Any],
+    in_store: Callable[[KeyTable], Any],
+    *,
+    may_make: bool = False,
+    unmade: Any = None,
 ) -> Any:
+    """The answer of the server or of the store. `unmade` is the answer of the configured store where it is not made
+    yet; a store that was named has to be there, unless the command `may_make` it."""
     if target is not None and target.startswith(("http://", "https://")):
         return _over_http(invocation, target.rstrip("/"), *request)
     from lyra.server.announcement import announced
@@ -172,6 +184,15 @@ def _ask(
         raise ConfigError(
             "a memory store ends with its server, and none is found", hint="name the server: `lyra keys … http://…`"
         )
+    if not may_make:
+        from lyra.cli.commands.store import must_exist
+
+        try:
+            must_exist(store)
+        except StoreError:
+            if target is None and unmade is not None:
+                return unmade
+            raise
     return asyncio.run(_in_store(invocation, store, in_store))
 
 
@@ -226,9 +247,7 @@ def _over_http(invocation: Invocation, url: str, method: str, path: str, body: A
         raise Unauthenticated(message, hint="set LYRA_TOKEN to one of the server's tokens")
     if answer.status_code == 404 and "no such path" in message:
         raise ConfigError(f"the server at {url} has no gateway", hint="start it with `lyra serve --gateway`")
-    if answer.status_code == 404:
-        raise NoSuchProcess(message, hint=hint)
-    raise (ConfigError if answer.status_code in (400, 409) else LyraError)(message, hint=hint)
+    raise _ERRORS.get(answer.status_code, LyraError)(message, hint=hint)
 
 
 def _token(invocation: Invocation) -> str:

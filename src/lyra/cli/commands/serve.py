@@ -1,7 +1,8 @@
 """`lyra serve`: run the kernel for other programs, over gRPC and HTTP, until it is told to stop.
 
 Prints one line of JSON when it is ready, and nothing else on stdout. SIGTERM and Ctrl-C drain: what is in flight
-finishes, nothing that was acknowledged is lost, and the exit code is 0.
+finishes, nothing that was acknowledged is lost, and the exit code is 0. A server whose store is taken over by another
+one, or fails, ends by itself, with an error.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.open_files import allow_open_files
 from lyra.cli.render import note
 from lyra.cli.setup_file import setup_of
+from lyra.errors import Conflict, LyraError
 
 if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
@@ -91,6 +93,16 @@ def _tell(invocation: Invocation, text: str, level: int = logging.INFO) -> None:
         note(f"warning: {text}" if level >= logging.WARNING else text)
 
 
+def _lost(failure: LyraError) -> LyraError:
+    """Why the server ended by itself, for the person who started it."""
+    if not isinstance(failure, Conflict):
+        return failure
+    return Conflict(
+        "another server has taken over the store: this one did not renew its lease in time, so it has stopped",
+        hint="it was paused, or could not reach the store; calls in flight are charged by the other server",
+    )
+
+
 async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callable[[Any], Any] | None) -> None:
     from lyra.kernel.kernel import Kernel
     from lyra.server.serve import Server
@@ -103,7 +115,10 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
         _tell(invocation, f"tokens: {settings.token_source}")
         click.echo(json.dumps(server.ready_line()))
         sys.stdout.flush()
+        server.when_lost(stopped.set)
         await stopped.wait()
+        if server.kernel.failure is not None:
+            raise _lost(server.kernel.failure)
         _tell(invocation, "stopping: requests in flight are finished first")
         for number in _SIGNALS:  # a second signal ends the program at once
             loop.remove_signal_handler(number)

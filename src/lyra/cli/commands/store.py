@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lyra.store.signing import SigningStore
     from lyra.store.space import Space
 
-__all__ = ["jsonable", "must_be_a_kind", "open_existing", "store"]
+__all__ = ["jsonable", "must_be_a_kind", "must_exist", "open_existing", "store"]
 
 # Counting processes reads the journal from end to end; beyond this many rows `info` would no longer be quick.
 _COUNTED_ROWS_MAX: Final = 200_000
@@ -280,7 +280,7 @@ def open_existing(invocation: Invocation, target: str | None) -> Iterator[Store]
         from lyra.core.secrets.secret import Secret
 
         target = Secret.parse(target).reveal()
-    _must_exist(target)
+    must_exist(target)
     opened = open_store(target, durability=invocation.config.kernel.durability)
     try:
         yield opened
@@ -288,7 +288,7 @@ def open_existing(invocation: Invocation, target: str | None) -> Iterator[Store]
         opened.close()
 
 
-def _must_exist(target: str) -> None:
+def must_exist(target: str) -> None:
     if target == "memory":
         raise ConfigError(
             "a memory store ends with its kernel; there is nothing to look at",

@@ -23,6 +23,7 @@ from lyra.mcp.server.offer import CallResult, Offer
 __all__ = ["http_app", "progress_of", "serve_http", "serve_stdio", "server_of"]
 
 _TOLD_MAX: Final = 100  # progress messages that may wait for a slow client
+_PROGRESS_MAX: Final = 0.999  # of a call that has not answered yet
 
 
 def server_of(offer: Offer) -> Server[Any]:
@@ -56,7 +57,7 @@ async def progress_of(ctx: Any) -> AsyncIterator[Any]:
         done = 0.0
         while (told := await waiting.get()) is not None:
             text, fraction = told
-            done = max(done, fraction) if fraction is not None else done
+            done = _progress_after(done, fraction)
             await ctx.session.report_progress(done, 1.0, text)
 
     async with asyncio.TaskGroup() as group:
@@ -65,6 +66,12 @@ async def progress_of(ctx: Any) -> AsyncIterator[Any]:
             yield tell
         finally:
             await waiting.put(None)
+
+
+def _progress_after(done: float, fraction: float | None) -> float:
+    """The progress to tell next. The protocol wants it to grow with each message, so a message without a larger
+    fraction moves it by a thousandth of what is left; only the result ends a call, so it stays below 1."""
+    return max(done + (1.0 - done) / 1000, min(fraction or 0.0, _PROGRESS_MAX))
 
 
 def _result(result: CallResult) -> types.CallToolResult:

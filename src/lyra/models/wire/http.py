@@ -13,11 +13,11 @@ loop it was opened in and ends with it at the latest. httpx2 is imported at the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,6 +29,7 @@ from lyra.core.trace_context import outgoing
 from lyra.errors import DeadlineExceeded, ModelError
 from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
+from lyra.models.wire.waits import ProviderWaits
 
 if TYPE_CHECKING:
     import ssl
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     import httpx2
 
 __all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "UnreadAnswer", "load", "usual_sentence"]
-
-T = TypeVar("T")
 
 ANSWER_BYTES_MAX: Final = 64 << 20  # a whole answer; a stream of deltas of the longest answers is a few megabytes
 _ERROR_BYTES_MAX: Final = 64 << 10
@@ -49,44 +48,12 @@ _SECRET_LEAST: Final = 8  # characters; a shorter value (a header "beta") is no 
 _USUAL: Final = Timeouts()
 
 
-class _Waits:
-    """The time-outs of one call. A scope is open only while the provider is awaited, never while the consumer of the
-    answer works: a time-out that fired then would cancel the consumer."""
+@lru_cache(maxsize=256)
+def _parsed(url: str) -> httpx2.URL:
+    """An address, parsed once: a provider has a few."""
+    import httpx2
 
-    __slots__ = ("_first_at", "_idle_s", "_loop", "_provider", "_timeouts", "_total_at")
-
-    def __init__(self, provider: str, timeouts: Timeouts, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        self._provider = provider
-        self._timeouts = timeouts
-        self._loop = loop
-        self._idle_s = timeouts.idle_s
-        self._first_at = None if timeouts.first_s is None else now + timeouts.first_s
-        self._total_at = None if timeouts.total_s is None else now + timeouts.total_s
-
-    async def first(self, awaitable: Awaitable[T]) -> T:
-        """The head of the answer, and the first piece of its body."""
-        return await self._until(awaitable, self._first_at, self._timeouts.first_s, "began to answer")
-
-    async def next(self, awaitable: Awaitable[T]) -> T:
-        idle_s = self._idle_s
-        deadline = None if idle_s is None else self._loop.time() + idle_s
-        return await self._until(awaitable, deadline, idle_s, "sent the next piece of its answer")
-
-    async def _until(self, awaitable: Awaitable[T], deadline: float | None, limit_s: float | None, what: str) -> T:
-        total_at = self._total_at
-        last = total_at if deadline is None or (total_at is not None and total_at < deadline) else deadline
-        try:
-            async with asyncio.timeout_at(last) as scope:
-                return await awaitable
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            if last == total_at:
-                message = f"{self._provider} took longer than {self._timeouts.total_s:g} s"
-            else:
-                message = f"{limit_s:g} s passed before {self._provider} {what}"
-            raise fault("timeout", message, provider=self._provider) from None
+    return httpx2.URL(url)
 
 
 @cache
@@ -245,7 +212,7 @@ class Http:
     @asynccontextmanager
     async def _exchange(
         self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True
-    ) -> AsyncIterator[tuple[httpx2.Response, _Waits]]:
+    ) -> AsyncIterator[tuple[httpx2.Response, ProviderWaits]]:
         import httpx2
 
         pool = await self._open(_Route.to(url))
@@ -253,10 +220,10 @@ class Http:
         sent = dict(headers)
         outgoing(sent)
         timeouts = self.timeouts if stream else msgspec.structs.replace(self.timeouts, first_s=None)
-        waits = _Waits(self.provider, timeouts, asyncio.get_running_loop())
+        waits = ProviderWaits(self.provider, timeouts, asyncio.get_running_loop())
         pool.calls += 1
         try:
-            request = pool.client.build_request("POST", url, content=body, headers=sent)
+            request = pool.client.build_request("POST", _parsed(url), content=body, headers=sent)
             response = await waits.first(pool.client.send(request, stream=True))
             begun = True
             try:
@@ -270,12 +237,15 @@ class Http:
         finally:
             pool.calls -= 1
 
-    async def _chunks(self, response: httpx2.Response, waits: _Waits) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: httpx2.Response, waits: ProviderWaits) -> AsyncIterator[bytes]:
         """The pieces of a body. What breaks it off is a ModelError already here, so that the consumer can pass over it
         where the answer was whole."""
         import httpx2
 
-        pieces = response.aiter_bytes()
+        stream = response.stream
+        assert isinstance(stream, httpx2.AsyncByteStream)
+        # Two generators less for each piece, where there is nothing to decode.
+        pieces = response.aiter_bytes() if "content-encoding" in response.headers else aiter(stream)
         size = 0
         wait = waits.first
         while True:
@@ -293,7 +263,7 @@ class Http:
             wait = waits.next
             yield chunk
 
-    async def _refused(self, response: httpx2.Response, waits: _Waits) -> ModelError:
+    async def _refused(self, response: httpx2.Response, waits: ProviderWaits) -> ModelError:
         body = bytearray()
         async for chunk in self._chunks(response, waits):
             body += chunk

@@ -129,6 +129,7 @@ class OpenSession:
     async def cancel(self) -> None:
         self._is_cancelled = self._is_prompting
         await self.live.interrupt()
+        self._questions.withdraw()
 
     async def _command(self, text: str) -> SlashResult | None:
         """Run a slash command and tell what it shows; None where it was cancelled."""

@@ -39,6 +39,7 @@ from lyra.tools.source import ToolSource
 __all__ = ["FileAgent", "agent_definition"]
 
 _SERVER_TOOL: Final = "mcp__"
+_NAME_A_MODEL: Final = "write `model: PROVIDER/MODEL` in the agent's file"
 
 
 def agent_definition(name: str | None, extensions: Extensions) -> SubAgentDefinition:
@@ -93,7 +94,8 @@ class FileAgent:
         self._logs = AuditLogs(options, config)
         self._setup = setup_of(options, logs=self._logs.paths)
         self.folder = self._setup.folder
-        self._spec = _spec(definition, self._setup.permissions.mode, model_of(options, config))
+        model = model_of(options, config, how=_NAME_A_MODEL)
+        self._spec = _spec(definition, self._setup.permissions.mode, model)
         plugin_hooks = [hook for hooks in extensions.hooks().values() for hook in hooks]
         self.agent: Agent[Any] = Agent(
             _name_in(definition.name, self.folder),

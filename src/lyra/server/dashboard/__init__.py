@@ -4,9 +4,11 @@ Start with `routes`, the table of the pages. A page reads the kernel and writes 
 the guard of the API. How a page is written:
 
 `html`      `tag("p", text, class_="note", data_pid=pid)` and `join(…)` give `Html`; every other text is escaped
-`layout`    `page(call, title, *main, scripts=("x.js",), status=200, wide=False)` is the whole answer, with the
-            navigation and the header's figures; `link(call, "processes", pid, query={…})` is the relative address of a
-            page; `region(call, name, kinds, *children)` is a part that is fetched again when such an event happens;
+`layout`    `page(call, title, *main, scripts=("x.js",), status=200, wide=False, lead="…")` is the whole answer, with
+            the navigation and the header's figures; `lead` says below the heading what can be done here;
+            `link(call, "processes", pid, query={…})` is the relative address of a page;
+            `region(call, name, kinds, *children)` is a part that is fetched again when such an event happens, with
+            `data_hold=True` not while a person points at its rows;
             `act_form(call, action, *fields, why_not="")` is a form that changes something: it carries the form token
             and is disabled, with the reason, for a person who may not
 `words`     `state(name, word)`, `money(micro_usd)`, `moment(time, now)`, `duration(seconds)`, `copied_id(text)`,

@@ -30,6 +30,7 @@ __all__ = [
     "page",
     "plain_nav",
     "region",
+    "role_refusal",
     "see_other",
 ]
 
@@ -117,10 +118,15 @@ def _checked_name(name: str) -> str:
 def act_form(call: HttpCall, action: str, *children: Child, why_not: str = "", **attributes: Any) -> Html:
     """A form that changes something. For a person who may not, its buttons and fields are disabled, and the reason is
     shown on hover; `why_not` is another reason to disable it."""
-    reason = why_not or ("" if call.caller.may_change else f"The role {call.caller.role} changes nothing")
+    reason = why_not or role_refusal(call)
     field = tag("input", type="hidden", name=FORM_FIELD, value=call.form_token)
     body = tag("fieldset", *children, disabled=bool(reason), title=reason or None)
     return tag("form", field, body, method="post", action=action, **attributes)
+
+
+def role_refusal(call: HttpCall) -> str:
+    """Why this person may change nothing; "" where they may."""
+    return "" if call.caller.may_change else f"The role {call.caller.role} changes nothing"
 
 
 # ---------------------------------------------------------------- whole pages
@@ -132,18 +138,20 @@ def page(
     status: int = 200,
     wide: bool = False,
     beside: str = "",
+    lead: str = "",
 ) -> RawAnswer:
     """A page, or the one region of it that the request asks for. `scripts` are names of `static/`, `beside` is a quiet
-    word in its heading, such as an id."""
+    word in its heading, such as an id; `lead` says below it what is shown here and what can be done."""
     wanted = call.headers.get("x-region", "")
     if wanted:
         return RawAnswer(_region_of(join(*main), wanted).encode(), _HTML, 200, PAGE_HEADERS)
     bar = figures_region(call)
     quiet = [" ", tag("span", beside, class_="beside")] if beside else None
+    heading = [tag("h1", title, quiet), tag("p", lead, class_="lead") if lead else None]
     body = join(
         tag("a", "Skip to content", href="#main", class_="skip"),
         tag("header", _nav(call), bar, class_="site"),
-        tag("main", tag("h1", title, quiet), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
+        tag("main", heading, *main, id="main", class_="wide" if wide else None, tabindex="-1"),
     )
     data: dict[str, Any] = {
         "data_form": call.form_token,
@@ -237,7 +245,8 @@ def _nav(call: HttpCall) -> Html:
         tag(
             "a",
             item.label,
-            join(" ", tag("span", waiting, class_="count")) if item.path == "/inbox" and waiting else None,
+            # Its room is there without a question, too: one that comes moves no link.
+            join(" ", tag("span", waiting or None, class_="count")) if item.path == "/inbox" else None,
             href=link(call, item.path),
             aria_current="page" if item.path == here else None,
             data_key=item.key,

@@ -37,6 +37,7 @@ def table(
             tag("thead", tag("tr", [tag("th", head.label, scope="col", class_=_class(head)) for head in heads])),
             tag("tbody", [_row(row, heads) for row in rows]),
             id=name,
+            class_="listing",
         ),
         class_="scroll",
         role="region",

@@ -1,6 +1,6 @@
 """A short explanation above the overview, for a kernel that is shown to people who do not know it, such as a demo.
 
-    set_welcome(kernel, "A team of agents at work", ["…"])
+    set_welcome(kernel, "A team of agents at work", [("Supervised", "…", "/processes", "See the tree")])
 
 It is shown until a person closes it; then it stays closed for this server.
 """
@@ -21,13 +21,15 @@ __all__ = ["ENDPOINTS", "set_welcome", "welcome"]
 
 _PART: Final = "dashboard.welcome"
 
+WelcomeLine = tuple[str, str, str, str]  # a word, a sentence, the path of a page, the words of the link to it
+
 
 class WelcomeText:
-    """What is shown: a title and some sentences, each with the page that it leads to and the words of the link."""
+    """What is shown: a title, and lines of a word, a sentence, the page that shows it and the words of the link."""
 
     __slots__ = ("lines", "title")
 
-    def __init__(self, title: str, lines: Sequence[tuple[str, str, str]]) -> None:
+    def __init__(self, title: str, lines: Sequence[WelcomeLine]) -> None:
         self.title = title
         self.lines = tuple(lines)
 
@@ -35,8 +37,8 @@ class WelcomeText:
         """Called with the kernel; nothing is open."""
 
 
-def set_welcome(kernel: Kernel, title: str, lines: Sequence[tuple[str, str, str]]) -> None:
-    """Show this above the overview. A line is a sentence, the path of a page and the words of the link to it."""
+def set_welcome(kernel: Kernel, title: str, lines: Sequence[WelcomeLine]) -> None:
+    """Show this above the overview."""
     kernel.parts[_PART] = WelcomeText(title, lines)
 
 
@@ -46,7 +48,8 @@ def welcome(call: HttpCall) -> Html | None:
     if not isinstance(text, WelcomeText):
         return None
     rows: list[Child] = [
-        tag("li", sentence, " ", tag("a", words, href=link(call, path))) for sentence, path, words in text.lines
+        tag("li", tag("strong", word), " ", tag("span", sentence), " ", tag("a", words, href=link(call, path)))
+        for word, sentence, path, words in text.lines
     ]
     close = act_form(call, link(call, "acts/welcome"), tag("button", "Got it"), class_="dismiss")
     return tag(

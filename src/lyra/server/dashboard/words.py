@@ -89,12 +89,12 @@ def end_state(reason: str, *, has_error: bool = False) -> Html:
 
 
 def money(micro_usd: int | None) -> str:
-    """An amount of micro-dollars: `$4.12`, `$0.0002`; "–" where it is not known."""
+    """An amount of micro-dollars: `$4.12`, `$0.0062`, `$0.000041`; "–" where it is not known."""
     if micro_usd is None:
         return "–"
     if micro_usd == 0 or abs(micro_usd) >= 10_000:
         return f"${micro_usd / 1_000_000:,.2f}"
-    return f"${micro_usd / 1_000_000:.6f}".rstrip("0")
+    return f"${micro_usd / 1_000_000:.4f}" if abs(micro_usd) >= 100 else f"${micro_usd / 1_000_000:.6f}"
 
 
 def duration(seconds: float | None) -> str:

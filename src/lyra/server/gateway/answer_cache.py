@@ -1,8 +1,9 @@
 """AnswerCache: answers that are given again for the same request, for keys that were made with `--cache`.
 
 The same request is the same bytes from the same key to the same endpoint. Answers are kept in memory, for as long as
-the key says, up to a bound for all of them; those that failed, or were cut off, are never kept. A client that sends
-`cache-control: no-cache` gets a new answer, which is kept in place of the old one.
+the key says, up to a bound for all of them; those that failed, were cut off, cannot be read or are an error with the
+status of a success are never kept. A client that sends `cache-control: no-cache` gets a new answer, which is kept in
+place of the old one.
 """
 
 from __future__ import annotations

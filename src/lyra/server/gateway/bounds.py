@@ -13,7 +13,7 @@ from typing import Any, Final
 from lyra.errors import ConfigError
 from lyra.models.tokens import BASE_TOKENS, IMAGE_TOKENS, MESSAGE_TOKENS, TOOLS_TOKENS
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.tool_bounds import bounded_tools
+from lyra.server.gateway.tool_bounds import BoundedTools, described_tokens
 
 __all__ = ["ANSWER_TOKENS", "answer_least", "choices", "input_bound", "output_bound", "refuse_unbounded"]
 
@@ -68,6 +68,7 @@ def input_bound(request: GatewayRequest, model: str) -> int:
     """The most tokens that the request can be for a model."""
     image_tokens = next((most for word, most in _IMAGE_TOKENS_BY_NAME if word in model), _IMAGE_TOKENS_USUAL)
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
+    tokens += described_tokens(request)
     for _, part in _parts(request):
         tokens += MESSAGE_TOKENS
         if _type(part) in _IMAGE_PARTS:
@@ -124,8 +125,8 @@ def choices(request: GatewayRequest) -> int:
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 1 else 1
 
 
-def refuse_unbounded(request: GatewayRequest) -> None:
-    """Refuse what has no known bound."""
+def refuse_unbounded(request: GatewayRequest, tools: BoundedTools) -> None:
+    """Refuse what has no known bound; `tools` are those of the request."""
     for name in _UNBOUNDED:
         if request.value(name):
             raise _unbounded(name)
@@ -133,10 +134,9 @@ def refuse_unbounded(request: GatewayRequest) -> None:
         raise ConfigError("n is a whole number", key="n")
     if not _only_shortens(request.value("context_management")):
         raise _unbounded("context_management")
-    unbounded_tool = bounded_tools(request).unbounded
-    if unbounded_tool is not None:
+    if tools.unbounded is not None:
         raise _unbounded(
-            f"the tool {unbounded_tool[:60]!r}", hint="switch that tool off, or use a key without a budget"
+            f"the tool {tools.unbounded[:60]!r}", hint="switch that tool off, or use a key without a budget"
         )
     if request.format.vendor == "anthropic" and request.may_name("ttl") and _is_cached_long(request.data()):
         raise _unbounded("a cache_control of another ttl than 5m")

@@ -28,7 +28,7 @@ from lyra.server.gateway.answer_filter import AnswerFilter
 from lyra.server.gateway.bounds import answer_least, choices, input_bound, output_bound, refuse_unbounded
 from lyra.server.gateway.refusals import read_refusal
 from lyra.server.gateway.settlement import may_be_billed, spent
-from lyra.server.gateway.tool_bounds import bounded_tools
+from lyra.server.gateway.tool_bounds import BoundedTools, bounded_tools
 from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
 from lyra.server.gateway.usage import AnswerMeter
@@ -68,6 +68,8 @@ class GatewayCall:
     """See the module."""
 
     __slots__ = (
+        "_input_tokens",
+        "_tools",
         "answer",
         "body",
         "bound_lowered",
@@ -117,6 +119,8 @@ class GatewayCall:
         self.refusal: RawAnswer | None = None  # the provider's own words, where it refused
         self.answer: RawAnswer | None = None
         self.tries = 0
+        self._input_tokens: int | None = None  # the bound of the input, once it is known
+        self._tools = BoundedTools()
 
     def to_data(self) -> bytes:
         """What the journal knows the call by."""
@@ -132,10 +136,9 @@ class GatewayCall:
             self.body = self._body()
             return self.quoted
         self.is_limited = budget.limits_money
-        tokens_in = input_bound(request, self.target.model) + self._added_tokens()
+        tokens_in = self._bounded_input()
         if self.is_limited:
-            if price is None:
-                raise _unpriced(self.target.name)
+            assert price is not None
             tokens_out = self._affordable(budget, price, tokens_in)
             if tokens_out != request.limit and request.format.limits:
                 self.bound_lowered = tokens_out
@@ -151,6 +154,18 @@ class GatewayCall:
             self.translated = TranslatedRequest(request, self.target.model, self.bound_lowered)
         return quoted
 
+    def _bounded_input(self) -> int:
+        """The most tokens that the input can be. What has no bound is refused, where a budget needs one; this is done
+        once, before the call and not again when it is reserved."""
+        if self._input_tokens is None:
+            if self.is_limited:
+                if self.target.price is None:
+                    raise _unpriced(self.target.name)
+                self._tools = bounded_tools(self.request)
+                refuse_unbounded(self.request, self._tools)
+            self._input_tokens = input_bound(self.request, self.target.model) + self._added_tokens()
+        return self._input_tokens
+
     def _added_tokens(self) -> int:
         """The most tokens that a translation adds to the request: the provider's format may say more in words."""
         provider = self.target.provider
@@ -165,8 +180,8 @@ class GatewayCall:
         changes: dict[str, Any] = {"model": self.target.model}
         if self.bound_lowered is not None:
             changes |= dict.fromkeys(self._limit_names(), self.bound_lowered)
-        if self.is_limited and (tools := bounded_tools(request)).kept is not None:
-            changes["tools"], self.tools_left_out = tools.kept, tools.left_out
+        if self._tools.kept is not None:
+            changes["tools"], self.tools_left_out = self._tools.kept, self._tools.left_out
         if request.format.name == "chat" and request.stream:
             self._ask_for_usage(changes)
         return request.body(changes)
@@ -174,7 +189,6 @@ class GatewayCall:
     def _affordable(self, budget: Budget, price: Price, tokens_in: int) -> int:
         """The bound of the answer that the money left pays; BudgetExceeded where that is too short."""
         request = self.request
-        refuse_unbounded(request)
         wanted, count = output_bound(request, self.target.model), choices(request)
         left = budget.spendable("usd")
         if left is None or price.worst_case(tokens_in, wanted * count) <= left:

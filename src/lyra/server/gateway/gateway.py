@@ -25,7 +25,7 @@ from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, ModelTargets
 from lyra.server.gateway.token_count import estimated_count
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
-from lyra.server.http.problems import too_many
+from lyra.server.http.problems import store_lost, too_many
 from lyra.server.http.sse import sse_event
 from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import Caller
@@ -64,7 +64,7 @@ async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller |
 class Gateway:
     """See the module."""
 
-    __slots__ = ("_cache", "_effects", "_kernel", "_targets", "keys")
+    __slots__ = ("_cache", "_calls", "_effects", "_kernel", "_targets", "keys")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -72,6 +72,14 @@ class Gateway:
         self._effects: dict[tuple[str, str], Effect] = {}
         self._targets = ModelTargets(kernel)
         self._cache = AnswerCache(kernel.clock)
+        self._calls: set[asyncio.Task[None]] = set()  # in flight
+        kernel.core.after_abort.append(self._store_lost)
+
+    def _store_lost(self, error: LyraError) -> None:
+        """Cut all calls off: their rows cannot be written any more, and the kernel that has the store charges them."""
+        del error
+        for task in list(self._calls):
+            task.cancel()
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
         """The key of a request; a token of the server stands for a key without limits."""
@@ -139,11 +147,13 @@ class Gateway:
         asked.prepare(key.process.budget)  # what is refused here leaves no row
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
         task.add_done_callback(looked_at)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
         try:
             if request.stream:
                 await relay.wait_begun()
             if not relay.has_begun:
-                await _outcome(task)
+                await self._outcome(task)
         except BaseException:
             if request.stream:  # the rest of a whole answer is waited for: its usage is told at its end
                 task.cancel()
@@ -156,7 +166,7 @@ class Gateway:
         if relay.has_begun:
             return Streamed(self._pieces(asked, task, slot), {**relay.headers, **more})
         assert asked.answer is not None
-        if slot is not None:
+        if slot is not None and asked.meter.is_answer:
             slot.keep(asked.answer.body, asked.answer.media, stream=False)
         return asked.answer._replace(headers={**asked.answer.headers, **more}) if more else asked.answer
 
@@ -187,16 +197,27 @@ class Gateway:
             async for piece in asked.relay.pieces():
                 yield piece
             try:
-                await _outcome(task)
+                await self._outcome(task)
             except LyraError as error:
                 yield asked.relay.last if error.fields.get("told") else self._error_event(asked, error)
                 return
-            if slot is not None and (kept := asked.relay.kept) is not None:
+            if slot is not None and asked.meter.is_answer and (kept := asked.relay.kept) is not None:
                 slot.keep(kept, stream=True)
             if asked.relay.last:
                 yield asked.relay.last
         finally:
             task.cancel()
+
+    async def _outcome(self, task: asyncio.Task[None]) -> None:
+        """Wait for a call. It goes on where the client leaves: it is paid for, so that its usage is read."""
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                if self._kernel.failure is not None:
+                    raise store_lost() from None
+                raise Unauthenticated("the key was revoked, or the server stops") from None
+            raise
 
     def _error_event(self, asked: GatewayCall, error: LyraError) -> bytes:
         vendor = asked.request.format.vendor
@@ -206,13 +227,3 @@ class Gateway:
 def _query(call: HttpCall) -> str:
     """The query that goes to the provider."""
     return "beta=true" if getattr(call.query, "beta", "") == "true" else ""
-
-
-async def _outcome(task: asyncio.Task[None]) -> None:
-    """Wait for a call. It goes on where the client leaves: it is paid for, so that its usage is read."""
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if task.cancelled():
-            raise Unauthenticated("the key was revoked, or the server stops") from None
-        raise

@@ -86,7 +86,7 @@ def checked_settings(settings: KeySettings) -> KeySettings:
         if len(patterns) > _PATTERNS_MAX or not all(_PATTERN.fullmatch(pattern) for pattern in patterns):
             raise ConfigError(f"a key has at most {_PATTERNS_MAX} names of models, without spaces", key="models")
     if settings.requests_per_minute is not None and not 1 <= settings.requests_per_minute <= 10**9:
-        raise ConfigError("requests_per_minute is at least 1", key="requests_per_minute")
+        raise ConfigError("requests_per_minute is a number from 1 to 1,000,000,000", key="requests_per_minute")
     if not 0 <= settings.cache_s <= _CACHE_S_MAX:
         raise ConfigError(f"cache_s is at most {_CACHE_S_MAX} seconds", key="cache_s")
     return settings

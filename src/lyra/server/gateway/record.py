@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.spans import new_span
 from lyra.core.trace_context import enclosing_span
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lyra.server.gateway.call import GatewayCall
 
 __all__ = ["call_record"]
+
+_BAD_RESPONSE: Final = "bad_response"  # the kind of error of what came with the status of a success and is no answer
 
 
 def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseException | None) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
         "output_tokens": tokens.output_tokens if has_cost else 0,
         "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
         "latency_ms": int(took_s * 1000),
-        "status": "ok" if error is None else _status(error),
+        "status": _status(error) if error is not None else "ok" if asked.meter.is_answer else _BAD_RESPONSE,
         "retries": asked.tries - 1,
         "parent_span": (outer.span_id or None) if outer is not None else None,
         "key": settings.name,

@@ -2,8 +2,9 @@
 
 A key with a budget is charged the provider's own count where the whole answer told it, and never more than was
 reserved. A call without that count (cut off, its client gone, an answer without usage) is charged its reservation: a
-provider bills tokens that it never showed, and what it made while the connection broke. A key without a budget has no
-reservation that bounds a call; its calls are recorded by an estimate.
+provider bills tokens that it never showed, and what it made while the connection broke. That holds also for an error
+with the status of a success: some providers send the status before the model has answered, and bill what the model did
+until it failed. A key without a budget has no reservation that bounds a call; its calls are recorded by an estimate.
 """
 
 from __future__ import annotations

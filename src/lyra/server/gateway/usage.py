@@ -1,8 +1,9 @@
 """AnswerMeter: reads the usage of an answer while its bytes pass.
 
 It never changes what the client gets, with one exception: of a stream whose usage the client did not ask for, the chunk
-that tells it is left out. An answer that it cannot read passes all the same, and its tokens are `estimated`; one in
-which the provider tells an error has failed (`close`).
+that tells it is left out. An answer that it cannot read passes all the same, and its tokens are `estimated`; so does a
+whole one whose body is an error, though its status says success (`is_answer`). A stream in which the provider tells an
+error has failed (`close`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["AnswerMeter"]
 _EVENT_BYTES_MAX: Final = 256 * 1024
 _EVENT_END: Final = re.compile(rb"(\r\n\r\n|\n\n|\r\r)")
 _UNREADABLE_KIND: Final = "malformed"  # of the error of an event that is not known, and not the provider's own
-_USAGE_MEMBER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class AnswerMeter:
@@ -35,6 +36,7 @@ class AnswerMeter:
         "_error",
         "_fold",
         "_has_events",
+        "_is_answer",
         "_is_folded",
         "_pending",
         "_reader",
@@ -53,6 +55,7 @@ class AnswerMeter:
         self._usage = TokenUsage()
         self._size = 0  # bytes of an answer that is not a stream
         self._error: ModelError | None = None  # what ended the reading of a stream whose bytes go on
+        self._is_answer = True  # False: a whole body that is an error, or cannot be read
         self._has_events = False  # of an answer that is translated
         self._pending = b""  # the beginning of an event, where the usage is hidden
         self.done = False  # the last event of a stream has come
@@ -62,6 +65,11 @@ class AnswerMeter:
     def has_begun(self) -> bool:
         """Whether a part of an answer has come."""
         return bool(self._size or self._has_events)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether what came can be read, and is not an error of the provider's."""
+        return self._is_answer and self._error is None
 
     # ------------------------------------------------------------------ streams
 
@@ -124,8 +132,11 @@ class AnswerMeter:
         """Read the usage of a whole answer."""
         self._size = len(body)
         try:
-            usage = msgspec.json.decode(_USAGE_MEMBER.decode(body).get("usage", b"null"))
+            members = _MEMBERS.decode(body)
+            usage = msgspec.json.decode(members.get("usage", b"null"))
+            self._is_answer = msgspec.json.decode(members.get("error", b"null")) is None
         except UNREADABLE:
+            self._is_answer = False
             return
         if isinstance(usage, dict):
             self._usage = self._wire.usage(usage).checked()

@@ -37,10 +37,11 @@ from lyra.server.http.logins import CookiePlace, begin_login
 from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.page_request import PageRequest, ProblemPage, query_text, same_page, wants_page, with_slash
 from lyra.server.http.parts import HttpParts
-from lyra.server.http.problems import HttpRefusal, error_body, problem_of, vendor_of
+from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store_lost, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
 from lyra.server.http.token_limit import credential_of
+from lyra.server.http.vendor_paths import VendorPathMissed, VendorPaths
 from lyra.server.identity import TokenTable
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class HttpApp:
         self.guard = guard
         self._problem_page = problem_page  # how a problem is shown to a person; None tells it as JSON
         self._table = PathTable(parts.endpoints)
+        self._vendor_paths = VendorPaths(parts.endpoints)
         self._answering = 0  # requests that are not answered in full
 
     @property
@@ -130,6 +132,8 @@ class HttpApp:
             return None
         except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
             problem = problem_of(error, self.parts.kernel)
+            if isinstance(error, VendorPathMissed):
+                path, match = error.meant_path, None
             if self._problem_page is not None and wants_page(match, scope["method"], path, headers):
                 has_login = self.guard.logins.tokens is not None
                 return self._problem_page(problem, PageRequest(path, query_text(scope), headers, has_login))
@@ -142,10 +146,13 @@ class HttpApp:
         guard = self.guard
         guard.check_place(headers)
         query = query_of(scope["query_string"])
+        self._vendor_paths.check(match, scope["method"], path)
         if match is not None:
             endpoint, values = match.endpoint(scope["method"]), match.values
         else:
             endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
+        if self.parts.kernel.failure is not None and endpoint.method != "GET":
+            raise store_lost()
         if self.parts.is_draining and not _may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
         cookie = CookiePlace.of(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
@@ -165,6 +172,9 @@ class HttpApp:
         try:
             answer = await self._perform(call, identity, query, scope, receive)
             outcome = call.act_outcome
+        except ClientLeft:  # no failure of the server: nothing is logged
+            outcome = "cancelled"
+            raise
         except Exception as error:
             outcome = problem_of(error).code
             raise

@@ -82,6 +82,7 @@ class HttpFace:
             if self._serving.done():
                 self._serving.result()
             await asyncio.sleep(0)
+        self.app.parts.records.read_ahead()
         host, port = listener.getsockname()[:2]
         return Address(host if self._address.host != "localhost" else "localhost", port)
 

@@ -69,11 +69,23 @@ class JsonRpcError(msgspec.Struct):
     error: JsonRpcErrorDetail
 
 
+class A2aErrorStatus(msgspec.Struct):
+    code: int
+    status: str
+    message: str
+    details: list[dict[str, Any]]
+
+
+class A2aError(msgspec.Struct):
+    error: A2aErrorStatus
+
+
 _ERRORS: Final[dict[str, Any]] = {
     "lyra": ErrorBody,
     "openai": OpenAiError,
     "anthropic": AnthropicError,
     "jsonrpc": JsonRpcError,
+    "a2a": A2aError,
 }
 
 

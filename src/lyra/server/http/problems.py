@@ -15,12 +15,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.core.secrets.process_keys import mask_process_keys
-from lyra.errors import CODES, InternalError, LyraError, RateLimited
+from lyra.errors import CODES, InternalError, LyraError, Overloaded, RateLimited
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["HttpProblem", "HttpRefusal", "error_body", "problem_of", "too_many", "vendor_of"]
+__all__ = [
+    "STATUS_NAMES",
+    "HttpProblem",
+    "HttpRefusal",
+    "error_body",
+    "problem_of",
+    "store_lost",
+    "too_many",
+    "vendor_of",
+]
 
 _log: Final = logging.getLogger("lyra.server")
 _WHY_INTERNAL: Final = "something went wrong in the server"
@@ -102,13 +111,18 @@ def too_many(wait_s: float, what: str) -> RateLimited:
     return RateLimited(f"too many requests: {what}", hint="wait, then ask again", retry_after_s=wait_s)
 
 
+def store_lost() -> Overloaded:
+    """Of a request to a server whose store another server has taken over, or that has failed."""
+    return Overloaded("this server has lost its store, and stops", hint="ask again: another server may be in its place")
+
+
 # ---------------------------------------------------------------- shapes
 def vendor_of(path: str, headers: Mapping[str, str]) -> str:
-    """Whose shape a client reads: `anthropic`, `openai`, `jsonrpc` or `lyra`."""
+    """Whose shape a client reads: `anthropic`, `openai`, `jsonrpc`, `a2a` (its HTTP+JSON binding) or `lyra`."""
     if path.startswith("/v1/messages") or (path.startswith("/v1/models") and "anthropic-version" in headers):
         return "anthropic"
     if path.startswith("/a2a/"):
-        return "jsonrpc"
+        return "a2a" if path.count("/") > 2 else "jsonrpc"
     return "openai" if path.startswith("/v1/") else "lyra"
 
 
@@ -133,6 +147,16 @@ _OPENAI_TYPES: Final = {
 }
 
 
+# The names of statuses in the errors of A2A's HTTP+JSON binding.
+STATUS_NAMES: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
 _JSONRPC_INTERNAL: Final = -32603
 _JSONRPC_REFUSED: Final = -32000
 
@@ -153,6 +177,9 @@ def error_body(problem: HttpProblem, vendor: str) -> dict[str, Any]:
             "id": None,
             "error": {"code": code, "message": message, "data": {"code": problem.code}},
         }
+    if vendor == "a2a":
+        name = STATUS_NAMES.get(problem.status, "INTERNAL" if problem.status >= 500 else "FAILED_PRECONDITION")
+        return {"error": {"code": problem.status, "status": name, "message": message, "details": []}}
     return {"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}}
 
 

@@ -1,7 +1,9 @@
 """What the agents of the kernel did: their spans, and what they cost by agent, model, key and day.
 
-A listener of the kernel; for the time before it began, a reader of the journal (`load_past`). The number of spans and
-of sums is bounded. `series` has the same calls as figures over time.
+A listener of the kernel; for the time before it began, a reader of the journal (`load_past`). A server reads it in the
+background when it has started (`read_ahead`), without haste and with pauses for requests, so that the first page that
+shows it does not have to wait; a request that needs it takes the pauses away. The number of spans and of sums is
+bounded. `series` has the same calls as figures over time.
 """
 
 from __future__ import annotations
@@ -9,38 +11,33 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.codec import decode
 from lyra.core.event import Event
 from lyra.core.limits import SERVER_COST_ROWS_MAX, SERVER_SPANS_KEPT
+from lyra.errors import LyraError
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.observe.history.calls import key_of_agent
 from lyra.observe.history.time_series import TimeSeries
-from lyra.observe.spans import KINDS, Span, session_span, span_of
-from lyra.observe.stored_records import stored_records
-from lyra.observe.supervised_starts import SupervisedStarts
+from lyra.observe.spans import KINDS, Span, span_of
+from lyra.server.http.past_records import ReadingPace, read_past, read_recent, session_of
 from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
-    from lyra.store.protocol import Store
 
 __all__ = ["CostSum", "Records"]
 
+_SPANS_AT_ONCE: Final = 500  # counted before other tasks have their turn
+_DAY_S: Final = 86_400
 _OTHER: Final = "(other)"  # stands for what no sum of its own had room
 _RESTARTED: Final = "child.restarting"
 _SESSION_ENDED: Final = "agent.ended"
-# The rows that spans are made of.
-_PAST_KINDS: Final = frozenset(
-    {
-        *("process.created", "process.terminated", "pcb.submitted", "pcb.owned"),
-        *("effect.started", "effect.retried", "effect.finished"),
-    }
-)
 
 
 class CostSum(msgspec.Struct):
@@ -64,7 +61,21 @@ class CostSum(msgspec.Struct):
 class Records:
     """See the module."""
 
-    __slots__ = ("_is_past_loaded", "_kernel", "_loading", "_past", "_since", "_spans", "_sums", "_threads", "series")
+    __slots__ = (
+        *(
+            "_is_past_loaded",
+            "_kernel",
+            "_loading",
+            "_pace",
+            "_past",
+            "_recent",
+            "_since",
+            "_spans",
+            "_sums",
+            "_threads",
+        ),
+        "series",
+    )
 
     def __init__(self) -> None:
         self._kernel: Kernel | None = None
@@ -72,7 +83,9 @@ class Records:
         self._is_past_loaded = False
         self._loading = asyncio.Lock()
         self._threads = BlockingCalls("lyra-costs")
+        self._pace = ReadingPace()
         self._past: list[tuple[str, Span]] = []  # with the user, from the journal
+        self._recent: list[tuple[str, Span]] = []  # the last of them, until all are read
         self._spans: deque[tuple[str, Span]] = deque(maxlen=SERVER_SPANS_KEPT)  # with the user
         self._sums: dict[tuple[str, str, str, str, str], CostSum] = {}
         self.series = TimeSeries()
@@ -84,32 +97,66 @@ class Records:
         kernel.on_event(self._hear, kinds=(*KINDS, _SESSION_ENDED, _RESTARTED))
 
     async def close(self) -> None:
-        """Called with the kernel."""
+        """Called with the kernel. A reading that is under way ends soon."""
+        self._pace.stop()
         self._threads.close()
+
+    def read_ahead(self) -> None:
+        """Begin to read the past in the background."""
+        if self._kernel is not None:
+            self._kernel.tasks.start(self._load_ahead(), name="lyra-costs-past")
+
+    async def _load_ahead(self) -> None:
+        with suppress(LyraError):  # a journal that cannot be read: the page that asks for it tells
+            await self._load()
 
     async def load_past(self) -> None:
         """Add what the journal tells of the time before the server began; once."""
+        self._pace.hurry()
+        await self._load()
+
+    async def _load(self) -> None:
         async with self._loading:
             store = None if self._kernel is None or self._is_past_loaded else self._kernel.open_reader()
             if store is None or self._kernel is None:
+                self._is_past_loaded = True  # of a kernel without a store there is none
                 return
-            past = await self._threads.call(_read_past, store, self._since)
-            self._is_past_loaded = True
+            past = await self._threads.call(read_past, store, self._since, self._pace)
             for time, pid in past.restarts:
                 self.series.add_restart(time, owner_if_known(self._kernel, pid))
-            for span in past.spans:
+            for number, span in enumerate(past.spans):
                 owner = owner_if_known(self._kernel, span.pid)
                 self._past.append((owner, span))
                 self._count(owner, span)
+                if number % _SPANS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             del self._past[:-SERVER_SPANS_KEPT]
+            self._is_past_loaded = True
+            self._recent.clear()
+
+    async def load_recent(self) -> None:
+        """Read the last traces alone, which takes the same short time whatever the length of the journal: `spans` has
+        them until the whole past is there. Costs are not counted from them."""
+        store = None if self._kernel is None or self._is_past_loaded or self._recent else self._kernel.open_reader()
+        if store is None or self._kernel is None:
+            return
+        spans = await self._threads.call(read_recent, store, self._since)
+        if not self._is_past_loaded:
+            self._recent = [(owner_if_known(self._kernel, span.pid), span) for span in spans]
 
     async def load_past_within(self, limit_s: float) -> bool:
-        """Begin to load the past and wait at most so long; gives whether it is there. The reading goes on."""
+        """Begin to load the past, with pauses, and wait at most so long; gives whether it is there. The reading goes
+        on."""
         if self._is_past_loaded or self._kernel is None:
             return True
-        work = self._kernel.tasks.start(self.load_past(), name="lyra-costs-past")
+        work = self._kernel.tasks.start(self._load_ahead(), name="lyra-costs-past")
         await asyncio.wait((work,), timeout=limit_s)
-        return work.done()
+        return self._is_past_loaded
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the past is being read."""
+        return self._loading.locked()
 
     def past_spans(self) -> Iterator[tuple[str, Span]]:
         """The spans of the time before the server began, with their user; none before `load_past`."""
@@ -121,7 +168,7 @@ class Records:
         if event.kind == _RESTARTED:
             self.series.add_restart(event.time, owner)
             return
-        span = _session(event) if event.kind == _SESSION_ENDED else span_of(event)
+        span = session_of(event) if event.kind == _SESSION_ENDED else span_of(event)
         if span is not None:
             self._spans.append((owner, span))
             self._count(owner, span)
@@ -151,7 +198,7 @@ class Records:
         )
 
     def _sum_of(self, span: Span, owner: str) -> CostSum:
-        day = datetime.fromtimestamp(span.time, UTC).date().isoformat()
+        day = _day(int(span.time // _DAY_S))
         sum_key = (span.agent, span.name, day, owner, self._paid_by(span))
         if sum_key not in self._sums and len(self._sums) >= SERVER_COST_ROWS_MAX:
             sum_key = (_OTHER, _OTHER, day, "", "")
@@ -167,8 +214,9 @@ class Records:
         return "" if process is None or process.parent is None or keys is None else keys.name_of(process.parent.pid)
 
     def spans(self) -> Iterator[tuple[str, Span]]:
-        """The user and the span, the oldest first; those of an earlier time once `load_past` was called."""
-        return iter((*self._past, *self._spans))
+        """The user and the span, the oldest first; those of an earlier time once `load_past` has ended, the last of
+        them once `load_recent` has."""
+        return iter((*(self._past if self._is_past_loaded else self._recent), *self._spans))
 
     def sums(self) -> list[CostSum]:
         return list(self._sums.values())
@@ -181,41 +229,11 @@ _TOKENS: Final = {
 }
 
 
+@lru_cache(maxsize=1_000)
+def _day(number: int) -> str:
+    """The date of a day, by its number since 1970."""
+    return datetime.fromtimestamp(number * _DAY_S, UTC).date().isoformat()
+
+
 def _whole(data: Mapping[str, Any], name: str) -> int:
     return int(data.get(name) or 0)
-
-
-def _session(event: Event) -> Span | None:
-    """The span of a session that ended; None for one that has no span of its own."""
-    return session_span(event) if event.data.get("span_id") else None
-
-
-class PastRecords(NamedTuple):
-    """What a journal tells of the time before: spans in the order of their end, and restarts with the child's pid."""
-
-    spans: list[Span]
-    restarts: list[tuple[float, str]]
-
-
-def _read_past(store: Store, until: float) -> PastRecords:
-    """What ended or was started again before a time."""
-    restarts: list[tuple[float, str]] = []
-    try:
-        records = list(stored_records(_past_events(store, restarts), store.identity().id))
-    finally:
-        store.close()
-    spans = [_session(event) if event.kind == _SESSION_ENDED else span_of(event) for event in records]
-    ended = sorted((span for span in spans if span is not None and span.time < until), key=lambda span: span.time)
-    return PastRecords(ended, [(time, pid) for time, pid in restarts if time < until])
-
-
-def _past_events(store: Store, restarts: list[tuple[float, str]]) -> Iterator[Event]:
-    """The rows that spans are made of; `restarts` are noted on the way."""
-    starts = SupervisedStarts()
-    for row in store.read():
-        if row.kind not in _PAST_KINDS:
-            continue
-        data = decode(row.data)
-        if row.kind == "process.created" and starts.add(row.pid, data, data.get("blob") or data.get("args")) > 1:
-            restarts.append((row.time, row.pid))
-        yield Event(row.seq, row.time, row.pid, row.kind, data)

@@ -222,6 +222,13 @@ class Player:
         return 0 if last is None else last.seq if self.position < len(self.timeline) else _LAST
 
     @property
+    def _seq_of_mail(self) -> int:
+        """The same for messages: those to a supervised process are passed on to it, a little after they were sent."""
+        if self.position >= len(self.timeline):
+            return self.seq
+        return max(self.seq, self.timeline.steps[self.position].seq - 1)
+
+    @property
     def agents(self) -> list[str]:
         """The agents that there are here, by the pids that the program knows."""
         return self.timeline.agent_history.agents(self.seq)
@@ -238,7 +245,7 @@ class Player:
         standing = self.standing(pid)
         if standing is None or standing.is_over:
             return []
-        waiting = self.timeline.agent_history.inbox(pid, self.seq)
+        waiting = self.timeline.agent_history.inbox(pid, self._seq_of_mail)
         return [
             *(standing.fiber.mailbox or ()),
             *(_message(form, message, standing.fiber.linked) for form, message in waiting),

@@ -42,15 +42,20 @@ class A2aServed(NamedTuple):
         streaming: bool = False,
         polling: bool = False,
         version: str = "",
+        binding: str = "",
     ) -> AsyncIterator[Any]:
-        """The SDK's client for an agent, made from its card; `version` keeps only that interface of the card."""
+        """The SDK's client for an agent, made from its card; `version` keeps only that interface of the card, and
+        `binding` is the one that the client speaks."""
         async with self.http(token) as http:
             card = await A2ACardResolver(http, f"{self.url}/a2a/{agent}").get_agent_card()
             if version:
                 interfaces = [row for row in card.supported_interfaces if row.protocol_version == version]
                 del card.supported_interfaces[:]
                 card.supported_interfaces.extend(interfaces)
-            config = ClientConfig(httpx_client=http, streaming=streaming, polling=polling)
+            bindings = [binding] if binding else []
+            config = ClientConfig(
+                httpx_client=http, streaming=streaming, polling=polling, supported_protocol_bindings=bindings
+            )
             yield ClientFactory(config).create(card)
 
 

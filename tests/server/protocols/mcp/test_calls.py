@@ -36,8 +36,9 @@ async def until_idle(process: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_call_that_the_client_cancels_is_given_up() -> None:
-    """The agent stops working and nothing of the turn is kept; the client goes on with its next call."""
+def test_a_call_that_the_client_cancels_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """The agent stops working and nothing of the turn is kept; the client goes on with its next call. The server logs
+    no failure."""
 
     async def main() -> None:
         async with serving(scripted("slow", SLOW), echo()) as served, asking(served, ADA) as client:
@@ -50,6 +51,7 @@ def test_a_call_that_the_client_cancels_is_given_up() -> None:
             assert (await client.call_tool("echo", {"message": "still here"})).content[0].text == "still here"
 
     in_loop(main(), 60)
+    assert [row.getMessage() for row in caplog.records if "failed" in row.getMessage()] == []
 
 
 def test_a_call_that_takes_too_long_for_the_client_is_given_up() -> None:

@@ -69,13 +69,18 @@ def test_a_session_belongs_to_its_user() -> None:
 
 
 def test_what_the_agent_does_is_told_as_progress() -> None:
+    """Each message of progress is told, and its number is larger than the one before, as the protocol wants it; it is
+    below the total until the answer."""
+
     @tool
     async def paint() -> str:
         """Paint."""
         report("half of it", 0.5)
+        report("all of it", 1.0)
         return "ok"
 
-    agent = scripted("painter", {"user": "x", "tool_calls": [{"name": "paint"}]}, {"text": "done"}, tools=[paint])
+    calls = {"user": "x", "tool_calls": [{"name": "paint"}, {"name": "paint"}]}
+    agent = scripted("painter", calls, {"text": "done"}, tools=[paint], max_parallel_tools=1)
 
     async def main() -> None:
         told: list[Any] = []
@@ -86,7 +91,11 @@ def test_what_the_agent_does_is_told_as_progress() -> None:
         async with serving(agent) as served, asking(served, ADA) as client:
             answer = await client.call_tool("painter", {"message": "x"}, progress_callback=on_progress)
             assert answer.content[0].text == "done"
-            assert [message for _, message in told] == ["paint", "half of it"]
+            assert [message for _, message in told] == ["paint", "half of it", "all of it"] * 2
+            numbers = [progress for progress, _ in told]
+            assert numbers == sorted(set(numbers))
+            assert numbers[1] == 0.5
+            assert numbers[-1] < 1.0
 
     in_loop(main())
 

@@ -8,23 +8,31 @@ __all__ = ["LINES", "TITLE"]
 
 TITLE: Final = "This is a team of agents at work"
 
-# A sentence, the page that shows it, and the words of the link.
+# A word, a sentence, the page that shows it, and the words of the link.
 LINES: Final = (
     (
-        "Every agent is a process with a parent, a budget and rights. One that crashes is started again.",
+        "Supervised.",
+        "Every agent is a process below a supervisor. One that crashes is started again: watch the restarts below.",
         "/processes",
-        "See the tree.",
+        "See the tree",
     ),
     (
-        "What an agent spends is reserved before and settled after. A change without enough money is refused.",
+        "Budgeted.",
+        "Money is set aside before each model call and settled after it. A change without enough money is refused.",
         "/costs",
-        "See what it costs.",
+        "See what it costs",
     ),
-    ("An agent that needs a person waits, for hours if it must.", "/inbox", "Answer one."),
     (
-        "All of it is in a journal: nothing that was finished is done again, and each run can be stepped through.",
+        "Resumable.",
+        "Every step is in a journal. After a crash a run goes on where it was, and nothing finished is done again.",
         "/runs",
-        "Open a run.",
+        "Step through a run",
     ),
-    ("The model is simulated, and nothing leaves this machine.", "/chat", "Talk to the guide."),
+    (
+        "Asks you.",
+        "Where an agent needs a person it waits, for hours if it must, and spends nothing meanwhile.",
+        "/inbox",
+        "Answer a question",
+    ),
+    ("Try it.", "The model is simulated and nothing leaves this machine.", "/chat/guide", "Ask the guide what this is"),
 )

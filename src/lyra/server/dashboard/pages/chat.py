@@ -198,12 +198,17 @@ def _address(call: HttpCall, agent: str, session_id: str) -> str:
     return link(call, "chat", agent, query={"session_id": session_id})
 
 
+_LEAD: Final = (
+    "Talk to an agent. A conversation is a process: it has a budget, its tool calls are shown, it outlives a crash."
+)
+
+
 async def _chat(call: HttpCall) -> RawAnswer:
     agents = _agents(call)
-    what = "Choose an agent at the left to talk to it." if agents else "Agents that can be talked to are listed here."
+    what = "Choose an agent to talk to it." if agents else "Agents that can be talked to are listed here."
     command = "" if agents else "kernel.register_agent('helper', Agent('helper', model=…))"
     place = tag("section", empty(what, command))
-    return page(call, "Chat", tag("div", _side(call), place, class_="chat"), scripts=("chat.js",))
+    return page(call, "Chat", tag("div", _side(call), place, class_="chat"), scripts=("chat.js",), lead=_LEAD)
 
 
 async def _conversation(call: HttpCall) -> RawAnswer:

@@ -34,6 +34,7 @@ from lyra.server.http.records import CostSum
 __all__ = ["ENDPOINTS"]
 
 _RANGE_WORDS: Final = {"hour": "last hour", "day": "last day", "month": "last month"}
+_YOUNG_S: Final = 4 * 3_600
 _DAYS: Final = (7, 30, 90)
 
 
@@ -46,10 +47,13 @@ class CostPageQuery(RequestQuery):
     key: str = ""
     user: str = ""
     days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 30
-    range: str = "day"
+    range: str = ""
 
-    def checked(self) -> CostPageQuery:
+    def checked(self, uptime_s: float) -> CostPageQuery:
+        """The query with a range: of a server that has run for a short time the last hour, else the last day."""
         one_of(self.by, DIMENSIONS, "by")
+        if not self.range:
+            return msgspec.structs.replace(self, range="hour" if uptime_s < _YOUNG_S else "day")
         one_of(self.range, RESOLUTIONS, "range")
         return self
 
@@ -69,7 +73,7 @@ def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
 
 
 async def _costs(call: HttpCall) -> RawAnswer:
-    query: CostPageQuery = call.query.checked()
+    query: CostPageQuery = call.query.checked(call.kernel.get_system_status().uptime_seconds)
     note = await past_note(call)
     sums = _sums(call, query)
     points = call.parts.records.series.points(query.range, call.kernel.clock.now(), call.caller.owns)
@@ -81,6 +85,7 @@ async def _costs(call: HttpCall) -> RawAnswer:
         tag("div", _ranges(call, query), class_="bar"),
         region(call, "series", ("model.called", "child.restarting"), _over_time(query, points), every_ms=2_000),
         scripts=(PLOT_SCRIPT,),
+        lead="What calls of models cost and how long they took.",
     )
 
 
@@ -122,6 +127,8 @@ def _ranges(call: HttpCall, query: CostPageQuery) -> Html:
 
 # ---------------------------------------------------------------- spend
 def _spend(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> list[Html]:
+    if not sums and call.parts.records.is_reading:
+        return [tag("div", class_="to-come")]
     if not sums:
         return [nothing_yet(call, "What calls of models cost stands here, by day.")]
     days = by_day(sums, query.by, days_until(call.kernel.clock.now(), query.days))
@@ -241,7 +248,7 @@ def _cached_share(point: FigurePoint) -> float | None:
 
 async def _costs_csv(call: HttpCall) -> RawAnswer:
     await call.parts.records.load_past()
-    sums = _sums(call, call.query.checked())
+    sums = _sums(call, call.query.checked(call.kernel.get_system_status().uptime_seconds))
     headers = {"content-disposition": 'attachment; filename="costs.csv"'}
     return RawAnswer(costs_csv(sums).encode("utf-8", "replace"), "text/csv; charset=utf-8", 200, headers)
 

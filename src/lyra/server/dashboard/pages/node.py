@@ -9,7 +9,7 @@ import msgspec
 
 from lyra.errors import ConfigError, Denied
 from lyra.server.dashboard.html import Child, Html, join, tag
-from lyra.server.dashboard.layout import act_form, link, page, region, see_other
+from lyra.server.dashboard.layout import act_form, link, page, region, role_refusal, see_other
 from lyra.server.dashboard.pages.nodes import NODE_EVENTS
 from lyra.server.dashboard.plots import PLOT_SCRIPT
 from lyra.server.dashboard.table import TableRow, table
@@ -76,20 +76,22 @@ def _head(call: HttpCall, facts: NodeFacts) -> Html:
 # ---------------------------------------------------------------- buttons
 def _buttons(call: HttpCall, facts: NodeFacts) -> Html:
     not_operator = "" if call.caller.is_operator else "The mode of a node is for the operator"
+    not_allowed = role_refusal(call) or not_operator
     lack = facts.lack if facts.next_mode is not None else f"{facts.mode} is the highest mode"
     promote = act_form(
         call,
         link(call, "acts/nodes", facts.node_id, "promote"),
         tag("button", f"Promote to {facts.next_mode}" if facts.next_mode else "Promote", class_="primary"),
-        why_not=not_operator or lack,
+        why_not=not_allowed or lack,
     )
     back = act_form(
         call,
         link(call, "acts/nodes", facts.node_id, "rollback"),
         tag("button", f"Roll back to {facts.rollback_mode}" if facts.rollback_mode else "Roll back", class_="danger"),
-        why_not=not_operator or ("" if facts.rollback_mode else f"{facts.mode} is the lowest mode"),
+        why_not=not_allowed or ("" if facts.rollback_mode else f"{facts.mode} is the lowest mode"),
     )
-    return tag("div", promote, back, tag("span", lack, class_="note") if lack else None, class_="bar")
+    reason = not_allowed or lack
+    return tag("div", promote, back, tag("span", reason, class_="note") if reason else None, class_="bar")
 
 
 def _require_operator(call: HttpCall) -> None:

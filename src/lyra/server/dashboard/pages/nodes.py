@@ -20,12 +20,18 @@ __all__ = ["ENDPOINTS", "NODE_EVENTS"]
 # Told by the runtime to the kernel that its nodes are mounted in.
 NODE_EVENTS: Final = ("vesper.mode", "vesper.diverged", "vesper.compared", "vesper.executed", "person.acted")
 
+_LEAD: Final = (
+    "A node is one step with a contract and two ways to run: the Python path and the direct path. Its traffic moves to "
+    "the direct path only as far as comparisons show that both agree."
+)
+
 
 async def _nodes(call: HttpCall) -> RawAnswer:
     mounted = mounted_nodes(call.kernel)
     known = [] if mounted is None else await asyncio.to_thread(read_nodes, mounted)
     await call.parts.shared(NodeNews).open()
-    return page(call, "Nodes", region(call, "nodes", NODE_EVENTS, _list(call, known), every_ms=1_000), wide=True)
+    listed = region(call, "nodes", NODE_EVENTS, _list(call, known), every_ms=1_000)
+    return page(call, "Nodes", listed, wide=True, lead=_LEAD)
 
 
 def _list(call: HttpCall, known: list[NodeFacts]) -> Html:
@@ -40,15 +46,15 @@ def _list(call: HttpCall, known: list[NodeFacts]) -> Html:
             TableColumn(name, is_figure=True)
             for name in ("confidence", "compared", "divergences", "executions", "errors")
         ),
-        "Next",
+        "Next mode",
     ]
-    return table("Nodes", columns, [_row(call, facts) for facts in known])
+    return table("Nodes", columns, [_row(call, facts) for facts in known], name="nodes-table")
 
 
 def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
     step = "highest mode" if facts.next_mode is None else facts.lack or f"{facts.next_mode} is allowed"
     cells = (
-        tag("span", tag("a", facts.node_id, href=link(call, "nodes", facts.node_id)), " ", _intent(facts)),
+        _named(call, facts),
         mode_words(facts),
         traffic_bar(facts),
         f"≥ {facts.low * 100:.3f} %" if facts.compared else "–",
@@ -61,8 +67,9 @@ def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
     return TableRow(facts.node_id, cells)
 
 
-def _intent(facts: NodeFacts) -> Html:
-    return tag("span", facts.intent, class_="note")
+def _named(call: HttpCall, facts: NodeFacts) -> Html:
+    name = tag("a", facts.node_id, href=link(call, "nodes", facts.node_id))
+    return tag("span", name, " ", tag("span", facts.intent, class_="note"), class_="named")
 
 
 ENDPOINTS: Final = (

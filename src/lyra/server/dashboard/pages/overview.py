@@ -31,14 +31,20 @@ async def _overview(call: HttpCall) -> RawAnswer:
     lines = call.parts.shared(EventSentences)
     tree = call.parts.shared(LiveTree)
     if wanted in ("", "tree"):
-        parts.append(region(call, "tree", TREE_EVENTS, tag("h2", "Processes"), _excerpt(call, tree), every_ms=300))
+        heading = _heading("Processes", tag("a", "All processes", href=link(call, "processes")))
+        parts.append(region(call, "tree", TREE_EVENTS, heading, _excerpt(call, tree), every_ms=300, data_hold=True))
     if wanted in ("", "events"):
         rows = lines.last(call.caller, _LINES)
         links = {row.pid: link(call, "processes", row.pid) for row in rows if row.pid in call.kernel.processes}
         listed = lines_list(rows, links) if rows else empty("What happens is told here, as it happens.")
-        parts.append(region(call, "events", tuple(SENTENCES), tag("h2", "Events"), listed))
+        heading = _heading("Events", tag("span", "newest first", class_="note"))
+        parts.append(region(call, "events", tuple(SENTENCES), heading, listed, data_hold=True))
     above = welcome(call) if not wanted else None
     return page(call, "Overview", above, tag("div", parts, class_="columns overview"), wide=True)
+
+
+def _heading(words: str, beside: Html) -> Html:
+    return tag("div", tag("h2", words), beside, class_="bar spread")
 
 
 # ---------------------------------------------------------------- the tree
@@ -46,12 +52,7 @@ def _excerpt(call: HttpCall, tree: LiveTree) -> Html:
     roots, total = tree.roots(call.caller, _ROWS_MAX)
     if not roots:
         return nothing_yet(call, "Live processes are shown here.")
-    rows = list(_walk(call, tree, roots, total))
-    return tag(
-        "div",
-        tag("ul", rows, class_="tree"),
-        tag("p", tag("a", "All processes", href=link(call, "processes"))),
-    )
+    return tag("ul", list(_walk(call, tree, roots, total)), class_="tree", tabindex="0", aria_label="Processes")
 
 
 def _walk(call: HttpCall, tree: LiveTree, roots: list[ProcessRow], total: int) -> Iterator[Html]:
@@ -79,9 +80,9 @@ def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
             "span",
             tag("a", row.name or row.pid, href=link(call, "processes", row.pid)),
             f" ({row.children})" if row.children > _CHILDREN_MAX else None,
+            tag("span", row.strategy or ("" if row.name else row.program), class_="note"),
             class_="who",
         ),
-        tag("span", row.strategy or ("" if row.name else row.program), class_="note"),
         state(row.state, row.doing or None) if row.state in ("working", "blocked") else state(row.state),
         tag("span", restarts, class_="restarts"),
         tag("span", money(row.cost_micro_usd) if row.cost_micro_usd else "", class_="cost"),

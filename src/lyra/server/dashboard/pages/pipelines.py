@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.kernel.pipelines.session import Session
-from lyra.server.dashboard.html import Html, join, tag
+from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.views.pipelines import PIPELINE_EVENTS, own_sessions, run_graph, standing_of
-from lyra.server.dashboard.words import copied_id, duration, empty, moment, state
+from lyra.server.dashboard.words import duration, empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 
 __all__ = ["ENDPOINTS", "runs_table"]
 
 _RUNS_SHOWN: Final = 50  # of one pipeline
 _PIPELINES_SHOWN: Final = 20
+_PID_CHARS: Final = 40
 
 
 class PipelineQuery(RequestQuery):
@@ -42,6 +43,7 @@ async def _pipelines(call: HttpCall) -> RawAnswer:
         "Pipelines",
         region(call, "pipelines", PIPELINE_EVENTS, parts or nothing),
         tag("p", f"{hidden} more pipelines are not shown.", class_="note") if hidden > 0 else None,
+        lead="Work that passes through declared stages. The dot is the work: where it is now, or where it ended.",
     )
 
 
@@ -75,13 +77,17 @@ def runs_table(call: HttpCall, name: str, runs: list[Session]) -> Html:
     return table(f"Runs of {name}", columns, [_row(call, session) for session in runs])
 
 
+def _short(pid: str) -> str:
+    return pid if len(pid) <= _PID_CHARS else f"{pid[:_PID_CHARS]}…"
+
+
 def _row(call: HttpCall, session: Session) -> TableRow:
     standing, envelope = standing_of(session), session.envelope
     end = session.last_activity_at if session.terminated else call.kernel.clock.now()
     pid = session.process_id
     stages = ", ".join(dict.fromkeys(token.stage for token in session.tokens if token.stage)) or envelope.current_stage
     cells = (
-        join(tag("a", "Open", href=link(call, "pipelines", pid), aria_label=f"Open run {pid}"), " ", copied_id(pid)),
+        tag("a", _short(pid), href=link(call, "pipelines", pid), title=pid),
         state(standing.status, standing.word),
         "–" if session.terminated else stages,
         moment(session.created_at, call.kernel.clock.now()),

@@ -63,6 +63,8 @@ async def _processes(call: HttpCall) -> RawAnswer:
         region(call, "processes", events, content),
         scripts=("process_grid.js",),
         wide=True,
+        lead="Every process below the one that started it. A supervisor starts again what crashes below it. Open a "
+        "process to see its budget and what it does, to ask it something or to stop it.",
     )
 
 

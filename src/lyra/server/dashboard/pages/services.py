@@ -21,7 +21,9 @@ async def _services(call: HttpCall) -> RawAnswer:
     services = sorted(
         call.kernel.services.list_services(), key=lambda info: (_WORST_FIRST.index(info.status), info.name)
     )
-    return page(call, "Services", region(call, "services", _EVENTS, _summary(services), _list(call, services)))
+    listed = region(call, "services", _EVENTS, _summary(services), _list(call, services))
+    lead = "Named handlers that processes call. One that is degraded takes less work, one that is unhealthy takes none."
+    return page(call, "Services", listed, lead=lead)
 
 
 def _summary(services: list[ServiceInfo]) -> Html | None:

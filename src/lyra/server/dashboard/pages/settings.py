@@ -119,7 +119,8 @@ def _tokens(call: HttpCall) -> Html:
         TableRow(f"{index}", (holder.person or "(no name)", holder.role, ROLES[holder.role]))
         for index, holder in enumerate(tokens.holders())
     ]
-    note = "A line of the token file is TOKEN [USER] [role=user|operator|viewer]."
+    line = tag("code", "TOKEN [USER] [role=user|operator|viewer]")
+    note = ["To let another person in, add a line to the token file: ", line, "."]
     return tag(
         "section",
         tag("h2", "Who may log in"),
@@ -149,7 +150,10 @@ async def _doctor(call: HttpCall) -> Html:
 def _config(call: HttpCall) -> Html:
     config = call.kernel.config
     if config is None:
-        content = empty("The settings in force and their sources, where the kernel was made from them.", "lyra serve")
+        what = (
+            "This server was started without a configuration. One that is started by this command lists its settings."
+        )
+        content = empty(what, "lyra serve")
     else:
         rows = [
             TableRow(row.name, (tag("code", row.name), show_value(row.value), row.origin.kind, row.origin.place or ""))

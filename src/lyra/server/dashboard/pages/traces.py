@@ -62,8 +62,12 @@ async def _traces(call: HttpCall) -> RawAnswer:
         call,
         "Traces",
         _filters(call, query, agents),
-        region(call, "traces", _EVENTS, note, _list(call, shown, fitting, len(by_trace)), every_ms=1_000),
+        region(
+            call, "traces", _EVENTS, note, _list(call, shown, fitting, len(by_trace)), every_ms=1_000, data_hold=True
+        ),
         tag("p", f"{len(fitting) - len(shown):,} more fit.", class_="note") if len(fitting) > len(shown) else None,
+        lead="What agents did: one line for each turn, with its model and tool calls. Open one to see where its time "
+        "and money went.",
     )
 
 
@@ -101,6 +105,8 @@ def _filters(call: HttpCall, query: TracePageQuery, agents: list[str]) -> Html:
 
 def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], total: int) -> Html:
     if not lines:
+        if call.parts.records.is_reading:
+            return Html("")
         if total:
             return empty("No trace fits.")
         return nothing_yet(call, "A trace of each conversation stands here: turns, model calls, tool calls.")

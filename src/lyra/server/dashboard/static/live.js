@@ -14,6 +14,7 @@ import { morph } from "./morph.js";
 const root = document.body.dataset.root ?? "./";
 const HIDDEN_MS = 5_000;
 const ANSWER_MS = 30_000; // a region that takes longer is given up
+const HOLD_MS = 2_000; // a list stays as it is for so long after the pointer moved over it
 const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000];
 
 const callbacks = new Map(); // by kind
@@ -112,12 +113,31 @@ export function refresh(region) {
     return;
   }
   if (pace.timer) return;
-  const wait = pace.last + Number(region.dataset.every ?? 150) - performance.now();
+  const wait = Math.max(pace.last + Number(region.dataset.every ?? 150), heldUntil(region)) - performance.now();
   pace.timer = setTimeout(() => fetchRegion(region, pace), Math.max(0, wait));
+}
+
+// A list with new rows at its top, `data-hold`, waits while a person points at its rows: the row under the pointer is
+// still the one that was aimed at when it is pressed.
+const pointed = { region: null, time: -Infinity };
+for (const kind of ["pointermove", "pointerdown", "touchmove", "wheel"]) {
+  const note = (event) => {
+    pointed.region = event.target.closest?.("[data-hold]") ?? null;
+    pointed.time = performance.now();
+  };
+  document.addEventListener(kind, note, { passive: true });
+}
+
+function heldUntil(region) {
+  return "hold" in region.dataset && pointed.region === region ? pointed.time + HOLD_MS : -Infinity;
 }
 
 async function fetchRegion(region, pace) {
   pace.timer = 0;
+  if (heldUntil(region) > performance.now()) {
+    refresh(region);
+    return;
+  }
   pace.busy = true;
   pace.last = performance.now();
   let wait = 0;
@@ -127,7 +147,11 @@ async function fetchRegion(region, pace) {
     const answer = await fetch(url, { headers: { "x-region": region.id }, credentials: "same-origin", signal });
     if (answer.status === 401) loggedOut();
     else if (answer.status === 429) wait = 1_000 * Number(answer.headers.get("retry-after") ?? 1);
-    else if (answer.ok) replace(region, await answer.text());
+    else if (answer.ok) {
+      const text = await answer.text();
+      if (heldUntil(region) > performance.now()) pace.again = true;
+      else replace(region, text);
+    }
   } catch {
     doubt(); // the server is not reached; all regions are read again when it is back
   }

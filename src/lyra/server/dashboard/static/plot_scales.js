@@ -31,7 +31,7 @@ function short(value) {
 }
 
 export function tickText(value, unit) {
-  if (unit === "usd") return `$${short(value)}`;
+  if (unit === "usd") return value > 0 && value < 10 ? `$${value.toFixed(Math.max(2, -Math.floor(Math.log10(value))))}` : `$${short(value)}`;
   if (unit === "ms") return value >= 1000 ? `${short(value / 1000)} s` : `${short(value)} ms`;
   if (unit === "share") return `${Number((value * 100).toPrecision(6))} %`;
   return short(value);

@@ -73,5 +73,6 @@ function write(element, text) {
 
 function money(microUsd) {
   const usd = microUsd / 1_000_000;
-  return Math.abs(microUsd) >= 10_000 ? `$${usd.toFixed(2)}` : `$${usd.toFixed(6).replace(/0+$/, "")}`;
+  const decimals = Math.abs(microUsd) >= 10_000 ? 2 : Math.abs(microUsd) >= 100 ? 4 : 6; // as the server writes it
+  return `$${usd.toFixed(decimals)}`;
 }

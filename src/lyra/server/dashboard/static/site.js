@@ -8,15 +8,10 @@ import "./times.js";
 // The number beside "Inbox" follows the figure of the header.
 onRefresh((region) => {
   if (region.id !== "figures") return;
-  const inbox = document.querySelector('nav a[href$="inbox"]');
+  const count = document.querySelector('nav a[href$="inbox"] .count');
   const waiting = region.querySelector('[data-figure="waiting"] .value')?.textContent ?? "0";
-  if (!inbox) return;
-  const shown = inbox.querySelector(".count");
-  if ((shown?.textContent ?? "0") === waiting) return;
-  const count = document.createElement("span");
-  count.className = "count";
-  count.textContent = waiting;
-  inbox.replaceChildren("Inbox", ...(waiting === "0" ? [] : [" ", count]));
+  const text = waiting === "0" ? "" : waiting;
+  if (count && count.textContent !== text) count.textContent = text;
 });
 
 // On a narrow screen the navigation scrolls: the page that is shown is in sight.

@@ -43,7 +43,7 @@ def _matters(budget: Budget, dimension: str) -> bool:
 def _line(budget: Budget, dimension: str) -> Html:
     used, aside = int(budget.used(dimension)), int(budget.reserved(dimension))
     limit = budget.limit(dimension)
-    amount = money if dimension == "usd" else str
+    amount = money if dimension == "usd" else "{:,}".format
     words = amount(used) + (f" of {amount(int(limit))}" if limit is not None else "")
     if aside:
         words += f", {amount(aside)} set aside"

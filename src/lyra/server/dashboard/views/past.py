@@ -1,7 +1,8 @@
 """The time before the server began, on pages that count calls: a first look does not wait until it has been read.
 
-The journal of a large store takes seconds to read. A page is shown after at most `_PAGE_WAIT_S`, with a note where the
-reading goes on. Its regions are fetched once more when the page has opened its stream of events, and wait for it.
+The journal of a large store takes seconds to read. A page is shown after at most `_PAGE_WAIT_S`, with the last traces
+and a note where the reading goes on. Its regions are fetched once more when the page has opened its stream of events,
+and wait for it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["past_note"]
 
-_PAGE_WAIT_S: Final = 0.1
+_PAGE_WAIT_S: Final = 0.05
 
 
 async def past_note(call: HttpCall) -> Html | None:
@@ -26,4 +27,5 @@ async def past_note(call: HttpCall) -> Html | None:
         return None
     if await records.load_past_within(_PAGE_WAIT_S):
         return None
-    return tag("p", "Calls from before the server began are still being read.", class_="note", role="status")
+    await records.load_recent()
+    return tag("p", "Older calls are still being read. They appear here by themselves.", class_="note", role="status")

@@ -114,13 +114,18 @@ def trace_line(trace_id: str, spans: list[Span]) -> TraceView:
     roots = span_tree(spans)
     return TraceView(
         trace_id=trace_id,
-        name=roots[0].span.name,
+        name=_name(roots[0].span),
         status=next((root.span.status for root in roots if root.span.status != "ok"), "ok"),
         started_at=began,
         latency_ms=round((max(span.time for span in spans) - began) * 1000),
         span_count=len(spans),
         cost_usd=sum(span.data.get("cost_usd") or 0.0 for span in spans if span.kind == "model"),
     )
+
+
+def _name(root: Span) -> str:
+    """What a trace is called: by the agent, also while its turn is under way and only calls in it have ended."""
+    return root.agent or root.name if root.kind in ("model", "tool") else root.name
 
 
 async def get_trace(call: HttpCall) -> TraceDetail:

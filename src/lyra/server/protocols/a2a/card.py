@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["agent_card", "card_data", "default_agent"]
 
 _VERSION: Final = "1"
+# How an agent is reached, the first where the client has no preference.
+_INTERFACES: Final = (("JSONRPC", PROTOCOL), ("HTTP+JSON", PROTOCOL), ("JSONRPC", PROTOCOL_BEFORE))
 _SCHEME: Final = "bearer"
 _IDEMPOTENT: Final = "A message that comes twice under one id is one task."
 _INPUT: Final = ("text/plain", "application/json", *IMAGE_TYPES)
@@ -44,8 +46,8 @@ def agent_card(agent: AgentDeclaration, base_url: str, *, is_extended: bool = Fa
         description=about,
         version=_VERSION,
         supported_interfaces=[
-            module.AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=version)
-            for version in (PROTOCOL, PROTOCOL_BEFORE)
+            module.AgentInterface(url=url, protocol_binding=binding, protocol_version=version)
+            for binding, version in _INTERFACES
         ],
         capabilities=module.AgentCapabilities(
             streaming=True,

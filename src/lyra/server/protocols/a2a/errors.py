@@ -1,4 +1,5 @@
-"""The errors of A2A: their codes in JSON-RPC, their reasons, and what an error of Lyra becomes."""
+"""The errors of A2A: their codes in JSON-RPC, their status in HTTP+JSON, their reasons, and what an error of Lyra
+becomes."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.a2a.content import UNREADABLE_PART
 from lyra.errors import CapabilityDenied, ConfigError, LyraError
-from lyra.server.http.problems import HttpRefusal, problem_of
+from lyra.server.http.problems import STATUS_NAMES, HttpRefusal, problem_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -16,19 +17,31 @@ __all__ = ["ERRORS", "RpcError", "rpc_error_of"]
 _ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 _DOMAIN: Final = "a2a-protocol.org"
 
-# word → (code, reason, the usual sentence)
-ERRORS: Final[dict[str, tuple[int, str, str]]] = {
-    "parse": (-32700, "PARSE_ERROR", "the body is not JSON"),
-    "invalid_request": (-32600, "INVALID_REQUEST", "the body is not a request of JSON-RPC 2.0"),
-    "no_such_method": (-32601, "METHOD_NOT_FOUND", "there is no such method"),
-    "invalid_params": (-32602, "INVALID_PARAMS", "the parameters cannot be used"),
-    "internal": (-32603, "INTERNAL_ERROR", "something went wrong in the server"),
-    "task_not_found": (-32001, "TASK_NOT_FOUND", "there is no such task"),
-    "not_cancelable": (-32002, "TASK_NOT_CANCELABLE", "the task has ended"),
-    "unsupported": (-32004, "UNSUPPORTED_OPERATION", "this cannot be done now"),
-    "content_type": (-32005, "CONTENT_TYPE_NOT_SUPPORTED", "a part of the message cannot be read"),
-    "version": (-32009, "VERSION_NOT_SUPPORTED", "this version of A2A is not spoken"),
-    "refused": (-32000, "REFUSED", "the server refuses it"),
+# word → (code, reason, the usual sentence, the status and its name in HTTP+JSON)
+ERRORS: Final[dict[str, tuple[int, str, str, int, str]]] = {
+    "parse": (-32700, "PARSE_ERROR", "the body is not JSON", 400, "INVALID_ARGUMENT"),
+    "invalid_request": (
+        -32600,
+        "INVALID_REQUEST",
+        "the body is not a request of JSON-RPC 2.0",
+        400,
+        "INVALID_ARGUMENT",
+    ),
+    "no_such_method": (-32601, "METHOD_NOT_FOUND", "there is no such method", 404, "NOT_FOUND"),
+    "invalid_params": (-32602, "INVALID_PARAMS", "the parameters cannot be used", 400, "INVALID_ARGUMENT"),
+    "internal": (-32603, "INTERNAL_ERROR", "something went wrong in the server", 500, "INTERNAL"),
+    "task_not_found": (-32001, "TASK_NOT_FOUND", "there is no such task", 404, "NOT_FOUND"),
+    "not_cancelable": (-32002, "TASK_NOT_CANCELABLE", "the task has ended", 400, "FAILED_PRECONDITION"),
+    "unsupported": (-32004, "UNSUPPORTED_OPERATION", "this cannot be done now", 400, "FAILED_PRECONDITION"),
+    "content_type": (
+        -32005,
+        "CONTENT_TYPE_NOT_SUPPORTED",
+        "a part of the message cannot be read",
+        400,
+        "INVALID_ARGUMENT",
+    ),
+    "version": (-32009, "VERSION_NOT_SUPPORTED", "this version of A2A is not spoken", 400, "FAILED_PRECONDITION"),
+    "refused": (-32000, "REFUSED", "the server refuses it", 403, "PERMISSION_DENIED"),
 }
 
 
@@ -36,16 +49,25 @@ class RpcError(Exception):
     """An error as a client of A2A is told it; `word` is a key of ERRORS."""
 
     def __init__(self, word: str, message: str = "", **facts: str) -> None:
-        self.code, self.reason, usual = ERRORS[word]
+        self.code, self.reason, usual, self.status, self.status_name = ERRORS[word]
         self.message = message or usual
         self.facts = facts
         super().__init__(self.message)
 
     def to_data(self) -> dict[str, Any]:
-        info = {"@type": _ERROR_INFO, "reason": self.reason, "domain": _DOMAIN}
+        """The error in JSON-RPC."""
+        return {"code": self.code, "message": self.message, "data": [self._info()]}
+
+    def to_http_data(self) -> dict[str, Any]:
+        """The body of an answer in HTTP+JSON."""
+        status = {"code": self.status, "status": self.status_name, "message": self.message}
+        return {"error": {**status, "details": [self._info()]}}
+
+    def _info(self) -> dict[str, Any]:
+        info: dict[str, Any] = {"@type": _ERROR_INFO, "reason": self.reason, "domain": _DOMAIN}
         if self.facts:
-            info["metadata"] = self.facts  # type: ignore[assignment]
-        return {"code": self.code, "message": self.message, "data": [info]}
+            info["metadata"] = self.facts
+        return info
 
 
 def rpc_error_of(error: Exception, kernel: Kernel) -> RpcError:
@@ -59,5 +81,7 @@ def rpc_error_of(error: Exception, kernel: Kernel) -> RpcError:
     if isinstance(error, (ConfigError, CapabilityDenied)):
         return RpcError("invalid_params", message)
     if problem.status == 503 or (isinstance(error, (LyraError, HttpRefusal)) and problem.status < 500):
-        return RpcError("refused", message, code=problem.code)
+        refused = RpcError("refused", message, code=problem.code)
+        refused.status, refused.status_name = problem.status, STATUS_NAMES.get(problem.status, refused.status_name)
+        return refused
     return RpcError("internal", code=problem.code)

@@ -38,7 +38,18 @@ class ReaderPlace(msgspec.Struct):
 
 
 class LiveTask:
-    __slots__ = ("_draft", "_is_fresh", "_kernel", "_text", "_version", "_waiters", "is_streamed", "pid", "record")
+    __slots__ = (
+        "_draft",
+        "_is_fresh",
+        "_kernel",
+        "_measured",
+        "_text",
+        "_version",
+        "_waiters",
+        "is_streamed",
+        "pid",
+        "record",
+    )
 
     def __init__(self, kernel: Kernel, pid: str, record: A2aRecord) -> None:
         self._kernel = kernel
@@ -49,6 +60,7 @@ class LiveTask:
         self._draft = 0
         self._is_fresh = False  # the next piece of text begins another draft
         self._version = 0
+        self._measured = (0, 0)  # how many messages of the record were measured, and their bytes
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
@@ -74,6 +86,14 @@ class LiveTask:
         question = self.question
         return self.record.changed_at if question is None else question.created_at
 
+    @property
+    def size_bytes(self) -> int:
+        """About how much its messages and its answer take."""
+        count = len(self.record.messages)
+        if self._measured[0] != count:
+            self._measured = count, len(msgspec.json.encode(self.record.messages))
+        return self._measured[1] + max(len(self.record.answer), len(self._text))
+
     # ------------------------------------------------------------------ what happens
 
     def hear(self, event: AgentEvent) -> None:
@@ -91,8 +111,9 @@ class LiveTask:
     def changed(self) -> None:
         """The status is another one, or a question was put or answered."""
         self._version += 1
-        if self.record.state == "completed" and self.record.answer != self._text and not self.record.is_data:
-            self._draft, self._text = self._draft + 1, self.record.answer
+        if self.record.state == "completed" and not self.record.is_data:
+            self._draft += self.record.answer != self._text
+            self._text = self.record.answer  # one text, not two that are alike
         self._wake()
 
     def _wake(self) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "A2aCall", "A2aMethod"]
 
+_LIMITED_AS: Final = "a2a.request"  # the endpoint whose limits hold for messages of either binding
 _PAGE_DEFAULT: Final = 50
 _PAGE_MAX: Final = 100
 Events = AsyncGenerator[Any, None]
@@ -60,7 +61,7 @@ async def _accept(call: A2aCall) -> LiveTask:
     """The task that a message belongs to, once the server has the message."""
     http, message = call.http, call.params.message
     refuse_if_draining(http.parts.is_draining)
-    check_work_limits(http.kernel, http.caller.user_id, http.endpoint.name)
+    check_work_limits(http.kernel, http.caller.user_id, _LIMITED_AS)
     if not message.parts:
         raise RpcError("invalid_params", "the message has parts")
     config = call.params.configuration

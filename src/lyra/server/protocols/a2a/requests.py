@@ -1,7 +1,7 @@
 """A request of JSON-RPC: read, carried out by its method, and its answer written, in one piece or as a stream.
 
 An error after the request was read has the status 200 and the shape of JSON-RPC, as the protocol wants it. What the
-guard refuses (no token, too large, too often) keeps the status of HTTP.
+guard refuses (no token, too large, too often) keeps the status of HTTP. `rest` has the other binding.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from lyra.server.protocols.a2a.methods import METHODS, A2aCall
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
 
-__all__ = ["answer_request"]
+__all__ = ["HEARTBEAT", "answer_request", "check_version", "decoded"]
 
-_HEARTBEAT: Final = b": ping\n\n"
+HEARTBEAT: Final = b": ping\n\n"
 _VERSION_HEADER: Final = "a2a-version"
 
 
@@ -47,7 +47,7 @@ async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer |
     request = RpcRequest(None, "", {})
     call.act = ""  # a request that cannot be read is no act
     try:
-        body = _decoded(call.raw_body)
+        body = decoded(call.raw_body)
         request = RpcRequest(_request_id(body), "", body)
         request = _checked(request)
         return await _carry_out(call, agent, request)
@@ -57,7 +57,8 @@ async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer |
         return RawAnswer(msgspec.json.encode(request.error(told)))
 
 
-def _decoded(raw: bytes) -> dict[str, Any]:
+def decoded(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a body; RpcError where it is none."""
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -90,7 +91,7 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
     call.act = f"a2a.{request.method if earlier is None else earlier.name}" if method.changes else ""
     if method.changes:
         call.caller.require_change()
-    _check_version(call.headers.get(_VERSION_HEADER, ""), PROTOCOL if earlier is None else PROTOCOL_BEFORE)
+    check_version(call, PROTOCOL if earlier is None else PROTOCOL_BEFORE)
     write: Callable[[Any], Any]
     if earlier is None:
         params = from_json(request.body.get("params", {}), getattr(messages(), method.params)())
@@ -105,8 +106,9 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
     return RawAnswer(msgspec.json.encode(request.answer(write(result))))
 
 
-def _check_version(given: str, spoken: str) -> None:
+def check_version(call: HttpCall, spoken: str) -> None:
     """A client that says nothing may use the names of either version."""
+    given = call.headers.get(_VERSION_HEADER, "")
     if given and given.partition(".")[0] != spoken.partition(".")[0]:
         raise RpcError("version", f"the method belongs to version {spoken}, and the request says {given[:20]!r}")
 
@@ -121,6 +123,6 @@ async def _stream(
     try:
         async with aclosing(events):
             async for event in events:
-                yield _HEARTBEAT if event is None else sse_event(request.answer(write(event)))
+                yield HEARTBEAT if event is None else sse_event(request.answer(write(event)))
     except Exception as error:  # noqa: BLE001 (told to the client in its form)
         yield sse_event(request.error(rpc_error_of(error, call.kernel)), event="error")

@@ -1,4 +1,5 @@
-"""The paths of A2A: the cards of agents, and one path for each agent that takes its requests."""
+"""The paths of A2A: the cards of agents, one path for each agent that takes its requests, and those of HTTP+JSON
+(`rest`)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.protocols.a2a.card import agent_card, card_data, default_agent
 from lyra.server.protocols.a2a.requests import answer_request
+from lyra.server.protocols.a2a.rest import REST_ENDPOINTS
 from lyra.server.protocols.a2a.tasks import A2aTasks
 
 __all__ = ["A2A_ENDPOINTS"]
@@ -66,4 +68,5 @@ A2A_ENDPOINTS: Final = (
         about="Methods that stream answer with server-sent events. Errors have the shape of JSON-RPC. A viewer may look"
         " tasks up, list and follow them.",
     ),
+    *REST_ENDPOINTS,
 )

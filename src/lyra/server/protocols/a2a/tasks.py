@@ -17,7 +17,13 @@ import msgspec
 from lyra.a2a.content import content_of_parts
 from lyra.a2a.sdk import from_json, messages, to_json
 from lyra.agents.session.events import AgentEvent
-from lyra.core.limits import A2A_CONTEXT_TURNS_MAX, A2A_TASKS_KEPT, A2A_TASKS_OPEN_MAX
+from lyra.core.limits import (
+    A2A_CONTEXT_BYTES_MAX,
+    A2A_CONTEXT_TURNS_MAX,
+    A2A_TASKS_BYTES_MAX,
+    A2A_TASKS_KEPT,
+    A2A_TASKS_OPEN_MAX,
+)
 from lyra.core.message import Message
 from lyra.errors import ConfigError, Overloaded
 from lyra.server.http.problems import HttpRefusal
@@ -155,8 +161,7 @@ class A2aTasks:
         if task_id in self._expected or task_id in self._live:
             return await self.get(task_id, agent, caller)
         same_user = [live for live in self._live.values() if live.owner == caller.user_id]
-        if sum(not live.record.has_ended for live in same_user) >= A2A_TASKS_OPEN_MAX:
-            raise Overloaded(f"{A2A_TASKS_OPEN_MAX} tasks are open, the most there may be", hint="wait for one to end")
+        _check_room([live for live in same_user if not live.record.has_ended], message)
         now = self._kernel.clock.now()
         message.context_id = message.context_id or self._kernel.entropy.text(32)
         history = self._history(agent, caller, message.context_id)
@@ -176,16 +181,15 @@ class A2aTasks:
     def _history(self, agent: str, caller: Caller, context_id: str) -> list[dict[str, Any]]:
         """What was said in the tasks of a context before."""
         earlier = [
-            live.record
+            live
             for live in self._live.values()
             if live.record.context_id == context_id
             and live.record.agent == agent
             and live.owner == caller.user_id
             and live.record.state == "completed"
         ]
-        earlier.sort(key=lambda record: record.created_at)
         conversation: list[Message] = []
-        for record in earlier[-A2A_CONTEXT_TURNS_MAX:]:
+        for record in _newest(earlier):
             asked = content_of_parts(from_json(record.messages[0], messages().Message()).parts)
             conversation.append(Message("user", asked if isinstance(asked, str) else tuple(asked)))
             conversation.append(Message("assistant", record.answer))
@@ -219,12 +223,36 @@ class A2aTasks:
         await self._kernel.durable()
 
     async def _forget_old(self, tasks: list[LiveTask]) -> None:
-        """End the processes of a user's oldest ended tasks where there are too many."""
+        """End the processes of a user's oldest ended tasks where there are too many, or too much in them."""
         ended = sorted((live for live in tasks if live.record.has_ended), key=lambda live: live.changed_at)
-        for live in ended[: max(0, len(ended) - A2A_TASKS_KEPT)]:
+        size_bytes = sum(live.size_bytes for live in tasks)
+        for index, live in enumerate(ended):
+            if len(ended) - index <= A2A_TASKS_KEPT and size_bytes <= A2A_TASKS_BYTES_MAX:
+                return
+            size_bytes -= live.size_bytes
             del self._live[live.record.id]
             await self.push.remove_all(live.record.id)
             await self._kernel.kill(live.pid, "forgotten")
+
+
+def _check_room(open_tasks: list[LiveTask], message: Any) -> None:
+    """Refuse a message that would begin one task too many for its user."""
+    if len(open_tasks) >= A2A_TASKS_OPEN_MAX:
+        raise Overloaded(f"{A2A_TASKS_OPEN_MAX} tasks are open, the most there may be", hint="wait for one to end")
+    if sum(live.size_bytes for live in open_tasks) + message.ByteSize() > A2A_TASKS_BYTES_MAX:
+        raise Overloaded(f"the open tasks have {A2A_TASKS_BYTES_MAX} bytes, the most", hint="wait for one to end")
+
+
+def _newest(tasks: list[LiveTask]) -> list[A2aRecord]:
+    """The records of the newest tasks of a context that the next one is told of, the oldest first."""
+    newest: list[A2aRecord] = []
+    size_bytes = 0
+    for live in sorted(tasks, key=lambda live: live.record.created_at, reverse=True)[:A2A_CONTEXT_TURNS_MAX]:
+        size_bytes += live.size_bytes
+        if size_bytes > A2A_CONTEXT_BYTES_MAX:
+            break
+        newest.insert(0, live.record)
+    return newest
 
 
 def _ignore(event: AgentEvent) -> None:

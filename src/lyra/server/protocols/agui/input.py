@@ -94,6 +94,11 @@ class AguiRequest:
         """The text of what is new, without what stands before it."""
         return "".join(part["text"] for part in self._new_parts() if part["type"] == "text")
 
+    @property
+    def ends_with_answer(self) -> bool:
+        """Whether the front end has a message of the agent's as its last, such as the part that it got of one."""
+        return bool(self.messages) and self.messages[-1].role == "assistant"
+
     def _new_parts(self) -> list[dict[str, Any]]:
         new = self.messages[self._new_from :]
         return [part for message in new if message.role == "user" for part in _parts(message.content)]

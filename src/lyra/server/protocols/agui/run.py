@@ -89,7 +89,7 @@ class AguiRun:
     def _leave(self, *, is_over: bool) -> None:
         """The run reads no more; a client that left in the middle may have stopped the turn."""
         if self._turn is not None:
-            self._turn.has_reader = False
+            self._turn.end_reading(is_over=is_over)
             if not is_over and self._request.on_disconnect == "stop":
                 self._turn.stop(self._kernel, self._process.pid)
             if self._turn.is_read and not self._turn.is_stopped:

@@ -75,13 +75,14 @@ class AguiThreads:
             await self._fill(process, history)
 
         async def begin() -> AguiTurn:
+            place = assistant_count(process.messages)
             begun = self._turns[pid] = await begin_turn(process, content, request.tools)
-            begun.has_reader = True
+            begun.begin_reading(place, again=False)
             return begun
 
         place = assistant_count(process.messages)
         if turn is not None:
-            turn.has_reader = True
+            place = turn.begin_reading(place, again=not request.ends_with_answer)
             self._turns[pid] = turn
         elif content:
             turn = await begin()

@@ -38,6 +38,7 @@ class AguiTurn:
 
     __slots__ = (
         "_events",
+        "_read_events",
         "_waker",
         "call_of",
         "calls",
@@ -46,11 +47,14 @@ class AguiTurn:
         "has_reader",
         "is_stopped",
         "pending",
+        "place",
         "value",
     )
 
     def __init__(self) -> None:
         self._events: deque[AgentEvent] = deque()
+        self._read_events: list[AgentEvent] | None = []  # by the present run; None: too many to be kept
+        self.place = 0  # the number of the assistant's next message when the present run began to read
         self._waker: asyncio.Event = asyncio.Event()
         self.calls: set[str] = set()
         self.call_of: dict[str, str] = {}
@@ -85,7 +89,31 @@ class AguiTurn:
                     await self._waker.wait()
             except TimeoutError:
                 return None
-        return self._events.popleft() if self._events else None
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        if self._read_events is not None:
+            self._read_events.append(event)
+            if len(self._read_events) > _UNREAD_MAX:
+                self._read_events = None
+        return event
+
+    def begin_reading(self, place: int, *, again: bool) -> int:
+        """A run begins to read. With `again` it also gets what the run before it has read, whose client left in the
+        middle. Gives the number of the assistant's message that it reads first."""
+        if self._read_events and again:
+            self._events.extendleft(reversed(self._read_events))
+        else:
+            self.place = place
+        self._read_events = []
+        self.has_reader = True
+        return self.place
+
+    def end_reading(self, *, is_over: bool) -> None:
+        """A run reads no more; `is_over` where its client was told its end."""
+        self.has_reader = False
+        if is_over:
+            self._read_events = []
 
     @property
     def has_events(self) -> bool:
