@@ -77,6 +77,11 @@ async def test_a_vega_run_is_forked_and_both_are_watched(stage: Stage, browser_p
     await page.evaluate("window.__same = true")
     await browser_page.shown("#compared", has_text="again 3")
     await browser_page.shown("#compared", has_text="main ended: normal")
+    await browser_page.shown("#compared:not([data-refresh])")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.headers.get("x-region", "")))
+    await page.wait_for_timeout(3_500)
+    assert asked.count("compared") <= 1  # it was read every second while the fork ran
     assert await page.evaluate("window.__same") is True
     await page.locator("#compared td a", has_text="again 3").first.click()
     await browser_page.shown("h1:text('Run of poems-fork-1')")
