@@ -101,7 +101,7 @@ def test_a_page_does_not_wait_until_a_long_journal_is_read(
 ) -> None:
     """It says that the reading goes on and shows the last traces; its region, which is fetched next, has everything."""
     store, may_read = str(tmp_path / "run.db"), threading.Event()
-    read = records.read_past
+    read = past_records.read_past
 
     def held_up(*args: Any) -> Any:
         assert may_read.wait(60)
