@@ -25,8 +25,8 @@ from lyra.server.dashboard.words import copied_id, end_state, moment, money, sta
 from lyra.server.http.api.timelines import frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.timelines import Timelines
-from lyra.server.http.vega_forks import VegaForks
+from lyra.server.http.run_timelines.timelines import Timelines
+from lyra.server.http.run_timelines.vega_forks import VegaForks
 
 __all__ = ["ENDPOINTS"]
 

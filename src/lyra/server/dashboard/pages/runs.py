@@ -12,7 +12,7 @@ from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import copied_id, empty, end_state, moment, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
-from lyra.server.http.timelines import Timelines
+from lyra.server.http.run_timelines.timelines import Timelines
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from lyra.errors import ConfigError, Denied, InvalidTransition
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
-from lyra.server.http.timelines import ProgramMoment, Timelines
-from lyra.server.http.vega_forks import VegaForks
+from lyra.server.http.run_timelines.timelines import ProgramMoment, Timelines
+from lyra.server.http.run_timelines.vega_forks import VegaForks
 from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
 
 __all__ = ["ENDPOINTS", "fork_of", "frames_of", "run_pid"]

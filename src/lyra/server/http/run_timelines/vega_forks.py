@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lyra.errors import LyraError, Overloaded
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.server.http.timelines import Timelines
+from lyra.server.http.run_timelines.timelines import Timelines
 
 if TYPE_CHECKING:
     from lyra.config import Config
