@@ -63,7 +63,7 @@ async def test_a_viewer_sees_all_and_changes_nothing(parts: Served) -> None:
     and MCP take reading and changing requests, and refuse the latter themselves."""
     acts = _acts(parts.kernel)
     paths = [row for row in site() if row.method != "GET" and not row.is_open and row.name != "acts.logout"]
-    assert {row.name for row in paths if row.checks_role} == {"a2a.request", "mcp.ask"}
+    assert {row.name for row in paths if row.checks_role} == {"a2a.request", "a2a.change_task", "mcp.ask"}
     changing = [row for row in paths if not row.checks_role]
     assert len(changing) > 10
     async with client(parts.address, VIEWER) as viewer, logged_in(parts, VIEWER) as browser:

@@ -154,7 +154,7 @@ def test_rights_and_limits_are_those_of_the_server() -> None:
         told = [(row["person"], row["act"], row["outcome"]) for row in acts]
         assert told[:3] == [
             ("ada", "a2a.SendMessage", "ok"),
-            ("vera", "a2a.SendMessage", "denied"),
+            ("vera", "a2a.send", "denied"),  # refused before the method is known
             ("vera", "a2a.CancelTask", "denied"),
         ]
 

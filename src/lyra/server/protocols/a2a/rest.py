@@ -117,7 +117,6 @@ def _endpoint(
         path=f"/a2a/{{agent}}{path}",
         summary=summary,
         handler=handler,
-        checks_role=True,
         media=_MEDIA,
         statuses=(402, 404, 409, 503),
         **more,
@@ -153,6 +152,7 @@ REST_ENDPOINTS: Final = (
         _task,
         "With `:cancel` behind the id: cancel the task; with `:subscribe`: read on",
         may_stream=True,
+        checks_role=True,
     ),
     _endpoint(
         "push_configs",
