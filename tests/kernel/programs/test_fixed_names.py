@@ -78,7 +78,7 @@ STARTS = {"spawn", "start", "adopt", "Child", "Kernel", "ProcessPrograms"}  # ca
 INSIDE = {
     *("_Refused", "_Swapped", "Overtaken", "Stop", "Barrier", "GiveUp", "_Unfit", "_Bad", "RenameRefused"),
     *("Abandoned", "_Returned", "_NotPlain", "UnknownCommand", "BadPattern", "_NoForm", "TooDeep"),
-    *("ClientLeft", "HttpRefusal", "InvalidLine", "RpcError"),
+    *("ClientLeft", "HttpRefusal", "InvalidLine", "RpcError", "VendorPathMissed"),
     *("AnswerTooLarge", "PatternTooLarge", "StopLookahead"),
     *("Again", "NotEarly", "TooManySteps", "Unsupported", "_PassOnError"),
     # of nodes: a failure of theirs leaves as an outcome
