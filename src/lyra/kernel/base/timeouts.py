@@ -6,11 +6,11 @@ Most of the timers would be set for nothing: there is one only if the work reall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
-from types import coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from lyra.core.clock import Clock
+from lyra.core.first_step import await_rest
 from lyra.errors import DeadlineExceeded
 
 __all__ = ["in_time"]
@@ -38,7 +38,7 @@ async def in_time(clock: Clock, work: Awaitable[T], timeout_s: float, late: str 
 
     timer = clock.call_at(due, stop)
     try:
-        value = await _go_on(steps, waits_for)
+        value = await await_rest(steps, waits_for)
     except asyncio.CancelledError:
         if is_late and task.uncancel() <= 0:
             if isinstance(late, str):
@@ -50,24 +50,3 @@ async def in_time(clock: Clock, work: Awaitable[T], timeout_s: float, late: str 
     if is_late:  # it was told, and gave something all the same
         task.uncancel()
     return value
-
-
-@coroutine
-def _go_on(steps: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """Await something that has taken its first step, and waits."""
-    while True:
-        try:
-            yield waits_for
-        except GeneratorExit:
-            if hasattr(steps, "close"):
-                steps.close()
-            raise
-        except BaseException as error:
-            if not hasattr(steps, "throw"):  # a bare iterator: it cannot handle anything
-                raise
-            try:
-                waits_for = steps.throw(error)
-            except StopIteration as done:
-                return done.value
-        else:
-            return (yield from steps)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
-from types import coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
+from lyra.core.first_step import await_rest
 from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import fault
 
@@ -44,7 +44,7 @@ class ProviderWaits:
             return value
         idle_s = self._idle_s
         deadline = None if idle_s is None else self._loop.time() + idle_s
-        return await self._until(_rest(steps, waited_for), deadline, idle_s, "sent the next piece of its answer")
+        return await self._until(await_rest(steps, waited_for), deadline, idle_s, "sent the next piece of its answer")
 
     async def _until(self, awaitable: Awaitable[T], deadline: float | None, limit_s: float | None, what: str) -> T:
         total_at = self._total_at
@@ -60,19 +60,3 @@ class ProviderWaits:
             else:
                 message = f"{limit_s:g} s passed before {self._provider} {what}"
             raise fault("timeout", message, provider=self._provider) from None
-
-
-@coroutine
-def _rest(steps: Generator[Any, Any, T], waited_for: Any) -> Generator[Any, Any, T]:
-    """The rest of an awaitable that was run by hand up to its first wait, in the task that awaits it now."""
-    while True:
-        try:
-            try:
-                sent = yield waited_for
-            except BaseException as error:  # noqa: BLE001 - a cancellation, too, is for what is awaited
-                waited_for = steps.throw(error)
-            else:
-                waited_for = steps.send(sent)
-        except StopIteration as ended:
-            value: T = ended.value
-            return value
