@@ -291,6 +291,9 @@ class Kernel(KernelParts):
     ) -> Any:
         """Start a process; awaiting the handle waits until it is durable. An existing pid gives that process.
 
+        A process that has ended is forgotten `retention_s` later (7 days by default; a live parent that may still ask
+        for it keeps it), and its pid with it: from then on the same `pid` starts the program again.
+
         With `supervision`, crashes are met as it says, and the handle stands for the process across its restarts.
         """
         handle_of = getattr(program, "__lyra_handle__", Handle)

@@ -481,7 +481,7 @@ _begun: Final[WeakSet[Core[Any]]] = WeakSet()  # kernels that have a loop
 
 
 def _disown_in_child() -> None:
-    """Take the kernels of the parent from a forked child, which has copies of their objects and of their connections."""
+    """Take the kernels of the parent from a forked child, which has copies of their objects and connections."""
     for core in _begun:
         core.thread = _FORKED
         if core.journal is not None:
