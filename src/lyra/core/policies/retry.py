@@ -152,8 +152,8 @@ def http_status(error: Exception) -> int | None:
         metadata = response.get("ResponseMetadata")
         return _failed_status(metadata.get("HTTPStatusCode")) if isinstance(metadata, Mapping) else None
     attributes = ((error, "status_code"), (error, "status"), (response, "status_code"))
-    found = (_failed_status(getattr(owner, name, None)) for owner, name in attributes)
-    return next((status for status in found if status is not None), None)
+    statuses = (_failed_status(getattr(owner, name, None)) for owner, name in attributes)
+    return next((status for status in statuses if status is not None), None)
 
 
 def _failed_status(value: object) -> int | None:
