@@ -9,7 +9,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from lyra.store import Record, Snapshot
 from lyra.store.migrations import LATEST, MIGRATIONS, SQLITE_TYPES, migration_crc
 from lyra.store.sqlite import APPLICATION_ID, SqliteStore
 from lyra.testing.conformance import records
+from verify.home import make_folder_for
 
 
 @pytest.fixture
@@ -260,10 +260,9 @@ def test_settings_that_cannot_be_are_config_errors(path: Path) -> None:
 @pytest.fixture
 def unprivileged() -> Iterator[Path]:
     """A folder of an unprivileged user, as which this process acts (root, as which tests often run, may do all)."""
-    folder = Path(tempfile.mkdtemp(prefix="lyra-unprivileged-"))
     root = os.geteuid() == 0
+    folder = make_folder_for(65534 if root else os.geteuid(), prefix="lyra-unprivileged-")
     if root:
-        os.chown(folder, 65534, 65534)
         os.seteuid(65534)
     yield folder
     if root:

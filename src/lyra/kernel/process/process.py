@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 import msgspec
 
 from lyra.core.budgets.budget import Budget
+from lyra.core.event import ENDS_IN_ORDER
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
@@ -210,6 +211,16 @@ class Process:
     def out_of_time(self) -> bool:
         """The seconds of its budget have passed: it may tidy up, and tries nothing again."""
         return self.kill_reason == TIME_IS_UP
+
+    def is_stopped_for(self, reason: str) -> bool:
+        """Whether it ends because it was told to, for a reason that says nothing to the kernel."""
+        return reason == self.kill_reason and reason not in PLAIN_ENDS
+
+    @property
+    def has_failed(self) -> bool:
+        """It ended with an error, or by itself for a reason of its own."""
+        ended = self.exit
+        return ended is not None and ended.reason not in ENDS_IN_ORDER and not self.is_stopped_for(ended.reason)
 
     @property
     def names(self) -> tuple[str, ...]:
