@@ -169,11 +169,12 @@ def test_a_plain_function_is_refused_when_it_is_declared():
     def wrapped(*args: Any) -> Any:
         return plain(*args)
 
-    for function in (plain, Service().charge, functools.partial(plain, 1), numbers, wrapped):
+    functions: tuple[Any, ...] = (plain, Service().charge, functools.partial(plain, 1), numbers, wrapped)
+    for function in functions:
         for declare in (effect, effect(idempotent=True), Effect):
             with pytest.raises(ConfigError, match="not an async function") as refused:
                 declare(function)
-            assert "async def" in refused.value.hint
+            assert "async def" in str(refused.value.hint)
     assert not ran
 
 

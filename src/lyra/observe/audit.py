@@ -152,8 +152,8 @@ class AuditLog:
                 os.ftruncate(self._fd, size)
                 raise StoreFull(f"there is no room for the audit log {self.path}", hint=_LOST)
         except OSError as error:
-            kind = StoreFull if error.errno in FULL_ERRNOS else StoreError
-            raise kind(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
+            refusal = StoreFull if error.errno in FULL_ERRNOS else StoreError
+            raise refusal(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
         self._seq, self._prev, self._at = self._seq + 1, line_hash, time_s
 
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
+    from lyra.store.signing import SigningStore
 
 __all__ = ["Ownership", "own_at_once", "owner_is_dead", "owner_name", "owner_words"]
 
@@ -205,7 +206,7 @@ class Ownership:
             self.lease = None
 
 
-def own_at_once(store: Store, command: str, lease_s: float) -> Lease:
+def own_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Lease:
     """Become the owner of a store for a short command, at once where the last owner was killed on this machine; raise
     Conflict while another one lives."""
     owner = f"{command}, pid {os.getpid()}"
