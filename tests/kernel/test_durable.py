@@ -818,3 +818,21 @@ def test_a_program_knows_that_it_replays(path):
         assert said == [0, 1, "answered"]
 
     run(main())
+
+
+def test_an_end_on_purpose_is_no_failure_after_a_restart_either(path):
+    """One that was killed for a reason has not failed; one that left for a reason of its own has."""
+
+    async def leave(ctx):
+        ctx.exit("no budget")
+
+    async def main():
+        async with Kernel(path, programs=[leave]) as kernel:
+            await kernel.spawn(until_asked, pid="killed").kill("budget review")
+            await kernel.spawn(leave, pid="left").wait()
+            await kernel.process("killed").wait()
+            assert [kernel.processes[pid].has_failed for pid in ("killed", "left")] == [False, True]
+        async with Kernel(path, programs=[leave, until_asked]) as kernel:
+            assert [kernel.processes[pid].has_failed for pid in ("killed", "left")] == [False, True]
+
+    run(main())

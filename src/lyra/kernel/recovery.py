@@ -236,6 +236,7 @@ class Recovery:
         process.exit_seq = state.exit_seq
         process.ended_at = state.exit_at
         process.state = "terminated"
+        process.kill_reason = state.stopping or None
         self._lifetimes.keep_ended(process)
 
     def _refill(self, process: Process, state: ProcessState) -> None:

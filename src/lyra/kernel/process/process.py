@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 import msgspec
 
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
+from lyra.core.event import ENDS_IN_ORDER
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
@@ -213,6 +214,16 @@ class Process:
         """The seconds of its budget have passed: it may tidy up, and tries nothing again."""
         return self.kill_reason == TIME_IS_UP
 
+    def is_stopped_for(self, reason: str) -> bool:
+        """Whether it ends because it was told to, for a reason that says nothing to the kernel."""
+        return reason == self.kill_reason and reason not in PLAIN_ENDS
+
+    @property
+    def has_failed(self) -> bool:
+        """It ended with an error, or by itself for a reason of its own."""
+        ended = self.exit
+        return ended is not None and ended.reason not in ENDS_IN_ORDER and not self.is_stopped_for(ended.reason)
+
     @property
     def has_own_budget(self) -> bool:
         """Whether its budget counts what it and those below it spend, and nothing else."""
@@ -237,7 +248,7 @@ class Process:
         self.count_spent(usage)
 
     def count_spent(self, usage: Usage) -> None:
-        """Add to what this process and each above it have spent, whoever shares their budgets."""
+        """Add to what this process and each above it have spent; their budgets may be shared."""
         process: Process | None = self
         while process is not None:
             process.spent += usage

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.core.event import Event
+from lyra.core.event import Event, is_failed_end
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _CALLS_KEPT: Final = 1_000
 _OWNERS_KEPT: Final = 10_000
 _LOOKED_AT_MAX: Final = 64
 _HANDED_ON_S: Final = 5.0  # a process that fails with the fault of its child does so soon after it
-_PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked"})
 
 
 class FiguresNow(NamedTuple):
@@ -72,7 +71,7 @@ class HeaderFigures:
     def _hear(self, event: Event) -> None:
         owner = owner_if_known(self._kernel, event.pid) if event.pid else ""
         if event.kind == "process.terminated":
-            if event.data.get("reason") not in _PLAIN_ENDS:
+            if is_failed_end(event.data):
                 self._count_failure(event, owner)
             return
         latency_ms = event.data.get("latency_ms")

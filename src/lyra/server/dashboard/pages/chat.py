@@ -249,6 +249,7 @@ async def _stop(call: HttpCall) -> RawAnswer:
     """Give up the answer that is on its way; the conversation goes on."""
     session_id = call.form.get("session_id", "")
     call.parts.chats.cancel(session_id, call.caller)
+    await call.kernel.durable()
     address = _address(call, call.path["agent"], session_id)
     return RawAnswer(b"", "text/plain", 303, {"location": address})
 

@@ -78,7 +78,7 @@ def state_of(process: Process) -> Html:
     run = process.stands_for or process
     if ended is None:
         return state("idle" if run.receiver is not None else process.state)
-    return end_state(ended.reason, has_error=ended.error is not None)
+    return end_state(ended.reason, has_error=ended.error is not None, stopped=not process.has_failed)
 
 
 def vega_state(word: str) -> Html:

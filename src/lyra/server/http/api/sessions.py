@@ -87,7 +87,9 @@ async def end_session(call: HttpCall) -> SessionView:
 
 
 async def cancel_answer(call: HttpCall) -> CancelAnswer:
-    return CancelAnswer(call.parts.chats.cancel(call.path["session_id"], call.caller))
+    cancelled = call.parts.chats.cancel(call.path["session_id"], call.caller)
+    await call.kernel.durable()  # a message that is told to be cancelled is not carried out by a later server
+    return CancelAnswer(cancelled)
 
 
 _PATH: Final = "/api/sessions/{session_id}"

@@ -27,8 +27,6 @@ __all__ = ["TREE_EVENTS", "LiveTree", "ProcessRow"]
 
 _CHANGES_KEPT: Final = 50_000
 _ENDED: Final = frozenset({"terminated", "zombie"})
-_PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked", ""})
-
 _END_WORDS: Final = {"normal": "", "shutdown": "stopped", "linked": "ended with another", "error": "crashed"}
 
 # What the first word of an effect's name says about a process.
@@ -289,7 +287,7 @@ class LiveTree:
         if not process.alive:
             ended = process.exit
             reason = "" if ended is None else ended.reason
-            return ("ended" if reason in _PLAIN_ENDS else "failed"), _END_WORDS.get(reason, reason)
+            return ("failed" if process.has_failed else "ended"), _END_WORDS.get(reason, reason)
         if self._kernel.missing_program(process) is not None:
             return "dormant", "its program is not known here"
         asked = self._kernel.interrupts.get_pending_interrupt(inner.pid)
