@@ -9,15 +9,16 @@ with it.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess  # noqa: TID251 - starting a real server is what this module is for
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 from urllib.parse import urlencode
 
 from lyra.errors import StoreError
+from verify.home import make_folder_for
 
 __all__ = ["PostgresServer", "postgres_missing"]
 
@@ -58,21 +59,22 @@ def postgres_missing() -> str | None:
     """Why no PostgreSQL server can be started here; None when one can."""
     if _binaries() is None:
         return "PostgreSQL is not installed: apt-get install postgresql"
-    if os.geteuid() == 0 and not _has_user():
+    try:
+        user = _server_user()
+    except KeyError:
         return "PostgreSQL does not run as root and there is no user postgres: apt-get install postgresql"
     if _demotion() is None:
         return "PostgreSQL does not run as root, and neither setpriv nor runuser is here: apt-get install util-linux"
+    try:
+        make_folder_for(user, prefix="lyra-pg-").rmdir()
+    except OSError as error:
+        return f"PostgreSQL has no folder for its data: {error}"
     return None
 
 
-def _has_user() -> bool:
-    import pwd
-
-    try:
-        pwd.getpwnam("postgres")
-    except KeyError:
-        return False
-    return True
+def _server_user() -> int:
+    """Return the id of the user that the server runs as; KeyError where root has no user `postgres` to become."""
+    return os.geteuid() or pwd.getpwnam("postgres").pw_uid
 
 
 class PostgresServer:
@@ -91,9 +93,7 @@ class PostgresServer:
         missing = postgres_missing()
         if missing:
             raise StoreError(missing)
-        self._folder = Path(tempfile.mkdtemp(prefix="lyra-pg-"))
-        if os.geteuid() == 0:
-            shutil.chown(self._folder, "postgres", "postgres")
+        self._folder = make_folder_for(_server_user(), prefix="lyra-pg-")
         try:
             self._call("initdb", "--auth=trust", f"--username={_USER}", "--no-sync", "--encoding=UTF8", "--no-locale")
             self.resume()

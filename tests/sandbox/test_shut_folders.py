@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import msgspec
 import pytest
 
 import lyra
+from verify.home import make_folder_for
 
 UNPRIVILEGED = 65534
 _PACKAGES = os.pathsep.join(str(Path(file).parents[1]) for file in (lyra.__file__, msgspec.__file__) if file)
@@ -89,7 +89,7 @@ class Workspace:
 
 @pytest.fixture
 def workspace(tier: str):
-    root = Path(tempfile.mkdtemp(prefix="lyra-shut-"))
+    root = make_folder_for(UNPRIVILEGED if os.getuid() == 0 else os.getuid(), prefix="lyra-shut-")
     try:
         yield Workspace(root, tier)
     finally:
