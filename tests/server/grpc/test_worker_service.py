@@ -167,7 +167,7 @@ async def test_what_a_worker_of_one_user_announces_is_not_offered_to_others() ->
             ends = []
             for name in ("write", "none"):
                 config = json.dumps({"name": "p", "agents": [{"name": name}]}).encode()
-                calls = [
+                calls: list[tuple[str, dict[str, Any]]] = [
                     ("EngineService/ExecuteAgent", {"agent_name": name}),
                     ("EngineService/ExecutePipeline", {"pipeline_config": config}),
                     ("SystemService/DispatchService", {"service": {"write": "mail"}.get(name, name)}),

@@ -33,8 +33,8 @@ the one that a field `user_id` of the request or the metadata `user_id` names. A
 user is the operator's, who sees and may do everything. A token that is bound to one user is PERMISSION_DENIED for
 another that the request names. Processes, envelopes and questions belong to the user who made them: those of another
 user are NOT_FOUND, in the words for what does not exist, whatever the RPC. A pid that is taken cannot be chosen for
-something new (PERMISSION_DENIED); pids that nobody can guess tell nothing. Every user sees the services, but for those
-that only workers of other users serve, and changes their own. Messages of the bus are the user's who sends them. The
+something new (PERMISSION_DENIED). Every user sees the services, but for those that only workers of other users serve,
+and changes their own. Messages of the bus are the user's who sends them. The
 session of what is made comes from the field or the metadata `session_id` in the same way.
 
 Of tokens that are not known, one address may try {guesses} different ones a minute, over gRPC and HTTP together; then a

@@ -180,7 +180,7 @@ class ServedNames:
 
 
 def _is_for(user_id: str, users: set[str]) -> bool:
-    """Whether workers of these users do the work of a user; a worker of no user does everyone's."""
+    """Whether workers of these users do the work of a user; a worker of no user does the work of all."""
     return "" in users or (bool(user_id) and user_id in users)
 
 
