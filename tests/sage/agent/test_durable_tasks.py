@@ -116,7 +116,7 @@ async def test_a_background_task_tells_when_it_is_done(tmp_path: Path) -> None:
         assert session.notices == []
         await session.until(lambda: session.state(ids[0]) == "done")
         (notice,) = session.notices
-        assert (notice["type"], notice["id"], notice["state"]) == ("task.notice", ids[0], "done")
+        assert (notice.id, notice.state) == (ids[0], "done")
         assert (await session.say("news?")).startswith("the answer")
         assert await session.say("and now?") == "nothing new"
     (told,) = [message for message in model.requests[-1].messages if "not by the user" in message.text]
