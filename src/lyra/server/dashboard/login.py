@@ -35,7 +35,7 @@ def login_page(request: PageRequest, problem: str = "") -> RawAnswer:
         _form(root, target),
         tag(
             "p",
-            "Whoever runs this server has the tokens. They are lines of its token file, whose place ",
+            "The operator of this server has the tokens. They are lines of its token file, whose place ",
             tag("code", "lyra serve"),
             " prints when it starts, or the value of the variable ",
             tag("code", TOKEN_VARIABLE),
