@@ -166,8 +166,8 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     assert provider is not None
     call.attempts += 1
     if call.attempts == 1:
+        runtime.models.look_up_price(provider, call.request.model, call.model)
         call.began_s = runtime.kernel.clock.monotonic()
-        runtime.models.price_later(provider, call.request.model, call.model)
     fold = Fold()
     request = call.request
     if idempotency_key:
