@@ -11,7 +11,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, tool, vega
-from lyra.agents.session.events import Text, Thinking, UsageTold
+from lyra.agents.session.events import AnswerDone, Text, Thinking, UsageTold
 from lyra.agents.session.replies import Reply
 from lyra.errors import BudgetExceeded, ConfigError
 from lyra.models import pricing
@@ -239,9 +239,7 @@ def test_a_vega_run_has_its_prices_before_the_first_request(
     """The same for an agent of a Vega program, in a store."""
     asked_before: list[int] = []
     find = pricing._find
-    monkeypatch.setattr(
-        pricing, "_find", lambda *names: (asked_before.append(len(provider.requests)), find(*names))[1]
-    )
+    monkeypatch.setattr(pricing, "_find", lambda *names: (asked_before.append(len(provider.requests)), find(*names))[1])
     source = f'agent Bot {{ model "{vendor.model}" }}\nlet bot = spawn Bot;\nfn main() {{ return bot <- "2 + 2?"; }}'
 
     async def main() -> None:
@@ -251,3 +249,39 @@ def test_a_vega_run_has_its_prices_before_the_first_request(
     run(main())
     assert asked_before
     assert set(asked_before) == {0}
+
+
+CUT = Answer("Once upon", is_cut=True)
+
+
+def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    """By the reply, the last event of the stream, the record of the run and an Event; also after a restart."""
+    provider.say(CUT)
+    agent = Agent("teller", model=vendor.model, max_tokens=200)
+    cut: list[object] = []
+
+    async def main() -> None:
+        async with Kernel(tmp_path / "run.db") as kernel:
+            kernel.on_event(lambda event: cut.append(event.data), ["answer.cut"])
+            process = await kernel.spawn(agent, pid="teller")
+            reply = await process.send("A story")
+            assert (reply, reply.status) == ("Once upon", "max_tokens")
+            assert process.execution is not None
+            assert process.execution.status == "max_tokens"
+            events = [event async for event in process.stream("More", events=True)]
+            assert isinstance(events[-1], AnswerDone)
+            assert (events[-1].status, events[-1].text) == ("max_tokens", "Once upon")
+
+    run(main())
+    told = {"effect": f"model:teller:{vendor.model}", "max_tokens": 200}
+    assert cut == [told, told]
+
+
+def test_a_vega_program_warns_of_a_cut_answer(vendor: Vendor, provider: FakeVendor) -> None:
+    """The program gets what there is, and whoever runs it is told."""
+    provider.say(CUT)
+    source = f'agent Bot {{ model "{vendor.model}" }}\nlet bot = spawn Bot;\nfn main() {{ return bot <- "A story"; }}'
+    warned: list[str] = []
+    assert vega.run(source, stderr=warned.append) == "Once upon"
+    (line,) = warned
+    assert "an answer of agent Bot was cut off at its longest" in line

@@ -133,6 +133,8 @@ async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: st
         raise EffectError("unknown_agent", f"no agent {name!r} was handed in")
     handle = world.kernel.spawn(agent, pid=f"vesper-agent-{key}")
     reply = await handle.send(str(payload.get("prompt") or ""))
+    if getattr(reply, "status", "success") != "success":
+        raise EffectError(reply.status, f"the answer of agent {name!r} was cut off at its longest")
     return getattr(reply, "output", None) or str(reply)
 
 
