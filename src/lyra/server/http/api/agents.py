@@ -45,8 +45,8 @@ class ChatUsage(msgspec.Struct):
 
 
 class ChatAnswer(msgspec.Struct, kw_only=True):
-    """The answer; `output` is the value of an agent with an output type. `status` is `max_tokens` for an answer that its
-    provider cut off."""
+    """The answer; `output` is the value of an agent with an output type. `status` is `max_tokens` for an answer that was
+    cut off."""
 
     text: str
     session_id: str
@@ -71,11 +71,11 @@ def _view(agent: KnownAgent) -> AgentSummary:
 
 
 async def list_agents(call: HttpCall) -> AgentList:
-    return AgentList([_view(agent) for agent in call.parts.chats.directory.agents().values()])
+    return AgentList([_view(agent) for agent in call.parts.chats.directory.agents(call.caller).values()])
 
 
 async def get_agent(call: HttpCall) -> AgentSummary:
-    return _view(call.parts.chats.directory.get(call.path["name"]))
+    return _view(call.parts.chats.directory.get(call.path["name"], call.caller))
 
 
 async def chat(call: HttpCall) -> ChatAnswer:
@@ -101,7 +101,7 @@ async def chat_stream(call: HttpCall) -> Streamed:
 
 
 async def resume_stream(call: HttpCall) -> Streamed:
-    call.parts.chats.directory.get(call.path["name"])
+    call.parts.chats.directory.get(call.path["name"], call.caller)
     stream, after = call.parts.chats.find(call.headers.get("last-event-id", ""), call.query.session_id, call.caller)
     return Streamed(stream.read(after))
 
