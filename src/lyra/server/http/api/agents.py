@@ -45,8 +45,8 @@ class ChatUsage(msgspec.Struct):
 
 
 class ChatAnswer(msgspec.Struct, kw_only=True):
-    """The answer; `output` is the value of an agent with an output type. `status` is `max_tokens` for an answer that was
-    cut off."""
+    """The answer; `output` is the value of an agent with an output type. `status` is `max_tokens` for one that was cut
+    off."""
 
     text: str
     session_id: str
