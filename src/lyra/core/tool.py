@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -211,6 +212,10 @@ class Tool(msgspec.Struct, frozen=True):
             raise ConfigError(f"the schema of tool {self.name!r} describes an object", key="schema")
         if self.run is not None and not callable(self.run):
             raise ConfigError(f"tool {self.name!r} is run by a function", key="run")
+        if self.schema and self.is_plain:
+            from lyra.core.checking.schema_subset import CheckedSchema  # few programs write a schema themselves
+
+            CheckedSchema(schema, f"tool {self.name!r}", key="schema")
         if isinstance(self.concurrency, str):
             one_of(self.concurrency, CONCURRENCY, "concurrency")
         else:
@@ -221,6 +226,11 @@ class Tool(msgspec.Struct, frozen=True):
             raise ConfigError(f"tool {self.name!r} is trusted or untrusted, not both", key="trusted")
         put(self, "schema", dict(schema))
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a function was given as it is: `schema` is then all that is known of its arguments."""
+        return isinstance(self.run, (FunctionType, MethodType))
 
     def needs_for(self, arguments: dict[str, Any]) -> tuple[Capability, ...]:
         """The rights that a process needs for one call: to use the tool, and those of the tool with these arguments."""
