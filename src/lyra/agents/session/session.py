@@ -129,6 +129,7 @@ class AgentSession:
         "permissions",
         "pid",
         "replayed",
+        "request_id",
         "sampled",
         "session_span",
         "sink",
@@ -168,6 +169,7 @@ class AgentSession:
         self.turn: tuple[int, Pending] | None = (
             None  # the turn under way for a caller: its first message, and its answer
         )
+        self.request_id = ""  # of the turn that is under way or was last; empty for a message that awaits no answer
         self.turn_span = ""  # of the turn that is under way
         self.replayed = False  # the turn began with answers from the journal
         # The span that the turn belongs to: the caller's, such as the tool call of another agent, or the session's.
@@ -229,9 +231,10 @@ class AgentSession:
         if self.marks is not None:
             self.marks.mark(self.pid, by)
 
-    def begin(self, now: float, *, replayed: bool) -> None:
+    def begin(self, now: float, *, replayed: bool, request_id: str = "") -> None:
         """A run begins with the next message."""
         self.replayed = replayed
+        self.request_id = request_id
         self.limits = ()
         self._window_before = self.window
         self.execution = AgentExecution(self, len(self.messages), now)

@@ -296,7 +296,7 @@ async def _answer(
         early_call.enter()
         if not runtime.is_own:  # others spend from this budget too
             process.budget = early_call.scope_for(budget)
-    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
+    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None, request_id=request_id)
     failure: BaseException | None = None
     value: Any = None
     try:

@@ -172,9 +172,10 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     request = call.request
     if idempotency_key:
         request = msgspec.structs.replace(request, idempotency_key=runtime.key(call, idempotency_key))
-    source = provider.stream(request)
-    events = source if call.timeouts is None else _in_time(source, call.timeouts, provider.name)
+    source: AsyncIterator[StreamEvent] | None = None
     try:
+        source = provider.stream(request)
+        events = source if call.timeouts is None else _in_time(source, call.timeouts, provider.name)
         if sink is None:
             feed = fold.feed
             async for event in events:
@@ -190,8 +191,9 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         raise
     except BaseException as raised:
         quotes_key = runtime.keys.prepared.mask(str(raised), any_part=True) != str(raised)
-        classified = of_exception(raised, provider.name) or raised
-        failure = _failed_try(call, fold, _without_keys(classified, runtime.keys.prepared, provider.name))
+        failure = _failed_try(
+            call, fold, _without_keys(of_exception(raised, provider.name) or raised, runtime.keys.prepared)
+        )
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)
@@ -206,14 +208,10 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     return Charged(completion, spent)  # type: ignore[return-value]  # the door takes the usage off
 
 
-def _without_keys(error: BaseException, keys: KnownKeys, provider: str) -> BaseException:
+def _without_keys(error: BaseException, keys: KnownKeys) -> BaseException:
     """The error of a provider, which goes to the journal and to the caller, with the keys masked that it quotes."""
-    if not isinstance(error, Exception):
-        return error  # a cancellation quotes nothing
     if not isinstance(error, LyraError):
-        message = f"{type(error).__name__}: {error}"
-        masked = keys.mask(message, any_part=True)
-        return error if masked == message else fault("bad_response", f"{provider} failed: {masked}", provider=provider)
+        return error  # a cancellation quotes nothing
     error.message = keys.mask(error.message, any_part=True)
     others = (keys.mask(value, any_part=True) if isinstance(value, str) else value for value in error.args[1:])
     error.args = (error.message, *others)

@@ -43,7 +43,7 @@ from lyra.kernel.process.replay import as_replayed, drop_doubt, raise_journaled,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lyra.core.budgets.budget import Budget, Reservation
+    from lyra.core.budgets.budget import Reservation
     from lyra.kernel.base.core import Core
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.effects.registry import Declared
@@ -108,7 +108,7 @@ class Door:
                 value = await self._after_doubt(Attempt(process, key, effect, args, kwargs, b"", usage))
             if type(value) is Charged:
                 value, usage = value.value, value.usage
-                process.budget.charge(usage)
+                process.charge(usage)
         except BaseException as raised:
             attempt = Attempt(process, key, effect, args, kwargs, b"", usage, stage=_RUNNING)
             error = await self._failed(attempt, raised)
@@ -469,10 +469,13 @@ class Door:
         process, reservation = attempt.process, attempt.reservation
         if reservation is None:
             if usage.items:
-                process.budget.charge(usage)
+                process.charge(usage)
             return
+        if usage.items:
+            process.count_spent(usage)
         overrun = reservation.scope.settle(reservation, usage)
-        if overrun.items and (attempt.effect.quote is None or _limited(process.budget, overrun)):
+        # A quote sets aside only what is limited: the rest is no overrun.
+        if overrun.items and (attempt.effect.quote is None or process.budget.limits_any(overrun)):
             facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
             self._core.publish(process.pid, "budget.overrun", facts)
 
@@ -507,11 +510,11 @@ class Door:
         if answer.decision == "skip":
             data = codec.encode(answer.data if effect.skipped is None else effect.skipped(answer.data))
             row = rows.Finished(key, rows.Raw(data), usage=effect.cost_data)
-            process.budget.charge(effect.cost)
+            process.charge(effect.cost)
         else:
             error = _in_doubt(attempt)
             row = rows.Finished(key, error=error_to_row(error), usage=effect.cost_data)
-            process.budget.charge(effect.cost)
+            process.charge(effect.cost)
         journal = self._core.journal
         assert journal is not None
         journal.write(process.pid, "effect.finished", rows.encode(row))
@@ -545,11 +548,6 @@ def _in_doubt(attempt: Attempt) -> EffectInDoubt:
 
 # What leaves an effect as it is. Anything else that is no Exception (a tool may raise what it likes): EffectFailed.
 _PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, SimulatedCrash)
-
-
-def _limited(budget: Budget, overrun: Usage) -> bool:
-    """A quote sets aside only what is limited: the rest is no overrun."""
-    return any(budget.limit(dimension) is not None for dimension in overrun.to_data())
 
 
 def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:

@@ -90,6 +90,7 @@ class Terminated(Row):
     value: Raw = NIL
     blob: str = ""
     error: dict[str, Any] | None = None
+    stopped: bool = False  # it was told to end, for this reason, which is a word of the one that ended it
 
 
 class Stopping(Row):

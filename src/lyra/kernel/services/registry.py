@@ -31,7 +31,7 @@ from lyra.core import codec
 from lyra.core.checking.check import one_of, real, sendable_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import RETRY_ATTEMPTS_MAX, SERVICE_HEALTH_CHECK_S, SERVICES_MAX
-from lyra.core.policies.retry import Backoff, Retry, has_status
+from lyra.core.policies.retry import Backoff, Retry, http_status
 from lyra.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -538,7 +538,7 @@ def _copied(request: ServiceRequest) -> ServiceRequest:
 
 def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
     """Whether to retry: errors of Lyra and those with an HTTP status by their class, any other error always."""
-    if isinstance(failure, LyraError) or has_status(failure):
+    if isinstance(failure, LyraError) or http_status(failure) is not None:
         return retry.should_retry(failure, attempt)
     return attempt < retry.max_attempts
 
