@@ -55,7 +55,7 @@ def blocks(page: Path, language: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if blocks(page, "python")])
-def test_the_code_runs_twice(name, tmp_path, monkeypatch, capsys):
+def test_the_code_runs(name, tmp_path, monkeypatch, capsys):
     """The Python blocks of a page run from top to bottom, as one program, and again in the folder that they left."""
     monkeypatch.chdir(tmp_path)
     for _ in range(2):

@@ -97,7 +97,7 @@ class Agent(AgentDeclaration, Generic[Out_co]):
         @property
         def __lyra_handle__(self):
             output = self.output
-            return AgentProcess if output is None else partial(AgentProcess, read_answer=output.read_or_text)
+            return AgentProcess if output is None else partial(AgentProcess, read_answer=output.read_result)
 
     @property
     def __lyra_program__(self) -> Callable[..., Any]:

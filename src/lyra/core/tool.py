@@ -23,6 +23,7 @@ from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 __all__ = [
     "CONCURRENCY",
     "ERROR_CODES",
+    "PLAIN_FUNCTIONS",
     "Answering",
     "FunctionTool",
     "JobLog",
@@ -41,6 +42,9 @@ __all__ = [
     "report",
     "rights",
 ]
+
+# A Tool that is run by one of these has no other description of its arguments than its schema.
+PLAIN_FUNCTIONS: Final = (FunctionType, MethodType)
 
 _Owner = TypeVar("_Owner")
 _Result = TypeVar("_Result")
@@ -212,7 +216,7 @@ class Tool(msgspec.Struct, frozen=True):
             raise ConfigError(f"the schema of tool {self.name!r} describes an object", key="schema")
         if self.run is not None and not callable(self.run):
             raise ConfigError(f"tool {self.name!r} is run by a function", key="run")
-        if self.schema and self.is_plain:
+        if self.schema and isinstance(self.run, PLAIN_FUNCTIONS):
             from lyra.core.checking.schema_subset import CheckedSchema  # few programs write a schema themselves
 
             CheckedSchema(schema, f"tool {self.name!r}", key="schema")
@@ -226,11 +230,6 @@ class Tool(msgspec.Struct, frozen=True):
             raise ConfigError(f"tool {self.name!r} is trusted or untrusted, not both", key="trusted")
         put(self, "schema", dict(schema))
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a function was given as it is: `schema` is then all that is known of its arguments."""
-        return isinstance(self.run, (FunctionType, MethodType))
 
     def needs_for(self, arguments: dict[str, Any]) -> tuple[Capability, ...]:
         """The rights that a process needs for one call: to use the tool, and those of the tool with these arguments."""

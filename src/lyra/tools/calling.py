@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
-from lyra.core.tool import Tool, ToolCall
+from lyra.core.tool import PLAIN_FUNCTIONS, Tool, ToolCall
 from lyra.errors import ConfigError, ToolError
 
 __all__ = ["calling", "contained", "invoke"]
@@ -33,7 +33,7 @@ async def invoke(tool: Tool, arguments: dict[str, Any], *, threads: Executor | N
     run = tool.run
     if run is None:
         raise ConfigError(f"tool {tool.name!r} has nothing to run", key="run")
-    if tool.is_plain:
+    if isinstance(run, PLAIN_FUNCTIONS):
         from lyra.core.checking.schema_subset import CheckedSchema  # few programs write a schema themselves
 
         try:

@@ -15,7 +15,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 
 from lyra.core.checking.schema_subset import CheckedSchema
-from lyra.errors import ConfigError
+from lyra.errors import AgentFailed, ConfigError
 from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of, with_constraints
 
 __all__ = ["AnswerType"]
@@ -101,12 +101,12 @@ class AnswerType:
             whole["$defs"] = schema.pop("$defs")
         return cls(clean, whole, read, wrapped=True)
 
-    def read_or_text(self, text: Any) -> Any:
-        """Return a kept answer as its type, or as it is where it does not fit: the type may have changed since."""
+    def read_result(self, result: Any) -> Any:
+        """Return the result of an agent's task as this type; AgentFailed where the type was changed since then."""
         try:
-            return self.read(text) if isinstance(text, str) else text
-        except ValueError:
-            return text
+            return self.read(result) if isinstance(result, str) else result
+        except ValueError as misfit:
+            raise AgentFailed(str(misfit), status="output_invalid") from None
 
     def read(self, text: str) -> Any:
         fenced = None if self._read is _words else _FENCE.search(text)  # plain words may hold a fence of their own

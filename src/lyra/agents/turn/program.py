@@ -37,7 +37,7 @@ def _program(agent: AgentDeclaration) -> Callable[..., Any]:
 
     vars(serve)["__lyra_handle__"] = getattr(agent, "__lyra_handle__", AgentProcess)  # by which `kernel.agent` finds it
     if agent.output is not None:
-        vars(serve)["__lyra_read_result__"] = agent.output.read_or_text  # for `ctx.spawn`
+        vars(serve)["__lyra_read_result__"] = agent.output.read_result  # for `ctx.spawn`
     vars(serve)["__lyra_agent__"] = agent  # by which a server finds the agents that a kernel knows
     serve.__module__, serve.__qualname__ = "agent", agent.name
     return serve
