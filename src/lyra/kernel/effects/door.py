@@ -142,7 +142,7 @@ class Door:
                     drop_doubt(process, key)
                     return await self._replayed(process, entry, effect)
         attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost)
-        is_begun_outside = entry is not None and not entry.idempotent and effect.outside is not None
+        is_begun_outside = entry is not None and effect.outside is not None and (entry.lent or not entry.idempotent)
         if entry is not None and not entry.idempotent and not is_begun_outside:
             settled, value = await self._ask_about_doubt(attempt)
             if settled:
@@ -187,7 +187,10 @@ class Door:
                 if effect.plain:
                     value = await effect.run(*args, **kwargs)
                 else:
-                    value = await (self._find_out(attempt) if is_begun_outside else self._run(attempt))
+                    found_out = is_begun_outside and self._find_out(
+                        attempt, may_repeat=entry is not None and entry.idempotent
+                    )
+                    value = await (found_out or self._run(attempt))
             except OutcomeUnknown:
                 value = await self._after_doubt(attempt)
             if faultpoint.hook is not None:
@@ -288,31 +291,32 @@ class Door:
             row = rows.Finished(key, error=error, name=name, hash=attempt.digest)
             self._core.journal.write(process.pid, "effect.finished", rows.encode(row))
 
-    def _write_started(self, attempt: Attempt, *, may_repeat: bool = True) -> int:
+    def _write_started(self, attempt: Attempt, *, may_repeat: bool = True, lent: bool = False) -> int:
         """Journal that the effect begins. One that another program performs begins when that program gets it: until
         then it may be repeated."""
         effect, journal = attempt.effect, self._core.journal
         assert journal is not None
         cost_data = effect.cost_data if effect.quote is None else _data(attempt.cost)
         idempotent = effect.idempotent or (may_repeat and effect.outside is not None)
-        row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data)
+        row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data, lent)
         return journal.write(attempt.process.pid, "effect.started", rows.encode(row))
 
     # ------------------------------------------------------------------ running
 
-    async def _begin_outside(self, attempt: Attempt) -> None:
+    async def _begin_outside(self, attempt: Attempt, may_repeat: bool = False) -> None:
         """Another program is about to get the work: return when a restart will know."""
         journal = self._core.journal
-        if journal is not None and not attempt.effect.idempotent:
-            await journal.acknowledged(self._write_started(attempt, may_repeat=False))
+        if journal is not None and (may_repeat or not attempt.effect.idempotent):
+            await journal.acknowledged(self._write_started(attempt, may_repeat=may_repeat, lent=True))
 
-    async def _find_out(self, attempt: Attempt) -> Any:
-        """What became of work that another program had got before the restart."""
+    async def _find_out(self, attempt: Attempt, *, may_repeat: bool) -> Any:
+        """What became of work that another program had got before the restart. Work that may be repeated is done again
+        where that program does not come back."""
         effect, replay = attempt.effect, attempt.process.replay
         assert effect.outside is not None
         if replay is not None and f"doubt:{attempt.key}" in replay:
             raise OutcomeUnknown("a person was asked before the restart")
-        return await effect.outside.find_out(*attempt.args)
+        return await effect.outside.find_out(*attempt.args, may_repeat=may_repeat)
 
     async def _after_doubt(self, attempt: Attempt) -> Any:
         """The program that performed the effect is gone: ask a person, and perform it again while the answer says

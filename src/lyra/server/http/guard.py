@@ -25,9 +25,9 @@ from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, Unauthenticated
 from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
 from lyra.server.http.problems import HttpRefusal, too_many
-from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import OPERATOR, USER, Caller, TokenTable
 from lyra.server.request_window import RequestWindow
+from lyra.server.token_limit import TokenLimit, credential_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -76,7 +76,7 @@ class HttpGuard:
         if (tokens is None) == (authenticate is None):
             raise ConfigError("a server has tokens or an authenticator", hint="app(kernel, tokens=…)")
         self._kernel = kernel
-        self.logins = LoginTable(kernel.clock, tokens)
+        self.logins = LoginTable(kernel.clock, tokens, TokenLimit.shared(kernel))
         self._authenticate = authenticate
         self._hosts = frozenset(host.lower() for host in hosts)
         self._bytes_max = message_bytes_max

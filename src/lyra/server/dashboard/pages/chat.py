@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, NoSuchSession
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.pages.inbox import EVENTS as QUESTION_EVENTS
@@ -104,9 +104,10 @@ def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
 # ---------------------------------------------------------------- one conversation
 def _handle(call: HttpCall, session_id: str) -> AgentProcess[Any] | None:
     """The session, if there is one already; the caller's own."""
-    if not session_id or call.parts.chats.sessions.find(session_id) is None:
+    try:
+        return call.parts.chats.handle(session_id, call.caller) if session_id else None
+    except NoSuchSession:
         return None
-    return call.parts.chats.handle(session_id, call.caller)
 
 
 def _composer(call: HttpCall, agent: str, session_id: str, *, is_running: bool) -> Html:

@@ -239,11 +239,10 @@ def _field(name: str) -> _Reading:
 
 
 def _cached_share(point: FigurePoint) -> float | None:
-    """The share of a step's input that came from a cache; some providers count cached tokens apart from the others."""
+    """The share of a step's input that came from a cache."""
     if not point.calls:
         return None
-    total = max(point.input_tokens, point.cached_tokens) or 1
-    return point.cached_tokens / total
+    return point.cached_tokens / max(point.input_tokens, point.cached_tokens, 1)
 
 
 async def _costs_csv(call: HttpCall) -> RawAnswer:
