@@ -326,7 +326,7 @@ def test_the_outside_monitors_a_process(target):
             crashed, quiet, fine = kernel.spawn(ends), kernel.spawn(ends), kernel.spawn(ends)
             kernel.monitor(crashed, lambda down: downs.append((down.pid, down.reason, down.message)))
             kernel.monitor(crashed.pid, later)
-            kernel.monitor(quiet, downs.append)()
+            kernel.monitor(quiet, lambda _down: downs.append(("never", "", "")))()
             kernel.monitor(fine, lambda _down: 1 / 0)
             for process, word in ((crashed, "crash"), (quiet, "crash"), (fine, "well")):
                 await process.send(word)
@@ -337,7 +337,7 @@ def test_the_outside_monitors_a_process(target):
             with pytest.raises(NoSuchProcess):
                 kernel.monitor("nobody", print)
             with pytest.raises(ConfigError, match="function"):
-                kernel.monitor(fine, "print")
+                kernel.monitor(fine, "print")  # type: ignore[arg-type]
             assert sorted(downs) == sorted(
                 [(crashed.pid, "error", "boom"), ("later", "error", "boom"), ("after", "error", "boom")]
             )

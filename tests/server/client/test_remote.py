@@ -361,6 +361,8 @@ def test_tokens_do_not_travel_in_plain_text(monkeypatch: pytest.MonkeyPatch, tmp
     assert OPERATOR not in repr(remote.connection.settings)
     monkeypatch.setenv("LYRA_TOKEN", "from-the-variable-0123")
     assert lyra.connect("127.0.0.1:8420").connection.settings.token == "from-the-variable-0123"
+    limited = lyra.connect("127.0.0.1:8420", timeout_s=3.0, reconnect_s=7.0).connection.settings
+    assert (limited.timeout_s, limited.reconnect_s) == (3.0, 7.0)
 
 
 @on_loop
