@@ -359,7 +359,7 @@ class ResourceTracker(Subsystem):
         return self.record_usage(pid, agent_hops=1)
 
     def get_usage(self, pid: str) -> ResourceUsage:
-        """Return what a pid has used: as reported, or as spent by a program that reports nothing or has a budget."""
+        """The usage of a pid. Where none is reported, or its budget is its own, a program's spending counts."""
         account = self.state.accounts.get(_text(pid))
         counted = dict(account.used) if account is not None else {}
         process = self._core.processes.get(pid)
