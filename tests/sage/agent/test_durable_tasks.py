@@ -67,7 +67,7 @@ async def test_two_that_were_working_go_on_after_a_crash(tmp_path: Path, goes_on
             told = [str(entry.output) for entry in session.process.messages[-2].tool_results]
             assert [text.partition("\n")[0] for text in told] == ["deep", "deep"]
         else:
-            assert [notice["id"] for notice in session.notices] == ids
+            assert [notice.id for notice in session.notices] == ids
         await session.say("lead: again")
         texts = [message.text for message in session.process.messages if "by the program" in message.text]
         assert sum("is done" in text for text in texts) == (0 if goes_on else 1), "two notices in one message, once"
@@ -228,8 +228,8 @@ async def test_a_question_is_shown_and_answered_by_id(tmp_path: Path) -> None:
         await session.say("lead: go")
         (record,) = session.tasks.list()
         await session.until(lambda: session.notices)
-        assert session.notices[0]["state"] == "asks"
-        assert "Allow Write?" in session.notices[0]["question"]["question"]
+        assert session.notices[0].state == "asks"
+        assert "Allow Write?" in session.notices[0].question.question
         await session.kernel.durable()
     async with opened(tmp_path, model, **settings) as session:
         await session.until(lambda: session.state(record.id) == "asks")
