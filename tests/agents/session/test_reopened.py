@@ -76,7 +76,7 @@ def _told(path: Path, agent: Agent[Any], *work: Any) -> dict[str, Any]:
             await kernel.durable()
             return _seen(process)
 
-    told = run(before())
+    told: dict[str, Any] = run(before())
     assert run(_reopened(path, agent)) == told
     return told
 
