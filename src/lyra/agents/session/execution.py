@@ -157,6 +157,11 @@ class AgentExecution:
         return self._session.agent.name
 
     @property
+    def place(self) -> str:
+        """Where in its conversation it began, the same when it is replayed."""
+        return f"{self._mark}:{self._before.turns}"
+
+    @property
     def running(self) -> bool:
         return self.state not in _ENDS
 
