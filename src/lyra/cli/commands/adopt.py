@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from lyra.cli.render import document, note, printable
+from lyra.core.naming import GATEWAY_KEY, INCOMING_HOOK, WEBHOOK
 from lyra.core.secrets.visible import visible
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.store.signing import SigningStore
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import Fold
     from lyra.kernel.stored_rights import ProcessRights, StoredRights
     from lyra.store.signing import StoreContents
+
+# What signing such a process means for others than the one who signs it.
+_REACHED_FROM_OUTSIDE: Final = {
+    GATEWAY_KEY: "whoever holds this key of the gateway is let in: `lyra keys revoke` it, unless you know the holder",
+    INCOMING_HOOK: "a hook: whoever knows its secret may say something to this store's agents and processes",
+    WEBHOOK: "a webhook: it posts events of this store to an address that its maker chose",
+}
 
 __all__ = ["ListedStore", "adopt_listed", "agree", "listed", "show"]
 
@@ -57,21 +65,24 @@ def listed(store: SigningStore, run: str = "") -> ListedStore:
 
     standing = standing_of(store, make_key=True)
     contents = store.contents()
-    fold, facts = _folded(contents)
+    fold, facts = _folded(contents, store)
     rights = rights_in(fold, store.get_blob)
     return ListedStore(
         run, standing, _problems(store, standing), len(contents.rows), facts, rights, contents.fingerprint
     )
 
 
-def _folded(contents: StoreContents) -> tuple[Fold, dict[str, Any]]:
+def _folded(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[str, Any]]:
     from lyra.kernel.journal.history import Fold
+    from lyra.kernel.journal.snapshots import EndedStates
     from lyra.kernel.kernel import Kernel
+    from lyra.store.ended import states_of
     from lyra.vega.durable.record import RunState
 
     run = RunState()
     states = [*(type(state)() for state in Kernel().states.values()), run]
     fold = Fold.load(contents.snapshot.seq, contents.snapshot.states, states)
+    fold.find_ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments).find
     fold.add_all(contents.rows)
     began = run.began or {}
     facts = {key: began[key] for key in ("file", "folder", "model", "hash") if began.get(key) is not None}
@@ -141,6 +152,8 @@ def _process_lines(process: ProcessRights) -> Iterator[str]:
 
     name = f" ({process.name})" if process.name else ""
     yield f"{process.pid}{name} runs {process.program} and may do {grant_words(process.grant, process.parent)}"
+    if process.program in _REACHED_FROM_OUTSIDE:
+        yield f"  {_REACHED_FROM_OUTSIDE[process.program]}"
     for child in process.children:
         yield f"  it starts {child.id}, {child.program}, which may do {grant_words(child.grant, process.pid)}"
     if process.text_from:
