@@ -479,7 +479,7 @@ class Door:
             process.count_spent(usage)
         overrun = reservation.scope.settle(reservation, usage)
         # A quote sets aside only what is limited: the rest is no overrun.
-        if overrun.items and (attempt.effect.quote is None or process.budget.limits_any(overrun)):
+        if overrun.items and (attempt.effect.quote is None or process.budget._limits_any(overrun)):
             facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
             self._core.publish(process.pid, "budget.overrun", facts)
 
