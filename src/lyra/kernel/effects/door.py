@@ -31,6 +31,7 @@ from lyra.errors import (
     LimitExceeded,
     LyraError,
     OutcomeUnknown,
+    StoreFull,
 )
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import suspend
@@ -477,7 +478,8 @@ class Door:
             self._core.publish(process.pid, "budget.overrun", facts)
 
     async def put_blob(self, name: str, data: bytes) -> str:
-        """Keep a large value beside the journal; its row holds the digest."""
+        """Keep a large value beside the journal; its row holds the digest. Gives "" where the disk is full: then the
+        value goes into the row, which waits for room with all the others."""
         if len(data) > EFFECT_VALUE_BYTES_MAX:
             raise EffectFailed(
                 f"{name} gave {len(data)} bytes; at most {EFFECT_VALUE_BYTES_MAX} are kept",
@@ -485,9 +487,10 @@ class Door:
             )
         journal = self._core.journal
         assert journal is not None
-        if journal.store.inline:
-            return journal.store.put_blob(data)
-        return await self._core.writer.submit(journal.store.put_blob, data)
+        try:
+            return str(await self._core.call(journal.store.put_blob, data))
+        except StoreFull:
+            return ""
 
     # ------------------------------------------------------------------ replay
 
