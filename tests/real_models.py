@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-__all__ = ["PIXEL", "VENDORS", "Answer", "Call", "FakeVendor", "Sent", "Vendor"]
+__all__ = ["PIXEL", "VENDORS", "Answer", "Call", "FakeVendor", "Sent", "Vendor", "write_settings"]
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -128,7 +128,7 @@ def _google_variables(url: str) -> dict[str, str]:
 
 _GPT = ("openai/gpt-5", 400_000, 1.25, 10.0, 0.125, 1.25, _openai_variables)
 VENDORS = (
-    Vendor("anthropic", "anthropic/claude-sonnet-4-5", 200_000, 3.0, 15.0, 0.3, 3.75, _anthropic_variables),
+    Vendor("anthropic", "anthropic/claude-opus-4-6", 1_000_000, 5.0, 25.0, 0.5, 6.25, _anthropic_variables),
     Vendor("openai", *_GPT),
     Vendor("openai-responses", *_GPT, settings='[providers.openai]\napi = "responses"\n'),
     Vendor("google", "gemini/gemini-2.5-flash", 1_048_576, 0.3, 2.5, 0.03, 0.3, _google_variables),

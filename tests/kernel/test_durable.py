@@ -583,6 +583,41 @@ def test_children_come_back_under_their_parents(path):
     run(main())
 
 
+def test_what_a_process_spent_is_told_apart_from_others(path):
+    """A process without a budget of its own counts what it and those below it spent, and nothing of its neighbours,
+    also after a crash and when the child has ended."""
+    pay = Effect(act, name="pay", cost="$0.10")
+
+    async def kid(ctx):
+        await ctx.do(pay, "kid")
+
+    async def parent(ctx):
+        await ctx.spawn(kid).wait()
+        await ctx.do(pay, "parent")
+        await ctx.receive()
+
+    async def neighbour(ctx):
+        for number in range(5):
+            await ctx.do(pay, number)
+        await ctx.receive()
+
+    def spent(kernel):
+        return [str(kernel.processes[pid].spent.usd) for pid in ("main", "next")]
+
+    async def main():
+        async with Crash(Kernel(path)) as kernel:
+            kernel.spawn(parent, pid="main")
+            kernel.spawn(neighbour, pid="next")
+            await settle(kernel)
+            assert spent(kernel) == ["$0.20", "$0.50"]
+            assert str(kernel.budget.used()) == "$0.70"
+        async with Kernel(path, programs=[parent, kid, neighbour]) as kernel:
+            assert spent(kernel) == ["$0.20", "$0.50"]
+            assert not kernel.processes["main"].has_own_budget
+
+    run(main())
+
+
 def test_budget_readings_replay(path):
     """A program that decides by what is left decides the same way on replay, whatever others spent since."""
 

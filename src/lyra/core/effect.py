@@ -103,13 +103,14 @@ class Charged(msgspec.Struct, Generic[Result_co], frozen=True):
 class PerformedOutside(Protocol):
     """What an effect adds that another program performs: the kernel may restart while that program goes on.
 
-    Its function takes a keyword `begin`. It awaits `begin()` right before the other program gets the work: until then
-    a restart simply calls the function again. Each method below gets the arguments of the call.
+    Its function takes a keyword `begin`. It awaits `begin()` right before the other program gets the work, or
+    `begin(True)` where the work may be given to another one: until then a restart simply calls the function again. Each
+    method below gets the arguments of the call.
     """
 
-    async def find_out(self, *args: Any) -> Any:
-        """After a restart, for work that had begun: its value or its error; OutcomeUnknown where the other program
-        does not come back."""
+    async def find_out(self, *args: Any, may_repeat: bool) -> Any:
+        """After a restart, for work that had begun: its value or its error. Where the other program does not come back,
+        the work is done again if it `may_repeat`; otherwise OutcomeUnknown."""
         ...
 
     def asked(self, interrupt_id: str, *args: Any) -> None:

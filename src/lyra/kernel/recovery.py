@@ -186,12 +186,14 @@ class Recovery:
         if created.fork is not None:
             core.forks[pid] = created.fork
         self._rebuilt[pid] = process
+        spent = Usage.from_data(state.spent)
+        process.count_spent(spent)
         if (
             isinstance(scope, JoinableBudget) and state.created.budget is not None
         ):  # above, it counts when its turn comes
-            scope.restore(Usage.from_data(state.spent), Usage.from_data(state.peak), refused=state.refused)
+            scope.restore(spent, Usage.from_data(state.peak), refused=state.refused)
         else:
-            scope.charge(Usage.from_data(state.spent))
+            scope.charge(spent)
         for key in [key for key in state.held if rows.is_passing(key)]:
             self._charge_cut_off(process, key, state.held[key])
         if state.exit is not None:
@@ -209,7 +211,7 @@ class Recovery:
         was set aside for it counts as spent."""
         journal = self._core.journal
         assert journal is not None
-        process.budget.charge(Usage.from_data(cost))
+        process.charge(Usage.from_data(cost))
         error = EffectInDoubt("its kernel died while it was in flight", key=str(key))
         row = rows.Finished(key, error=error_to_row(error), usage=cost or None)
         journal.write(process.pid, "effect.finished", rows.encode(row))

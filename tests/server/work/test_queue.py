@@ -305,3 +305,17 @@ def test_no_work_is_lost_or_done_twice_at_once(steps: list[tuple[str, int, int]]
     doubtful = [piece for piece in model.queue.pieces.values() if piece.state == "doubtful"]
     assert len(model.queue.pieces) == len(doubtful)
     assert model.queue.waiting == 0
+
+
+def test_repeatable_work_from_before_a_restart_is_lent_again_under_another_id() -> None:
+    """While its holder may come back nobody else gets it; then it is the next attempt, with an id of its own, and the
+    first holder's result is not wanted any more once another worker has it."""
+    queue = WorkQueue()
+    queue.life = 2
+    queue.wait_for_holder(PieceOfWork("a", WRITE, may_repeat=True), until=20.0)
+    assert claimed(queue, "w2") is None
+    assert [(end.piece.id, end.state) for end in queue.expire(20.0)] == [("a", "waiting")]
+    again = lent(queue, "w2", now=20.0)
+    assert (again.work_id, again.piece.attempt) == ("a.2-2", 2)
+    assert queue.renew("a.1-1", "w1", 0.0, 21.0) == (False, False)
+    assert queue.complete("a.1-1", "w1", 21.0) == (False, None)

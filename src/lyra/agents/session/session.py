@@ -37,7 +37,8 @@ SUMMARY_HEADING: Final = "Summary of the conversation before the messages that f
 
 
 class Metrics(msgspec.Struct):
-    """Counts of an agent process so far; `cost_usd`, with helpers, is None once a call had no known price."""
+    """Counts of an agent process so far; `input_tokens` has those of a provider's cache in it, for every provider.
+    `cost_usd`, with helpers, is None once a call had no known price."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -93,7 +94,7 @@ class Metrics(msgspec.Struct):
 
     def add(self, usage: TokenUsage, micro_usd: int) -> None:
         """Add tokens and their cost, also those of failed tries."""
-        self.input_tokens += usage.input_tokens
+        self.input_tokens += usage.total_input
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens
         self.cache_write_tokens += usage.cache_write_tokens

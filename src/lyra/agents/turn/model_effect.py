@@ -271,7 +271,7 @@ def cut_of_call(name: str, call: ModelCall, completion: Completion) -> BudgetExc
         name,
         completion.text,
         cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
-        input_tokens=usage.input_tokens,
+        input_tokens=usage.total_input,
         output_tokens=usage.output_tokens,
     )
 

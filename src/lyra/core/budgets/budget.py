@@ -396,6 +396,16 @@ class Budget:
         lowest = self._lowest(index)
         return None if lowest == _UNLIMITED else _shown(index, lowest)
 
+    def limits_any(self, usage: Usage) -> bool:
+        """Whether this scope or one above has a limit on something that `usage` has."""
+        scope: Budget | None = self
+        while scope is not None:
+            for index, _ in usage.items:
+                if scope._limits[index] != _UNLIMITED:
+                    return True
+            scope = scope.parent
+        return False
+
     def within(self) -> bool:
         """Whether used plus reserved is inside every limit of this scope; for tests."""
         return all(map(le, self._taken, self._limits))

@@ -106,6 +106,7 @@ class Started(Row):
     hash: bytes
     idempotent: bool = False
     cost: dict[str, int] | None = None
+    lent: bool = False  # another program has got it, and may still have it after a restart
 
 
 class Finished(Row):

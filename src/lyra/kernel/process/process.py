@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.event import ENDS_IN_ORDER
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.naming import program_names
@@ -125,6 +125,7 @@ class Process:
         "restored",
         "rng",
         "senders",
+        "spent",
         "state",
         "stepping",
         "traps",
@@ -150,6 +151,7 @@ class Process:
         self.program = program
         self.parent = parent
         self.budget = budget
+        self.spent = NOTHING  # by itself and those below it; a budget may be shared with others
         self.grant = grant
         self.priority = priority
         self.context = context
@@ -223,6 +225,11 @@ class Process:
         return ended is not None and ended.reason not in ENDS_IN_ORDER and not self.is_stopped_for(ended.reason)
 
     @property
+    def has_own_budget(self) -> bool:
+        """Whether its budget counts what it and those below it spend, and nothing else."""
+        return self.budget is not (self.core.budget if self.parent is None else self.parent.budget)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """All that a right may call it: its name, the program it runs, its pid, and the same of its guard."""
         guard = self.parent if self.known_as != self.pid else None
@@ -234,6 +241,18 @@ class Process:
         """Of a guard: the run it guards at the moment, its only child."""
         child = next(iter(self.children.values()), None) if self.children else None
         return child if child is not None and child.known_as == self.pid else None
+
+    def charge(self, usage: Usage) -> None:
+        """Record what was used without a reservation: in its budget, and as its own."""
+        self.budget.charge(usage)
+        self.count_spent(usage)
+
+    def count_spent(self, usage: Usage) -> None:
+        """Add to what this process and each above it have spent; their budgets may be shared."""
+        process: Process | None = self
+        while process is not None:
+            process.spent += usage
+            process = process.parent
 
     def move(self, state: str) -> None:
         """Change state, if the table allows it."""

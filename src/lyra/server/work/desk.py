@@ -120,6 +120,8 @@ class WorkDesk:
         self._changed()
         if claim.announce:
             return None
+        if self._kernel.journal is not None:
+            self._queue.life = self._kernel.journal.epoch
         deadline = self._now() + min(claim.wait_s, WORK_CLAIM_WAIT_S_MAX)
         worker.claims += 1
         try:
@@ -141,15 +143,14 @@ class WorkDesk:
         return None
 
     async def _begun(self, lease: WorkLease) -> bool:
-        """Journal that the worker gets the piece, where a restart has to know; False if it is not wanted any more."""
+        """Journal that the worker gets the piece, so that a restart knows; False if it is not wanted any more."""
         self._arm()
-        if not lease.may_repeat:
-            try:
-                await lease.piece.payload.begin()
-            except BaseException:
-                self._queue.give_back(lease)
-                self._changed()
-                raise
+        try:
+            await lease.piece.payload.begin(may_repeat=lease.may_repeat)
+        except BaseException:
+            self._queue.give_back(lease)
+            self._changed()
+            raise
         if lease.piece.lease is lease and not lease.piece.is_cancelled:
             return True
         self._queue.give_back(lease)
@@ -157,6 +158,7 @@ class WorkDesk:
 
     def renew(self, work_id: str, worker_id: str, *, user_id: str = "", lease_s: float = 0.0) -> Renewal:
         """Extend a lease. For a while after a restart a lease that is not known may become known again."""
+        self._require_announced(work_id, worker_id)
         self._queue.require_owner(work_id, worker_id, user_id)
         renewal = self._queue.renew(work_id, worker_id, lease_s, self._now())
         self._arm()
@@ -175,6 +177,7 @@ class WorkDesk:
         """Take the result of a piece of work: a value, or an error. Whether it counts; then it is durable."""
         while self._may_return(work_id):
             await self._wait_for_change(self._returned_at)
+        self._require_announced(work_id, worker_id)
         self._queue.require_owner(work_id, worker_id, user_id)
         is_accepted, piece = self._queue.complete(work_id, worker_id, self._now())
         self._arm()
@@ -205,6 +208,13 @@ class WorkDesk:
         except LyraError:  # it is answered, or its process has ended
             return False
         return True
+
+    def _require_announced(self, work_id: str, worker_id: str) -> None:
+        """Have a worker from before a restart say what it serves first: one whose places are all taken does not claim,
+        and may not have noticed the restart."""
+        may_be_its_own = self._queue.is_known(work_id) and not self._queue.is_attempt(work_id)
+        if may_be_its_own and worker_id not in self._queue.workers and self._now() < self._returned_at:
+            raise Overloaded(f"the server was restarted and does not know worker {worker_id}", worker=worker_id)
 
     def _may_return(self, work_id: str) -> bool:
         """Whether work that is not known may be from before a restart, and come back with its process."""

@@ -56,7 +56,7 @@ def _talks(call: HttpCall) -> list[Talk]:
         handle = None if call.kernel.missing_program(process) is not None else call.kernel.agent(process.pid)
         messages = () if handle is None else handle.messages
         title = next((message.text for message in messages if message.role == "user"), "")
-        spent = int(process.budget.used("usd"))
+        spent = int(process.spent.usd)
         agent = run.program.partition(":")[2]
         rows.append(Talk(session_id, process.pid, agent, title, process.created_at, process.alive, spent))
     return sorted(rows, key=lambda talk: -talk.created_at)[:_LISTED_MAX]
@@ -85,7 +85,7 @@ def _talk_row(call: HttpCall, talk: Talk, now: float, chosen: str) -> Html:
 
 
 def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
-    now = call.kernel.clock.now()
+    now = call.now
     talks = [_talk_row(call, talk, now, session_id) for talk in _talks(call)]
     agents = [_agent_row(call, row, "" if session_id else agent) for row in _agents(call)]
     listed = tag("ul", talks, class_="plain") if talks else tag("p", "None yet.", class_="note")
@@ -148,14 +148,14 @@ def _head(call: HttpCall, known: KnownAgent, handle: AgentProcess[Any] | None) -
     if handle is None:
         return tag("div", models, class_="bar spread")
     process = call.kernel.processes[handle.pid]
-    spent = tag("span", "this conversation: ", tag("strong", money(int(process.budget.used("usd")))))
+    spent = tag("span", "this conversation: ", tag("strong", money(int(process.spent.usd))))
     about = tag("a", "its process", href=link(call, "processes", handle.pid))
     return tag("div", models, tag("span", spent, " · ", about, class_="note"), class_="bar spread")
 
 
 def _questions(call: HttpCall, pid: str) -> Html:
     """What the agent asks a person in this conversation, answered here as in the inbox."""
-    now = call.kernel.clock.now()
+    now = call.now
     cards = [question_card(call, row, now) for row in call.kernel.interrupts.pending(pid)] if pid else []
     return region(call, "asked", QUESTION_EVENTS, tag("div", cards, class_="questions"), aria_label="Questions to you")
 

@@ -220,7 +220,7 @@ def _ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Html | No
 
 # ---------------------------------------------------------------- the page
 async def _inbox(call: HttpCall) -> RawAnswer:
-    now = call.kernel.clock.now()
+    now = call.now
     rows = _seen(call)
     waiting = [row for row in rows if row.status == "pending"]
     ended = sorted((row for row in rows if row.status != "pending"), key=lambda row: -(row.resolved_at or 0.0))

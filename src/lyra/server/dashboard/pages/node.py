@@ -130,7 +130,7 @@ def _divergences(call: HttpCall, facts: NodeFacts) -> Html:
         return join(head, tag("p", "They have the inputs of all users, and are shown to the operator.", class_="note"))
     if not facts.found:
         return join(head, tag("p", "Both paths have agreed on everything that was compared.", class_="note"))
-    now = call.kernel.clock.now()
+    now = call.now
     newest = facts.found[: -_DIVERGENCES_SHOWN - 1 : -1]
     return join(head, *(_divergence(row, now, index) for index, row in enumerate(newest)))
 
@@ -183,7 +183,7 @@ def _json(value: Any) -> str:
 def _changes(call: HttpCall, facts: NodeFacts) -> Html:
     if not facts.changes:
         return join(tag("h2", "Changes of the mode"), tag("p", "None yet.", class_="note"))
-    now = call.kernel.clock.now()
+    now = call.now
     rows = [
         TableRow(str(change["time"]), (moment(change["time"], now), change["from"], change["to"], change["why"]))
         for change in reversed(facts.changes)

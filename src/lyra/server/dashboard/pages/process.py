@@ -77,7 +77,7 @@ def _head(call: HttpCall, row: ProcessRow) -> Html:
 
 
 def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
-    now = call.kernel.clock.now()
+    now = call.now
     facts: list[tuple[str, Child]] = [
         ("Pid", copied_id(row.pid, chars_max=40)),
         ("Runs", tag("code", row.program)),
@@ -137,9 +137,7 @@ def _link_to(call: HttpCall, pid: str) -> Html:
 
 # ---------------------------------------------------------------- what it has
 def _budget(call: HttpCall, process: Process) -> Html:
-    return region(
-        call, "budget", ("effect.started", "effect.finished"), tag("h2", "Budget"), budget_bars(process.budget)
-    )
+    return region(call, "budget", ("effect.started", "effect.finished"), tag("h2", "Budget"), budget_bars(process))
 
 
 def _mailbox(call: HttpCall, run: Process) -> Html:

@@ -140,7 +140,7 @@ def _facts(call: HttpCall, look: RunLook) -> Html:
     facts: list[tuple[str, Child]] = [
         ("State", mark if vega is None else vega_state(vega.state)),
         ("Program", summary["program"] if vega is None else vega.file),
-        ("Began", moment(summary["began_at"], call.kernel.clock.now())),
+        ("Began", moment(summary["began_at"], call.now)),
         ("Steps", f"{summary['steps']:,}" + ("+" if summary["is_cut"] else "")),
         ("Processes", f"{summary['processes']:,}"),
         ("Tokens", f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,}"),

@@ -38,7 +38,7 @@ def _list(call: HttpCall, services: list[ServiceInfo]) -> Html:
             "Services stand here: named handlers with their health and load.",
             'kernel.register_service({"name": "search", "max_concurrent": 4})',
         )
-    now = call.kernel.clock.now()
+    now = call.now
     columns: list[TableColumn | str] = [
         *("Service", "Health", "Load"),
         TableColumn("running", is_figure=True),

@@ -81,7 +81,8 @@ def days_until(now: float, count: int) -> list[str]:
 
 
 def by_day(sums: Sequence[CostSum], dimension: str, days: Sequence[str]) -> DayCosts:
-    """The costs of each day by the values of a dimension; those that cost least stand together."""
+    """The costs of each day by the values of a dimension; those that cost least stand together. What was stamped later
+    than the last day, before the clock was set back, is in the last day."""
     totals: dict[str, int] = {}
     for total in sums:
         group = dimension_value(total, dimension)
@@ -93,8 +94,9 @@ def by_day(sums: Sequence[CostSum], dimension: str, days: Sequence[str]) -> DayC
     places = {group: min(index, len(groups) - 1) for index, group in enumerate(ordered)}
     cells: dict[str, list[int]] = {day: [0] * len(groups) for day in days}
     for total in sums:
-        if total.day in cells:
-            cells[total.day][places[dimension_value(total, dimension)]] += total.cost_micro_usd
+        day = min(total.day, days[-1])
+        if day in cells:
+            cells[day][places[dimension_value(total, dimension)]] += total.cost_micro_usd
     return DayCosts(groups, list(cells.items()))
 
 

@@ -35,13 +35,22 @@ class ChatBody(RequestBody):
     session_id: str = ""
 
 
+class ChatUsage(msgspec.Struct):
+    """What an answer took, its helpers included; `cost_usd` is null where a price is not known. Empty for an agent with
+    an output type."""
+
+    input_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    output_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    cost_usd: float | msgspec.UnsetType | None = msgspec.UNSET
+
+
 class ChatAnswer(msgspec.Struct, kw_only=True):
     """The answer; `output` is the value of an agent with an output type."""
 
     text: str
     session_id: str
     output: Any = None
-    usage: dict[str, Any] = {}
+    usage: ChatUsage = msgspec.field(default_factory=ChatUsage)
 
 
 class StreamQuery(RequestQuery):
@@ -73,11 +82,7 @@ async def chat(call: HttpCall) -> ChatAnswer:
     session_id, process = await call.parts.chats.open(call.path["name"], call.caller, body.session_id)
     answer = await process.send(body.message)
     if isinstance(answer, Reply):
-        usage = {
-            "input_tokens": answer.input_tokens,
-            "output_tokens": answer.output_tokens,
-            "cost_usd": answer.cost_usd,
-        }
+        usage = ChatUsage(answer.input_tokens, answer.output_tokens, answer.cost_usd)
         return ChatAnswer(text=str(answer), session_id=session_id, usage=usage)
     plain = msgspec.to_builtins(answer, enc_hook=to_plain)
     text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

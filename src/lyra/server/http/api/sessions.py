@@ -60,7 +60,7 @@ def _view(call: HttpCall, session_id: str, pid: str) -> dict[str, Any]:
         "alive": process.alive,
         "created_at": process.created_at,
         "message_count": 0 if agent is None else len(agent.messages),
-        "cost_usd": int(process.budget.used("usd")) / 1_000_000,
+        "cost_usd": int(process.spent.usd) / 1_000_000,
     }
 
 

@@ -256,7 +256,7 @@ class LiveTree:
             doing=doing,
             strategy=_strategy(plan) if plan is not None and not is_guard else "",
             restarts=self._restarts_of(process),
-            cost_micro_usd=_own_cost(process),
+            cost_micro_usd=int(process.spent.usd),
             children=len(inner.children or ()),
             created_at=process.created_at or 0.0,
         )
@@ -329,10 +329,3 @@ def _doing(effect: str) -> str:
     if words is None:
         return f"performs {effect}"
     return f"{words} {rest}" if first == "tool" and rest else words
-
-
-def _own_cost(process: Process) -> int:
-    """What a process and those below it spent, in micro-dollars; 0 where it has no budget of its own: what it spends
-    counts in the scope of the process above, where others spend, too."""
-    above = process.core.budget if process.parent is None else process.parent.budget
-    return 0 if process.budget is above else int(process.budget.used("usd"))
