@@ -202,7 +202,7 @@ def _not_stored_yet(full: StoreFull) -> StoreFull:
     """Tell a caller that its call has been taken and waits for room: one who repeats it makes it twice."""
     return StoreFull(
         f"{full.message}; this call is not stored yet, and is carried out when there is room",
-        hint="free some space and do not repeat the call: await the same handle again, or kernel.durable(), to know that it"
-        " is stored. It is lost only if this kernel ends before",
+        hint="free some space and do not repeat the call: await the same handle again, or kernel.durable(), to know"
+        " that it is stored. It is lost only if this kernel ends before",
         stands=True,
     )
