@@ -8,6 +8,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lyra.core.clock import SystemClock
@@ -63,6 +64,12 @@ def test_the_csv_has_no_formulas() -> None:
     assert rows[0][:5] == ["day", "agent", "model", "key", "user"]
     assert {row[1] for row in rows[1:]} == {"'=HYPERLINK(1)", 'a,"b"'}
     assert sorted(row[10] for row in rows[1:]) == ["0.000010", "1.500000"]
+    for text in ("+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"):
+        for field in ("agent", "model", "key", "owner"):
+            (_, row) = csv.reader(
+                io.StringIO(costs_csv([msgspec.structs.replace(cost(), **{field: text})]), newline="")
+            )
+            assert f"'{text}" in row, (field, text)
 
 
 # ---------------------------------------------------------------- the plot

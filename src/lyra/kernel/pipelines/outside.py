@@ -43,6 +43,9 @@ class OutsideAgent(Protocol):
 
     __lyra_outside__: bool
 
+    def serves(self, user_id: str) -> bool:
+        """Whether that program runs it for this user; "" is no user."""
+
     async def run(self, work: StageRun) -> Any: ...
 
     async def find_out(self, work: StageRun) -> Any: ...

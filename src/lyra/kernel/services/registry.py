@@ -510,11 +510,15 @@ class ServiceRegistry(Subsystem):
     def _find(self, name: Any) -> dict[str, Any]:
         service = self.state.services.get(name) if isinstance(name, str) else None
         if service is None:
-            raise NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
+            raise unknown_service(name)
         return service
 
 
 # ---------------------------------------------------------------------- helpers
+
+
+def unknown_service(name: Any) -> NoSuchService:
+    return NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
 
 
 async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:

@@ -359,7 +359,7 @@ class ResourceTracker(Subsystem):
         return self.record_usage(pid, agent_hops=1)
 
     def get_usage(self, pid: str) -> ResourceUsage:
-        """The usage of a pid. A program's spending counts where no usage is reported for it, or its budget is its own."""
+        """The usage of a pid. Where none is reported, or its budget is its own, a program's spending counts."""
         account = self.state.accounts.get(_text(pid))
         counted = dict(account.used) if account is not None else {}
         process = self._core.processes.get(pid)

@@ -16,6 +16,7 @@ import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
+from lyra.kernel.workers.blocks import unknown_process
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.owners import owner_of
 
@@ -196,8 +197,8 @@ class HttpCall:
     # ------------------------------------------------------------------ whose it is
 
     def require_process(self, pid: str) -> str:
-        """The pid of a process of the caller's; NoSuchProcess where there is none, Denied where it is another's."""
-        self.caller.require_owner(owner_of(self.kernel, pid), f"process {pid}")
+        """The pid of a process of the caller's; NoSuchProcess where there is none, also where it is another's."""
+        self.caller.require_owner(owner_of(self.kernel, pid), unknown_process, pid)
         return pid
 
 

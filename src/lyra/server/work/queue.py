@@ -33,7 +33,7 @@ from lyra.core.limits import (
     WORK_WAITING_PER_NAME_MAX,
     WORK_WORKERS_MAX,
 )
-from lyra.errors import Denied, NameTaken, Overloaded
+from lyra.errors import NameTaken, Overloaded
 from lyra.server.work.piece import LeaseEnd, PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
 
 __all__ = ["WorkQueue"]
@@ -143,7 +143,7 @@ class WorkQueue:
                 raise Overloaded(f"{self._workers_max} workers are connected, the most there may be")
             worker = self.workers[worker_id] = ServingWorker(worker_id, frozenset(), user_id=user_id)
         elif worker.user_id != user_id:
-            raise NameTaken(f"worker {worker_id!r} belongs to another user", hint="choose another worker id")
+            raise NameTaken(f"the worker id {worker_id!r} is taken", hint="choose another worker id")
         worker.names, worker.idempotent = frozenset(names), frozenset(idempotent)
         worker.seen_at = now
         return worker
@@ -158,6 +158,10 @@ class WorkQueue:
     def served(self) -> set[ServedName]:
         """The names that at least one worker serves."""
         return {name for worker in self.workers.values() for name in worker.names}
+
+    def users_of(self, served: ServedName) -> set[str]:
+        """The users for whom workers serve a name; "" among them stands for every user."""
+        return {worker.user_id for worker in self.workers.values() if served in worker.names}
 
     # ------------------------------------------------------------------ leases
 
@@ -232,13 +236,13 @@ class WorkQueue:
         """Whether the work is here, or its result was taken."""
         return self.is_attempt(work_id) or work_id.rpartition(".")[0] in self.pieces
 
-    def require_owner(self, work_id: str, worker_id: str, user_id: str) -> None:
-        """Refuse a caller that acts for another user than the piece or the worker belongs to; "" may see all."""
-        piece, worker = self.piece_of(work_id), self.workers.get(worker_id)
+    def is_foreign(self, work_id: str, worker_id: str, user_id: str) -> bool:
+        """Whether the piece or the worker belongs to another user than the caller acts for; "" may see all pieces."""
+        piece = self.piece_of(work_id) or self.pieces.get(work_id.rpartition(".")[0])
+        worker = self.workers.get(worker_id)
         if user_id and piece is not None and piece.user_id != user_id:
-            raise Denied("the work belongs to another user")
-        if worker is not None and worker.user_id != user_id:
-            raise Denied("the worker belongs to another user")
+            return True
+        return worker is not None and worker.user_id != user_id
 
     def renew(self, work_id: str, worker_id: str, lease_s: float, now: float) -> Renewal:
         """Extend a lease. Without it (it ran out, or was never this worker's) the work is no longer this worker's."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, NoSuchSession
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.pages.inbox import EVENTS as QUESTION_EVENTS
 from lyra.server.dashboard.pages.inbox import question_card
-from lyra.server.dashboard.views.conversation import conversation
+from lyra.server.dashboard.views.conversation import conversation, speaker
 from lyra.server.dashboard.words import empty, moment, money
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
@@ -104,9 +104,10 @@ def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
 # ---------------------------------------------------------------- one conversation
 def _handle(call: HttpCall, session_id: str) -> AgentProcess[Any] | None:
     """The session, if there is one already; the caller's own."""
-    if not session_id or call.parts.chats.sessions.find(session_id) is None:
+    try:
+        return call.parts.chats.handle(session_id, call.caller) if session_id else None
+    except NoSuchSession:
         return None
-    return call.parts.chats.handle(session_id, call.caller)
 
 
 def _composer(call: HttpCall, agent: str, session_id: str, *, is_running: bool) -> Html:
@@ -177,7 +178,8 @@ def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProce
         ]
         failure = "" if is_running else call.parts.chats.last_failure(session_id, call.caller)
         failed = tag("p", "The last message has no answer: ", failure, class_="problem") if failure else None
-        content = conversation(handle.messages, costs, agent=known.name, is_running=is_running)
+        person = speaker(call, call.kernel.processes[handle.pid])
+        content = conversation(handle.messages, costs, agent=known.name, person=person, is_running=is_running)
     again = tag("noscript", tag("p", tag("a", "Show the answer", href=_address(call, known.name, session_id))))
     return region(
         call,

@@ -61,7 +61,7 @@ def _head(call: HttpCall, facts: NodeFacts) -> Html:
             f"{facts.low * 100:.4f} % to {facts.high * 100:.4f} %" if facts.compared else "nothing compared",
         ),
         ("Compared", f"{facts.compared:,}"),
-        ("Divergences", f"{facts.divergences:,}" + (", one can be reproduced" if facts.is_blocked else "")),
+        ("Divergences", _divergence_words(facts)),
         ("Executions", executions),
         ("Errors", f"{facts.errors:,}"),
         *((("Routes", ", ".join(facts.routes)),) if facts.routes else ()),
@@ -122,6 +122,14 @@ def _evidence(facts: NodeFacts) -> Html:
             empty("How sure the comparisons make it that both paths agree, over time.", "vesper verify NODE.vsp"),
         )
     return confidence_plot(facts)
+
+
+def _divergence_words(facts: NodeFacts) -> str:
+    """How many there are, and of how many of those that are kept it is known that they happen again."""
+    again = sum(1 for row in facts.found if row.get("reproducible"))
+    if again == 0 and facts.is_blocked:
+        return f"{facts.divergences:,}, an earlier one can be reproduced"
+    return f"{facts.divergences:,}" + (f", {again:,} can be reproduced" if again else "")
 
 
 def _divergences(call: HttpCall, facts: NodeFacts) -> Html:

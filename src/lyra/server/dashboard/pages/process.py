@@ -13,7 +13,7 @@ from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.process_acts import act_buttons
 from lyra.server.dashboard.sentences import SENTENCES
 from lyra.server.dashboard.views.budget import budget_bars
-from lyra.server.dashboard.views.conversation import conversation
+from lyra.server.dashboard.views.conversation import conversation, speaker
 from lyra.server.dashboard.views.event_lines import EventSentences, lines_list
 from lyra.server.dashboard.views.facts import facts_row
 from lyra.server.dashboard.views.grant import grant_words
@@ -175,7 +175,7 @@ def _conversation(call: HttpCall, process: Process) -> Html | None:
         return None
     messages = agent.messages
     name = (process.stands_for or process).program.partition(":")[2]
-    talk = conversation(messages, (), agent=name, is_running=False)
+    talk = conversation(messages, (), agent=name, person=speaker(call, process), is_running=False)
     content = tag("div", talk, class_="talk") if messages else tag("p", "Nothing was said yet.", class_="note")
     return region(call, "conversation", _TALK_EVENTS, tag("h2", "Conversation"), content)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
@@ -30,7 +31,7 @@ _CSV_COLUMNS: Final = (
     *("day", "agent", "model", "key", "owner", "calls", "errors", "input_tokens", "output_tokens", "cached_tokens"),
     *("cost_usd", "unpriced_calls"),
 )
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = re.compile(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # how one begins, also in full width
 
 
 class CostFilter(NamedTuple):
@@ -128,4 +129,4 @@ def costs_csv(sums: Iterable[CostSum]) -> str:
 
 
 def _plain(value: str | int) -> str | int:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value

@@ -69,11 +69,11 @@ def _view(agent: KnownAgent) -> AgentSummary:
 
 
 async def list_agents(call: HttpCall) -> AgentList:
-    return AgentList([_view(agent) for agent in call.parts.chats.directory.agents().values()])
+    return AgentList([_view(agent) for agent in call.parts.chats.directory.agents(call.caller).values()])
 
 
 async def get_agent(call: HttpCall) -> AgentSummary:
-    return _view(call.parts.chats.directory.get(call.path["name"]))
+    return _view(call.parts.chats.directory.get(call.path["name"], call.caller))
 
 
 async def chat(call: HttpCall) -> ChatAnswer:
@@ -99,7 +99,7 @@ async def chat_stream(call: HttpCall) -> Streamed:
 
 
 async def resume_stream(call: HttpCall) -> Streamed:
-    call.parts.chats.directory.get(call.path["name"])
+    call.parts.chats.directory.get(call.path["name"], call.caller)
     stream, after = call.parts.chats.find(call.headers.get("last-event-id", ""), call.query.session_id, call.caller)
     return Streamed(stream.read(after))
 
