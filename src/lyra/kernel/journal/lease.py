@@ -88,20 +88,21 @@ class Ownership:
         point("lease.acquired")
         return self.lease
 
-    def generation(self) -> str:
+    def generation(self, nonce: str) -> str:
         """Choose the generation of the store that the next owner writes in, before it is owned.
 
         Idempotency keys begin with it. A store whose last owner was killed goes on in the generation of that one: a
         call that had reached the outside before its row was written is made again under the same key. Any other opening
         begins a new one, which costs nothing, because calls under way have their generation in their rows: the file may
-        be a backup, and a call after it under an old key would be taken for one of the lost future.
+        be a backup, and a call after it under an old key would be taken for one of the lost future. A store that does
+        not last takes the kernel's `nonce`, so that a seeded run is a function of its seed.
         """
         from lyra.store.sql import SqlStore  # at first use: most kernels have no store
 
         held = self.store.holder()
         if held is not None and getattr(self.store, "has_log", True) and (last := _generation_of(held.owner)):
             return last
-        return unique_id()[:8] if isinstance(self.store, SqlStore) else self._core.entropy.text(8)
+        return unique_id()[:8] if isinstance(self.store, SqlStore) else nonce
 
     def open_signed(self) -> None:
         """Check the signatures of what is read from here on, and sign what is written; tell where the store is not
