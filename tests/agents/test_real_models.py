@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import lyra
-from lyra import Agent, Kernel, tool
-from lyra.agents.session.events import Text, Thinking, UsageTold
+from lyra import Agent, Kernel, tool, vega
+from lyra.agents.session.events import AnswerDone, Text, Thinking, UsageTold
 from lyra.agents.session.replies import Reply
 from lyra.errors import BudgetExceeded, ConfigError
+from lyra.models import pricing
 from tests.agents.support import run
 from tests.real_models import PIXEL, VENDORS, Answer, Call, FakeVendor, Vendor, write_settings
 
@@ -205,3 +206,82 @@ def test_three_vendors_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
                 assert int(kernel.budget.used("usd")) / 1_000_000 == pytest.approx(sum(cost or 0 for cost in costs))
 
         run(main())
+
+
+def test_no_price_is_looked_up_between_an_answer_and_its_row(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tables of prices take long to load. A kill while they load must not find an answer that has arrived and is
+    not in the journal: it would be paid for again. So in a durable kernel they are loaded before the first request."""
+    asked_before: list[int] = []
+    find = pricing._find
+
+    def slow(provider_id: str, model: str) -> object:
+        asked_before.append(len(provider.requests))
+        return find(provider_id, model)
+
+    monkeypatch.setattr(pricing, "_find", slow)
+    provider.say(Answer("It is 4."))
+
+    async def main() -> None:
+        async with Kernel(tmp_path / "run.db") as kernel:
+            reply = await lyra.run(adder(vendor), "2 + 2?", on=kernel)
+            assert reply.cost_usd == vendor.cost_usd(*provider.answered)
+
+    run(main())
+    assert asked_before
+    assert set(asked_before) == {0}
+
+
+def test_a_vega_run_has_its_prices_before_the_first_request(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for an agent of a Vega program, in a store."""
+    asked_before: list[int] = []
+    find = pricing._find
+    monkeypatch.setattr(pricing, "_find", lambda *names: (asked_before.append(len(provider.requests)), find(*names))[1])
+    source = f'agent Bot {{ model "{vendor.model}" }}\nlet bot = spawn Bot;\nfn main() {{ return bot <- "2 + 2?"; }}'
+
+    async def main() -> None:
+        async with Kernel(tmp_path / "run.db") as kernel:
+            assert await vega.run(source, kernel=kernel) == "Hello."
+
+    run(main())
+    assert asked_before
+    assert set(asked_before) == {0}
+
+
+CUT = Answer("Once upon", is_cut=True)
+
+
+def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    """By the reply, the last event of the stream, the record of the run and an Event; also after a restart."""
+    provider.say(CUT)
+    agent = Agent("teller", model=vendor.model, max_tokens=200)
+    cut: list[object] = []
+
+    async def main() -> None:
+        async with Kernel(tmp_path / "run.db") as kernel:
+            kernel.on_event(lambda event: cut.append(event.data), ["answer.cut"])
+            process = await kernel.spawn(agent, pid="teller")
+            reply = await process.send("A story")
+            assert (reply, reply.status) == ("Once upon", "max_tokens")
+            assert process.execution is not None
+            assert process.execution.status == "max_tokens"
+            events = [event async for event in process.stream("More", events=True)]
+            assert isinstance(events[-1], AnswerDone)
+            assert (events[-1].status, events[-1].text) == ("max_tokens", "Once upon")
+
+    run(main())
+    told = {"effect": f"model:teller:{vendor.model}", "max_tokens": 200}
+    assert cut == [told, told]
+
+
+def test_a_vega_program_warns_of_a_cut_answer(vendor: Vendor, provider: FakeVendor) -> None:
+    """The program gets what there is, and whoever runs it is told."""
+    provider.say(CUT)
+    source = f'agent Bot {{ model "{vendor.model}" }}\nlet bot = spawn Bot;\nfn main() {{ return bot <- "A story"; }}'
+    warned: list[str] = []
+    assert vega.run(source, stderr=warned.append) == "Once upon"
+    (line,) = warned
+    assert "an answer of agent Bot was cut off at its longest" in line

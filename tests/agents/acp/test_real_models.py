@@ -43,3 +43,12 @@ async def test_an_editor_talks_to_an_agent(vendor: Vendor, provider: FakeVendor,
     assert [request.signatures for request in provider.requests] == [[], signatures[:1], signatures]
     assert [request.images for request in provider.requests] == [[("image/png", PIXEL)]] * 3
     assert provider.requests[-1].results == ["5"]
+
+
+async def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    """By the protocol's own stop reason."""
+    provider.say(Answer("Once upon", is_cut=True))
+    async with editing(tmp_path / "store.db", Agent("teller", model=vendor.model)) as (editor, face):
+        session = (await face.new_session(cwd=str(tmp_path))).session_id
+        ended = await face.prompt(session, [helpers.text_block("A story")])
+        assert (editor.text(), ended.stop_reason) == ("Once upon", "max_tokens")

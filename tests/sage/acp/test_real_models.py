@@ -94,3 +94,14 @@ async def test_commands_show_the_window_and_the_cost(vendor: Vendor, provider: F
         assert f"${vendor.cost_usd(answer):.4f}" in shown["/cost"]
         assert f"of {window}" in shown["/status"]
         assert "60 %" in shown["/cost"], "the share of the input that came from the cache"
+
+
+async def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    """By the protocol's own stop reason; the answer stays in the conversation, once."""
+    provider.say(Answer("Once upon", is_cut=True), Answer("a time."))
+    async with editing(tmp_path, vendor.model) as (_, agent, session):
+        ended = await agent.prompt(session_id=session, prompt=text("A story"))
+        assert ended.stop_reason == "max_tokens"
+        ended = await agent.prompt(session_id=session, prompt=text("Go on"))
+        assert ended.stop_reason == "end_turn"
+    assert provider.requests[-1].said == ["Once upon"]

@@ -116,3 +116,29 @@ def test_clients_of_vendors_talk_to_an_agent(vendor: Vendor, provider: FakeVendo
 
     in_loop(main())
     assert [request.images for request in provider.requests] == [[("image/png", PIXEL)]] * 2
+
+
+def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor) -> None:
+    """By the status of the answer and of its stream, and in the words of OpenAI's and Anthropic's clients."""
+    provider.say(Answer("Once upon", is_cut=True))
+    asked: Any = [{"role": "user", "content": "A story"}]
+
+    async def main() -> None:
+        async with serving(adder(vendor.model)) as served:
+            chat = "/api/agents/adder/chat"
+            whole = (await served.ada.post(chat, json={"message": "A story"})).json()
+            assert (whole["text"], whole["status"]) == ("Once upon", "max_tokens")
+            events = events_of((await served.ada.post(f"{chat}/stream", json={"message": "A story"})).text)
+            assert (events[-1].word, events[-1].data["status"]) == ("result", "max_tokens")
+            async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key=ADA, max_retries=0) as client:
+                said = await client.chat.completions.create(model="adder", messages=asked)
+                assert said.choices[0].finish_reason == "length"
+                pieces = await client.chat.completions.create(model="adder", messages=asked, stream=True)
+                assert [piece.choices[0].finish_reason async for piece in pieces][-1] == "length"
+            async with anthropic.AsyncAnthropic(base_url=served.url, api_key=ADA, max_retries=0) as other:
+                message = await other.messages.create(model="adder", max_tokens=500, messages=asked)
+                assert message.stop_reason == "max_tokens"
+                async with other.messages.stream(model="adder", max_tokens=500, messages=asked) as stream:
+                    assert (await stream.get_final_message()).stop_reason == "max_tokens"
+
+    in_loop(main())

@@ -25,7 +25,16 @@ from lyra.core.rights.capability import Capability
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError, ModelError
 from lyra.kernel.process.cut_short import deadline_behind
 from lyra.models.provider import LLMProvider
-from lyra.models.stream import CUT_BY_BUDGET, Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
+from lyra.models.stream import (
+    CUT_BY_BUDGET,
+    CUT_BY_PROVIDER,
+    Completion,
+    Fold,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    is_unchanged,
+)
 from lyra.models.wire.faults import fault, of_exception
 
 if TYPE_CHECKING:
@@ -166,8 +175,8 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     assert provider is not None
     call.attempts += 1
     if call.attempts == 1:
+        runtime.models.look_up_price(provider, call.request.model, call.model)
         call.began_s = runtime.kernel.clock.monotonic()
-        runtime.models.price_later(provider, call.request.model, call.model)
     fold = Fold()
     request = call.request
     if idempotency_key:
@@ -223,14 +232,20 @@ def _without_keys(error: BaseException, keys: KnownKeys) -> BaseException:
 
 
 def _marked(call: ModelCall, completion: Completion) -> Completion:
-    """The answer with tokens that its provider did not count, and marked where it ended because the budget did."""
+    """The answer with tokens that its provider did not count, marked where it ended because the budget did. An Event
+    tells of one that was cut off."""
     usage = completion.usage
     if not usage.output_tokens or not usage.total_input:
         completion = msgspec.structs.replace(completion, usage=call.counted(usage, completion.message))
-    if not call.is_shortened or completion.stop_reason != "max_tokens":
+    if completion.stop_reason != CUT_BY_PROVIDER:
         return completion
-    lengths = {"max_tokens": call.request.max_tokens, "wanted": call.tokens_wanted}
-    call.runtime.kernel.publish(call.pid, "budget.cut", {"effect": call.effect, **lengths})
+    facts = {"effect": call.effect, "max_tokens": call.request.max_tokens}
+    if not call.is_shortened:
+        call.runtime.kernel.publish(call.pid, "answer.cut", facts)
+        for tell in call.runtime.cut_listeners:
+            tell(call.pid)
+        return completion
+    call.runtime.kernel.publish(call.pid, "budget.cut", {**facts, "wanted": call.tokens_wanted})
     return msgspec.structs.replace(completion, stop_reason=CUT_BY_BUDGET)
 
 

@@ -122,8 +122,6 @@ class OpenSession:
         if reason is None:
             failure = self.live.headless.failure or AgentFailed(f"the turn ended with {status}", status=status)
             raise refusal(failure, _INTERNAL_ERROR)
-        if result.get("cut_off"):
-            reason = "max_tokens"
         return schema.PromptResponse(stop_reason=reason)
 
     async def cancel(self) -> None:

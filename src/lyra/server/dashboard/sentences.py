@@ -140,6 +140,7 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "interrupt.cancelled": _plain("done", "took its question back"),
     "pcb.interrupt_created": _plain("needs-you", "waits for a person", "question", "message"),
     "pcb.interrupt_ended": _plain("done", "question is over", "status"),
+    "answer.cut": _plain("failed", "had an answer cut off at its longest"),
     "budget.cut": _plain("failed", "ran out of budget in the middle of an answer"),
     "budget.overrun": _plain("failed", "cost more than was set aside", "effect"),
     "budget.warning": _over_budget,

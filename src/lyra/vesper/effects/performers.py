@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.agents.session.replies import Reply
 from lyra.core.codec import to_plain
 from lyra.core.rights.capability import Grant
 from lyra.errors import LyraError
@@ -136,6 +137,8 @@ async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: st
         raise EffectError("unknown_agent", f"no agent {name!r} was handed in")
     handle = world.kernel.spawn(agent, pid=f"vesper-agent-{key}")
     reply = await handle.send(str(payload.get("prompt") or ""))
+    if isinstance(reply, Reply) and reply.status != "success":
+        raise EffectError(reply.status, f"the answer of agent {name!r} was cut off at its longest")
     return str(reply) if isinstance(reply, str) else msgspec.to_builtins(reply, enc_hook=to_plain)
 
 

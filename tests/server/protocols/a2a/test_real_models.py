@@ -41,3 +41,18 @@ def test_a_task_and_one_that_follows(vendor: Vendor, provider: FakeVendor) -> No
     in_loop(main())
     assert [request.images for request in provider.requests] == [[("image/png", PIXEL)]] * 3
     assert provider.requests[1].results == ["5"]
+
+
+def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor) -> None:
+    """The task is completed with what there is, and its status says that the answer was cut off."""
+    provider.say(Answer("Once upon", is_cut=True))
+
+    async def main() -> None:
+        async with serving(Agent("teller", model=vendor.model)) as served, served.client("teller") as client:
+            task = await task_of(client, message("A story"))
+            assert task.status.state == pb.TASK_STATE_COMPLETED
+            assert task.status.message.parts[0].text == "the answer was cut off at its longest"
+            assert task.status.message.metadata["code"] == "max_tokens"
+            assert [part.text for artifact in task.artifacts for part in artifact.parts] == ["Once upon"]
+
+    in_loop(main())

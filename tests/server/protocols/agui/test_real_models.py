@@ -51,3 +51,20 @@ def test_a_run_and_one_that_follows(vendor: Vendor, provider: FakeVendor) -> Non
     assert [request.signatures for request in provider.requests] == [[], signatures[:1], signatures]
     assert [request.images for request in provider.requests] == [[("image/png", PIXEL)]] * 3
     assert provider.requests[-1].results == ["5"]
+
+
+def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor) -> None:
+    """By an event of its own before the end of the run."""
+    provider.say(Answer("Once upon", is_cut=True), Answer("The end."))
+    asked = {"id": "u0", "role": "user", "content": "A story"}
+
+    async def main() -> None:
+        async with serving(Agent("teller", model=vendor.model)) as served:
+            events = await run(served.ada, run_input("t1", "r1", asked), "teller")
+            assert text_of(events) == "Once upon"
+            cuts = [event.value for event in events if event.type == "CUSTOM" and event.name == "lyra.cut_off"]
+            assert cuts == [{"status": "max_tokens"}]
+            whole = await run(served.ada, run_input("t2", "r2", asked), "teller")
+            assert [event for event in whole if event.type == "CUSTOM"] == []
+
+    in_loop(main())

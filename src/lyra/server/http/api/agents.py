@@ -45,10 +45,12 @@ class ChatUsage(msgspec.Struct):
 
 
 class ChatAnswer(msgspec.Struct, kw_only=True):
-    """The answer; `output` is the value of an agent with an output type."""
+    """The answer; `output` is the value of an agent with an output type. `status` is `max_tokens` for one that was cut
+    off."""
 
     text: str
     session_id: str
+    status: str = "success"
     output: Any = None
     usage: ChatUsage = msgspec.field(default_factory=ChatUsage)
 
@@ -83,7 +85,7 @@ async def chat(call: HttpCall) -> ChatAnswer:
     answer = await process.send(body.message)
     if isinstance(answer, Reply):
         usage = ChatUsage(answer.input_tokens, answer.output_tokens, answer.cost_usd)
-        return ChatAnswer(text=str(answer), session_id=session_id, usage=usage)
+        return ChatAnswer(text=str(answer), session_id=session_id, status=answer.status, usage=usage)
     plain = msgspec.to_builtins(answer, enc_hook=to_plain)
     text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
     return ChatAnswer(text=text, session_id=session_id, output=plain)

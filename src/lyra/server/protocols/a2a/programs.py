@@ -91,7 +91,9 @@ async def a2a_turn(
         usage |= {} if cost_usd is None else {"cost_usd": cost_usd}
     if agent.output is not None:  # the value as its type reads it, whatever the model wrote around it
         text = msgspec.json.encode(agent.output.read(text), enc_hook=to_plain).decode()
-    return {"text": text, "is_data": agent.output is not None, "usage": usage}
+    execution = session.execution if session is not None else None
+    status = execution.status if execution is not None else "success"
+    return {"text": text, "is_data": agent.output is not None, "usage": usage, "status": status}
 
 
 def _messages(history: Iterable[dict[str, Any]]) -> list[Message]:

@@ -66,6 +66,8 @@ class A2aRecord(msgspec.Struct):
         if ended.reason == "normal":
             self.state, self.answer = "completed", str(result.get("text", ""))
             self.is_data, self.usage = bool(result.get("is_data")), dict(result.get("usage") or {})
+            if result.get("status", "success") != "success":
+                self.code, self.reason = str(result["status"]), "the answer was cut off at its longest"
         elif ended.error is None or ended.reason == CANCELED:
             self.state = "canceled"  # a task ends without an error only where it is ended, for whatever reason
             self.code, self.reason = ended.reason, "" if ended.reason == CANCELED else "the server stopped the task"
