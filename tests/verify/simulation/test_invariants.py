@@ -30,7 +30,7 @@ from verify.simulation.invariants import INVARIANTS, PROMISES, supervisor_window
 from verify.simulation.provider import Provider
 from verify.simulation.sim import run_seed, same_twice
 
-SEEDS_MAX = 100
+SEEDS_MAX = 60
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
