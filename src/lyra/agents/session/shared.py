@@ -25,6 +25,7 @@ from lyra.core.tool import caller
 from lyra.errors import LyraError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.process.process import Process
+from lyra.kernel.programs.milestone import steps_to_replay
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.tokens import ConversationTokens
 from lyra.observe.exports import export_as_configured
@@ -117,9 +118,30 @@ class AgentRuntime:
 
     # ------------------------------------------------------------------ processes
 
+    def find_session(self, pid: str) -> AgentSession | None:
+        """Return the session of a process. That of one which comes back, and has not taken over its turns yet, is read
+        from the journal."""
+        session, known = self.sessions.get(pid), self.kernel.processes.get(pid)
+        process = None if known is None else known.stands_for or known
+        if process is None or (session is not None and not process.replay):
+            return session
+        agent = getattr(self.kernel.programs.get(process.program), "__lyra_agent__", None)
+        if agent is None or process.exit is not None:
+            return session
+        reading = AgentSession(agent, ConversationTokens(self.models.tokens), durable=False)
+        reading.pid, reading.marks = process.pid, self.kernel.taint
+        if session is not None:
+            reading.messages, reading.metrics = list(session.messages), session.metrics.copy()
+            reading.execution = session.execution
+        elif process.restored is not None:
+            reading.replay(process.restored)
+        for name, value in steps_to_replay(process):
+            reading.take_over(name, value)
+        return reading
+
     def session_to_read(self, pid: str) -> AgentSession | None:
         """The session of a process whose text goes to the process that runs here."""
-        session = self.sessions.get(pid)
+        session = self.find_session(pid)
         if session is not None and session.tainted:
             self.kernel.taint.mark_here(f"a message from {session.pid}")
         return session
