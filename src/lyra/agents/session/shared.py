@@ -167,12 +167,13 @@ class AgentRuntime:
             await suspend(process, [])
 
     def key(self, call: ModelCall, of_call: str) -> str:
-        """The idempotency key of a request, from the door's key of the call, `store:pid:number`.
+        """The idempotency key of a request, from the door's key of the call.
 
-        It begins with the name of the durable run or with the id of the store; that of a process from before the store
-        had an id begins with a hash of the store's location, as it did then. A call that was cut off by a crash is made
-        again under the same key. So the key names the process by its line of spawn calls, because the pid may belong to
-        another process by then, and ends with a hash of the question, because the program may ask another one.
+        It begins with the name of the durable run or with the id of the store, and its generation; that of a process
+        from before the store had an id begins with a hash of the store's location, as it did then. A call that was cut
+        off by a crash is made again under the same key. So the key names the process by its line of spawn calls,
+        because the pid may belong to another process by then, and ends with a hash of the question, because the program
+        may ask another one.
         """
         core, journal = self.kernel.core, self.kernel.journal
         call_name = core.call_named(of_call)
@@ -181,6 +182,8 @@ class AgentRuntime:
         name = self.name or core.store_id
         if not self.name and call_name == of_call:
             name = canonical_hash(journal.store.location, (), {}).hex()[:12]
+        elif generation := core.generation_named(of_call):
+            name = f"{name}.{generation}"
         pid, _, number = call_name.partition(":")
         process = self.kernel.processes.get(pid)
         line = pid if process is None else f"{process.line}~{process.life}" if process.life else process.line
