@@ -362,7 +362,8 @@ def test_commands_do_not_write_what_editors_and_agents_obey(sandbox, tmp_path):
         (tmp_path / name).write_text("kept")
     script = (
         "echo x > AGENTS.md; rm -f .flake8; mv eslint.config.js e.js; mkdir lib; echo x > lib/CLAUDE.md;"
-        " echo x > lib/eslint.config.mjs; echo x > lib/.prettierrc.js; echo x > mypy.ini; echo fine > pyproject.toml; echo fine > Makefile; true"
+        " echo x > lib/eslint.config.mjs; echo x > lib/.prettierrc.js; echo x > mypy.ini;"
+        " echo fine > pyproject.toml; echo fine > Makefile; true"
     )
     result = asyncio.run(sandbox.run(["bash", "-c", script], Profile(str(tmp_path))))
     assert [(tmp_path / name).read_text() for name in ("AGENTS.md", ".flake8", "eslint.config.js")] == ["kept"] * 3

@@ -41,6 +41,7 @@ class Entry(msgspec.Struct, array_like=True):
     link: str = ""  # the child's pid, the interrupt's id
     due: float = 0.0
     lent: bool = False  # an effect that another program has got
+    generation: str = ""  # of the store, in the idempotency key that it began with
 
 
 class PendingInterrupt(msgspec.Struct, array_like=True):
@@ -291,7 +292,9 @@ def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> N
         _hold(state, row.key, row.cost)
     if rows.is_aside(row.key):
         return
-    state.effects[row.key] = Entry("do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent)
+    state.effects[row.key] = Entry(
+        "do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent, generation=row.generation
+    )
     state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
 
 
