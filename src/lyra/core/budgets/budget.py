@@ -203,6 +203,7 @@ class Budget:
         "_used",
         "_warns",
         "due_s",
+        "limits_any",
         "limits_money",
         "limits_tokens",
         "name",
@@ -251,6 +252,7 @@ class Budget:
         self.limits_money: bool = limits[0] != _UNLIMITED or (parent is not None and parent.limits_money)
         tokens = limits[1] != _UNLIMITED or limits[2] != _UNLIMITED
         self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
+        self.limits_any: bool = min(limits) != _UNLIMITED or (parent is not None and parent.limits_any)
         self._used = [0] * len(DIMENSIONS)
         self._taken = [0] * len(DIMENSIONS)  # used + reserved
         # (used, taken, limits that block) of this scope and those above, nearest first: all that `reserve` reads.
