@@ -31,6 +31,7 @@ pytest_plugins = [
     "tests.worker_reports",
     "tests.endless",
     "tests.log_handlers",
+    "tests.real_models",
 ]
 
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.

@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anthropic
+import botocore.exceptions
 import httpx
 import httpx2
+import openai
 import pytest
+from google.genai import errors as genai
 
 import lyra
-from lyra import Agent, Kernel, LLMProvider
+from lyra import Agent, Kernel, LLMClient, LLMProvider
 from lyra.agents.session.shared import runtime_of
-from lyra.errors import AgentFailed, ModelError
+from lyra.errors import ModelError
 from lyra.models.pricing import Price
 from lyra.models.record import Recorder
 from lyra.models.request import Request
@@ -33,6 +37,60 @@ ERRORS: list[tuple[Exception, str]] = [
         "overloaded",
     ),
 ]
+
+
+class Refused(Exception):
+    """An exception of a user's own, with the HTTP status that the server gave."""
+
+    def __init__(self, message: str = "no", **attributes: Any) -> None:
+        super().__init__(message)
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+
+def _response(status: int, **headers: str) -> httpx2.Response:
+    return httpx2.Response(status, headers=headers, request=httpx2.Request("POST", "http://a"))
+
+
+# (the exception of a provider, the kind of the ModelError, whether it is tried again and falls back)
+PASSING: list[tuple[Exception, str]] = [
+    (Refused(status_code=529), "overloaded"),
+    (Refused(status=503), "overloaded"),
+    (Refused(status_code=429), "rate_limit"),
+    (Refused(code=502), "temporary"),
+    (RuntimeError("the socket is closed"), "temporary"),
+    (RuntimeError("too many requests"), "rate_limit"),
+    (EOFError(), "temporary"),
+    (TimeoutError(), "timeout"),
+    (ExceptionGroup("unhandled errors in a TaskGroup", [Refused(status_code=429)]), "rate_limit"),
+    (anthropic.APIStatusError("busy", response=_response(529), body=None), "overloaded"),
+    (anthropic.APITimeoutError(httpx2.Request("POST", "http://a")), "timeout"),
+    (openai.RateLimitError("slower", response=_response(429), body=None), "rate_limit"),
+    (openai.APIConnectionError(request=httpx2.Request("POST", "http://a")), "connection"),
+    (genai.ServerError(503, {"error": {"status": "UNAVAILABLE", "message": "busy"}}), "overloaded"),
+    (
+        botocore.exceptions.ClientError(
+            {"Error": {"Code": "ThrottlingException"}, "ResponseMetadata": {"HTTPStatusCode": 429}},
+            "Converse",
+        ),
+        "rate_limit",
+    ),
+]
+LASTING: list[tuple[Exception, str]] = [
+    (Refused(status_code=400), "bad_request"),
+    (Refused(status=404), "not_found"),
+    (Refused("the prompt is too long", status=400), "context_overflow"),
+    (openai.BadRequestError("no", response=_response(400), body={"code": "content_filter"}), "content_filter"),
+    (openai.RateLimitError("pay", response=_response(429), body={"code": "insufficient_quota"}), "auth"),
+    (genai.ClientError(400, {"error": {"status": "INVALID_ARGUMENT", "message": "no"}}), "bad_request"),
+    (PermissionError(13, "no"), "auth"),
+    (KeyError("choices"), "bad_response"),
+    (ValueError("Expecting value: line 1 column 1"), "bad_response"),
+]
+
+
+def _names(cases: list[tuple[Exception, str]]) -> list[str]:
+    return [f"{type(error).__name__}-{kind}" for error, kind in cases]
 
 
 class Own(LLMProvider):
@@ -58,10 +116,87 @@ def test_connection_errors_fall_back(error: Exception, kind: str) -> None:
     assert type(error).__name__ in failed.value.message
 
 
-def test_other_errors_of_a_provider_do_not_fall_back() -> None:
-    """A mistake in it is not hidden behind another model."""
-    with pytest.raises((AgentFailed, ValueError), match="mistake"):
-        lyra.run(Agent("a", model=Own(ValueError("a mistake")), fallback=[Own("x")], retry=1), "hi")
+@pytest.mark.parametrize(("error", "kind"), PASSING, ids=_names(PASSING))
+def test_what_passes_is_tried_again_and_falls_back(error: Exception, kind: str) -> None:
+    """An error is sorted by its status, its type and its words. One that may pass is tried again; then the next model
+    answers; where there is none the caller gets a ModelError, and the conversation goes on."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            again = await kernel.spawn(Agent("a", model=Own(error, "second try"), retry=_at_once(2)))
+            assert await again.send("hi") == "second try"
+            other = await kernel.spawn(Agent("b", model=Own(error, error), fallback=[Own("other")], retry=_at_once(2)))
+            assert await other.send("hi") == "other"
+            alone = await kernel.spawn(Agent("c", model=Own(error, error, "well again"), retry=_at_once(2)))
+            with pytest.raises(ModelError) as failed:
+                await alone.send("hi")
+            assert failed.value.kind == kind
+            assert failed.value.__cause__ is error
+            assert await alone.send("and now?") == "well again"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("error", "kind"), LASTING, ids=_names(LASTING))
+def test_what_lasts_is_an_error_to_the_caller(error: Exception, kind: str) -> None:
+    """A refused request, or a mistake in the provider, is not tried again and not hidden behind another model. The
+    caller gets a ModelError, and the conversation goes on."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            agent = Agent("a", model=Own(error, "well again"), fallback=[Own("x")], retry=_at_once(3))
+            process = await kernel.spawn(agent)
+            with pytest.raises(ModelError) as failed:
+                await process.send("hi")
+            assert failed.value.kind == kind
+            assert type(error).__name__ in failed.value.message
+            assert await process.send("and now?") == "well again"
+            assert process.metrics.retries == 0
+
+    asyncio.run(main())
+
+
+def _at_once(max_attempts: int) -> lyra.Retry:
+    return lyra.Retry(max_attempts=max_attempts, backoff=lyra.Backoff(initial_s=0.0))
+
+
+def test_a_pause_that_a_server_asked_for_is_kept() -> None:
+    """It is in the headers of the response that an exception of a vendor's library carries."""
+    error = openai.RateLimitError("slower", response=_response(429, **{"retry-after": "7"}), body=None)
+    with pytest.raises(ModelError) as failed:
+        lyra.run(Agent("a", model=Own(error), retry=1), "hi")
+    assert failed.value.retry_after_s == 7.0
+
+
+class Eager(LLMProvider):
+    """Its `stream` is a plain function that fails before there is anything to iterate over."""
+
+    def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        raise Refused(status_code=503)
+
+
+def test_a_provider_that_fails_before_its_stream_begins_falls_back() -> None:
+    assert lyra.run(Agent("a", model=Eager(), fallback=[Own("other")], retry=1), "hi") == "other"
+
+
+@pytest.mark.parametrize(("error", "kind"), [*PASSING[:4], *LASTING[:2]], ids=_names([*PASSING[:4], *LASTING[:2]]))
+def test_a_client_raises_model_errors(error: Exception, kind: str) -> None:
+    """A model that is asked without an agent fails like any other, whole or as a stream."""
+
+    async def main() -> None:
+        async with LLMClient() as client:
+            client.register("own", Own(error, error))
+            request = Request(model="", messages=(lyra.Message("user", "hi"),))
+            with pytest.raises(ModelError) as failed:
+                await client.complete("own/x", request)
+            assert failed.value.kind == kind
+            with pytest.raises(ModelError) as failed:
+                async for _ in client.stream("own/x", request):
+                    pass
+            assert failed.value.kind == kind
+            assert failed.value.__cause__ is error
+
+    asyncio.run(main())
 
 
 def test_a_recording_has_the_connection_error(tmp_path: Path) -> None:

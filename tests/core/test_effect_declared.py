@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
@@ -146,3 +148,56 @@ def test_a_name_that_no_journal_can_hold_is_refused(name):
 
     with pytest.raises(ConfigError, match="an effect's name"):
         Effect(act, name=name)
+
+
+def test_a_plain_function_is_refused_when_it_is_declared():
+    """Not when it has run: with and without options, as a method, in a partial, as a generator, and behind `wraps`."""
+    ran = []
+
+    def plain(number: int) -> int:
+        ran.append(number)
+        return number
+
+    class Service:
+        def charge(self, number: int) -> int:
+            return plain(number)
+
+    def numbers():
+        yield 1
+
+    @functools.wraps(plain)
+    def wrapped(*args: Any) -> Any:
+        return plain(*args)
+
+    functions: tuple[Any, ...] = (plain, Service().charge, functools.partial(plain, 1), numbers, wrapped)
+    for function in functions:
+        for declare in (effect, effect(idempotent=True), Effect):
+            with pytest.raises(ConfigError, match="not an async function") as refused:
+                declare(function)
+            assert "async def" in str(refused.value.hint)
+    assert not ran
+
+
+def test_what_gives_an_awaitable_is_an_effect():
+    """An async function behind a plain wrapper, a plain one that says it, a lambda, and an object that is called."""
+
+    async def pay(number: int) -> int:
+        return number
+
+    @functools.wraps(pay)
+    def wrapped(*args: Any) -> Any:
+        return pay(*args)
+
+    def said(number: int) -> Awaitable[int]:
+        return pay(number)
+
+    class Paying:
+        async def __call__(self, number: int) -> int:
+            return number
+
+    for function in (pay, wrapped, said, functools.partial(pay), lambda number: pay(number + 0), Paying()):
+        assert asyncio.run(_called(Effect(function, name="pay"))) == 1
+
+
+async def _called(declared: Effect[Any, int]) -> int:
+    return await declared(1)

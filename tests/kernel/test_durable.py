@@ -583,6 +583,41 @@ def test_children_come_back_under_their_parents(path):
     run(main())
 
 
+def test_what_a_process_spent_is_told_apart_from_others(path):
+    """A process without a budget of its own counts what it and those below it spent, and nothing of its neighbours,
+    also after a crash and when the child has ended."""
+    pay = Effect(act, name="pay", cost="$0.10")
+
+    async def kid(ctx):
+        await ctx.do(pay, "kid")
+
+    async def parent(ctx):
+        await ctx.spawn(kid).wait()
+        await ctx.do(pay, "parent")
+        await ctx.receive()
+
+    async def neighbour(ctx):
+        for number in range(5):
+            await ctx.do(pay, number)
+        await ctx.receive()
+
+    def spent(kernel):
+        return [str(kernel.processes[pid].spent.usd) for pid in ("main", "next")]
+
+    async def main():
+        async with Crash(Kernel(path)) as kernel:
+            kernel.spawn(parent, pid="main")
+            kernel.spawn(neighbour, pid="next")
+            await settle(kernel)
+            assert spent(kernel) == ["$0.20", "$0.50"]
+            assert str(kernel.budget.used()) == "$0.70"
+        async with Kernel(path, programs=[parent, kid, neighbour]) as kernel:
+            assert spent(kernel) == ["$0.20", "$0.50"]
+            assert not kernel.processes["main"].has_own_budget
+
+    run(main())
+
+
 def test_budget_readings_replay(path):
     """A program that decides by what is left decides the same way on replay, whatever others spent since."""
 
@@ -781,5 +816,23 @@ def test_a_program_knows_that_it_replays(path):
             await kernel.resolve_interrupt(kernel.interrupts.pending()[0].id, {"approved": True})
             await kernel.process("main").wait()
         assert said == [0, 1, "answered"]
+
+    run(main())
+
+
+def test_an_end_on_purpose_is_no_failure_after_a_restart_either(path):
+    """One that was killed for a reason has not failed; one that left for a reason of its own has."""
+
+    async def leave(ctx):
+        ctx.exit("no budget")
+
+    async def main():
+        async with Kernel(path, programs=[leave]) as kernel:
+            await kernel.spawn(until_asked, pid="killed").kill("budget review")
+            await kernel.spawn(leave, pid="left").wait()
+            await kernel.process("killed").wait()
+            assert [kernel.processes[pid].has_failed for pid in ("killed", "left")] == [False, True]
+        async with Kernel(path, programs=[leave, until_asked]) as kernel:
+            assert [kernel.processes[pid].has_failed for pid in ("killed", "left")] == [False, True]
 
     run(main())

@@ -368,10 +368,11 @@ def test_gates_go_by_what_is_declared():
 
 
 def test_functions_that_are_not_async_and_charges_that_are_not_usage():
-    """A plain function is refused by name with a hint; a charge may be an amount of money."""
+    """A plain function is refused by name with a hint before it runs; a charge may be an amount of money."""
+    ran = []
 
     def plain():
-        return 1
+        ran.append(1)
 
     async def charged():
         return Charged(1, "$0.02")
@@ -379,6 +380,7 @@ def test_functions_that_are_not_async_and_charges_that_are_not_usage():
     async def program(ctx):
         with pytest.raises(ConfigError, match="plain is not an async function"):
             await ctx.do(plain)
+        assert not ran
         await ctx.do(charged, cost="$0.05")
         return str(ctx.budget.used())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -143,6 +145,17 @@ REGISTERS = {
     "services.register_handler": lambda kernel: kernel.services.register_handler("service", print),
     "services.acquire_slot": lambda kernel: kernel.services.acquire_slot("service"),
     "services.release_slot": lambda kernel: kernel.services.release_slot("service"),
+    "register": lambda kernel: kernel.register(ask),
+    "hold_back": lambda kernel: kernel.hold_back(),
+    "let_go": lambda kernel: kernel.let_go(),
+    "graft": lambda kernel: kernel.graft({}),
+    "watch": lambda kernel: kernel.watch({"process.created": print}),
+    "processes_max": lambda kernel: setattr(kernel, "processes_max", 1),
+    "health.stop": lambda kernel: kernel.health.stop(),
+    "groups.on_join": lambda kernel: kernel.groups.on_join(print),
+    "groups.on_leave": lambda kernel: kernel.groups.on_leave(print),
+    "close": lambda kernel: asyncio.run(kernel.close()),
+    "shutdown": lambda kernel: asyncio.run(kernel.shutdown()),
 }
 
 
@@ -158,6 +171,44 @@ def test_what_only_lives_in_memory_is_refused_from_another_thread_too(word):
             assert kernel.bus.subscribers("news") == 0
             assert kernel.bus.has_handler("known")
             assert not kernel.bus.has_handler("order")
+            assert kernel.processes_max > 1
+            await kernel.submit("later")
+
+    run(main())
+
+
+def _in_a_forked_child(work: Callable[[], object]) -> str:
+    """Fork, call `work` in the child, and return the message of the error that it ended with there."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            said = "nothing was refused"
+        except BaseException as error:
+            said = str(error)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.parametrize("word", [*WRITES, "close", "shutdown", "register", "hold_back", "let_go", "on_event"])
+def test_a_forked_child_cannot_use_the_kernel_of_its_parent(path, word):
+    """One sentence there, and the parent's lease and its processes are as before."""
+
+    async def main() -> None:
+        async with Kernel(path, SimClock(1_800_000_000.0), programs=[idle, ask]) as kernel:
+            await furnish(kernel)
+            await settle(kernel)
+            before = (kernel.journal.store.holder(), kernel.journal.seq, states_of(kernel))
+            said = _in_a_forked_child(lambda: {**WRITES, **REGISTERS}[word](kernel))
+            assert "the kernel belongs to the process that forked this one" in said
+            assert (kernel.journal.store.holder(), kernel.journal.seq, states_of(kernel)) == before
+            await kernel.send("program", "still here")
 
     run(main())
 

@@ -309,12 +309,12 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line(tmp_path):
     """Under a limit on file sizes the write is cut short: the record is not there, the chain is whole."""
     code = (
         "import resource, signal, sys; from lyra.observe import AuditLog; from lyra.core.event import Event\n"
-        "from lyra.errors import StoreError\n"
+        "from lyra.errors import StoreFull\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "log = AuditLog(sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
         "try:\n"
         "    while True: log(Event(0, 1.0, 'p1', 'tool.decided', {'tool': 'Bash', 'subject': 'x' * 100}))\n"
-        "except StoreError as error: print(error)"
+        "except StoreFull as error: print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "a.jsonl")], capture_output=True, text=True, check=True

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lyra import Agent, Kernel, tool
 from lyra.core.event import Event
-from lyra.errors import ModelError
+from lyra.errors import LyraError, ModelError
 from lyra.observe import PrometheusMetrics, attach_metrics
 from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS
 from tests.agents.support import calls, clock_here, run, says, virtual
@@ -119,6 +119,27 @@ def test_failures_are_counted_by_their_kind():
     assert value(metrics, "llm_errors_total", model="sim", error="auth") == 1
     assert value(metrics, "lyra_errors_total", part="model", error="auth") == 1
     assert value(metrics, "lyra_errors_total", part="agent", error="auth") == 1
+
+
+def test_an_agent_that_is_ended_on_purpose_is_no_error():
+    """Killed with a reason while its model answers: the turn and the call count as cancelled, and as no failure."""
+
+    async def main() -> PrometheusMetrics:
+        async with Kernel(clock=clock_here()) as kernel:
+            metrics = attach_metrics(kernel)
+            process = await kernel.spawn(Agent("Coder", model=says({"text": "late", "first_s": 60})))
+            asked = asyncio.ensure_future(process.send("go"))
+            await kernel.outside_pause(1.0)
+            await process.kill("budget review")
+            with pytest.raises(LyraError):
+                await asked
+            await process.wait()
+        return metrics
+
+    metrics = virtual(main())
+    assert value(metrics, "lyra_agent_executions_total", agent="Coder", status="cancelled") == 1
+    assert value(metrics, "llm_requests_total", model="sim", status="cancelled") == 1
+    assert not [name for name, labels in samples(metrics) if "errors_total" in name and labels]
 
 
 def test_pipelines_are_counted_with_their_duration():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.errors import ConfigError, Denied, Unauthenticated
+from lyra.errors import ConfigError, Denied, NoSuchProcess, Unauthenticated, error_to_data
 from lyra.server.identity import Caller, TokenHolder, TokenTable, bearer_token, kept_token
 
 OPERATOR = "operator-token-0123456789"
@@ -41,13 +41,15 @@ def test_an_unknown_token_is_refused(tokens: TokenTable, token: str) -> None:
     assert OPERATOR not in str(refused.value) + repr(refused.value.fields)
 
 
-def test_what_belongs_to_another_user_is_refused() -> None:
+def test_what_belongs_to_another_user_is_answered_as_what_does_not_exist() -> None:
     bob = Caller("bob")
-    bob.require_owner("bob", "process p")
+    bob.require_owner("bob", NoSuchProcess, "no process 'p'")
     for owner in ("alice", "", None):
-        with pytest.raises(Denied):
-            bob.require_owner(owner, "process p")
-    Caller().require_owner("alice", "process p")
+        with pytest.raises(NoSuchProcess) as refused:
+            bob.require_owner(owner, NoSuchProcess, "no process 'p'")
+        assert error_to_data(refused.value) == error_to_data(NoSuchProcess("no process 'p'"))
+        assert isinstance(refused.value.__cause__, Denied)
+    Caller().require_owner("alice", NoSuchProcess, "no process 'p'")
     with pytest.raises(Unauthenticated):
         Caller().require_user()
 

@@ -139,13 +139,17 @@ def test_a_schema_of_something_else_is_refused(postgres_url: str) -> None:
 
 
 # ---------------------------------------------------------------- trouble
-def test_a_full_disk_loses_nothing_and_passes(store: PostgresStore) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("53100", "no space"), ("XX000", "could not extend file: Disk quota exceeded"), ("58030", "File too large")],
+)
+def test_a_full_disk_loses_nothing_and_passes(store: PostgresStore, code: str, words: str) -> None:
     """The server's "disk full" is StoreFull, nothing of the batch is there, and later it goes in."""
     store.append(records(1, 2), 0)
     execute(
         store,
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN IF NEW.seq = 3 THEN RAISE 'no space' USING ERRCODE = '53100'; END IF; RETURN NEW; END $$",
+        f" $$ BEGIN IF NEW.seq = 3 THEN RAISE '{words}' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$",
         "CREATE TRIGGER full_disk BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION full_disk()",
     )
     with pytest.raises(StoreFull):

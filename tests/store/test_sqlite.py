@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -486,6 +487,56 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     assert store.last_seq() == last + 1
     assert store.check() == []
     store.close()
+
+
+LIMITED = """
+import resource, sys
+from lyra.errors import StoreFull
+from lyra.store.sqlite import SqliteStore
+
+store = SqliteStore(sys.argv[1])
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+last = 0
+try:
+    while True:
+        store.append([(last + 1, 1.0, "p", "k", bytes(1000))], 0)
+        last += 1
+except StoreFull as error:
+    print(error.message)
+assert last > 10 and store.last_seq() == last
+try:
+    SqliteStore(sys.argv[1] + ".large").put_blob(bytes(400_000))
+except StoreFull as error:
+    print(error.message)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+store.append([(last + 1, 1.0, "p", "k", b"at last")], 0)
+assert store.check() == []
+"""
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk(path: Path) -> None:
+    """Under a limit on file sizes (EFBIG) writes end in StoreFull, and go on when the limit is raised."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.stderr == ""
+    assert [line.startswith("there is no room left for") for line in done.stdout.splitlines()] == [True, True]
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EFBIG, errno.ENOSPC])
+def test_a_used_up_quota_is_a_full_disk(store: SqliteStore, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """SQLite says "disk I/O error" and no more: where a file beside the store cannot grow either, it is StoreFull."""
+    failed = sqlite3.OperationalError("disk I/O error")
+    failed.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    assert type(store._error(failed, writing=True)) is StoreError
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    assert type(store._error(failed, writing=True)) is StoreFull
+    assert type(store._os_error(OSError(number, os.strerror(number)))) is StoreFull
 
 
 def test_no_room_even_for_the_file(small_disk: Path) -> None:

@@ -150,8 +150,9 @@ class RemoteCalls:
             raise EffectFailed(f"the remote agent {self._name} answered nothing", status=_REFUSED)
         return self._charged(response.message if response.HasField("message") else response.task)
 
-    async def find_out(self, order: RemoteOrder) -> Charged[Any]:
+    async def find_out(self, *call: Any, may_repeat: bool = False) -> Charged[Any]:  # noqa: ARG002 (one signature)
         """After a restart: what became of a message that may have been sent."""
+        order: RemoteOrder = call[0]
         if order.task_id:  # an answer to a question: the task says whether it still asks
             task = await self._looked_up(order.task_id)
             if task is None:

@@ -132,7 +132,7 @@ _TABLE: Final = (
         "kernel.retention_s",
         type="seconds",
         default=limits.RETENTION_S,
-        sentence="How long journal rows that a snapshot covers are kept before a compaction may drop them.",
+        sentence="How long journal rows that a snapshot covers, and processes that ended with their pids, are kept.",
     ),
     SettingKey(
         "budget.usd",

@@ -103,13 +103,14 @@ class Charged(msgspec.Struct, Generic[Result_co], frozen=True):
 class PerformedOutside(Protocol):
     """What an effect adds that another program performs: the kernel may restart while that program goes on.
 
-    Its function takes a keyword `begin`. It awaits `begin()` right before the other program gets the work: until then
-    a restart simply calls the function again. Each method below gets the arguments of the call.
+    Its function takes a keyword `begin`. It awaits `begin()` right before the other program gets the work, or
+    `begin(True)` where the work may be given to another one: until then a restart simply calls the function again. Each
+    method below gets the arguments of the call.
     """
 
-    async def find_out(self, *args: Any) -> Any:
-        """After a restart, for work that had begun: its value or its error; OutcomeUnknown where the other program
-        does not come back."""
+    async def find_out(self, *args: Any, may_repeat: bool) -> Any:
+        """After a restart, for work that had begun: its value or its error. Where the other program does not come back,
+        the work is done again if it `may_repeat`; otherwise OutcomeUnknown."""
         ...
 
     def asked(self, interrupt_id: str, *args: Any) -> None:
@@ -210,7 +211,14 @@ class Effect(Generic[Parameters, Result_co]):
         self.tokens = self.cost["input_tokens"] + self.cost["output_tokens"]
         self._needs = needs if callable(needs) else _capabilities(needs)
         self.needy = bool(self._needs)
-        self.takes_key, self.decode = _signature(run)
+        self.takes_key, returns = _signature(run)
+        if not _may_be_awaited(run, returns):
+            raise ConfigError(
+                f"{self.name} is not an async function",
+                hint="make it `async def`, or await asyncio.to_thread(…) in one; a plain function that returns an"
+                " awaitable says so: `-> Awaitable[…]`",
+            )
+        self.decode = decode if returns in (_UNKNOWN, Any) else typed_decoder(returns)
         self.typed = self.decode is not decode
         self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key or outside is not None)
         # Nothing to check, to reserve or to wait for before it runs.
@@ -347,24 +355,43 @@ def _both(declared: Any, added: Any) -> Any:
     return (*_capabilities(declared), *_capabilities(added))
 
 
-def _signature(run: Any) -> tuple[bool, Callable[[bytes], Any]]:
-    """Whether the function takes an `idempotency_key`, and how to read its saved result back as its declared type."""
+_UNKNOWN: Final = object()  # a function does not tell what it returns
+
+
+def _signature(run: Any) -> tuple[bool, Any]:
+    """Whether the function takes an `idempotency_key`, and the type of its result, where that can be found out."""
     import inspect
 
     try:
         signature = inspect.signature(run)
     except (TypeError, ValueError):
-        return False, decode
+        return False, _UNKNOWN
     takes_key = "idempotency_key" in signature.parameters
-    if signature.return_annotation in (signature.empty, None):
-        return takes_key, decode
+    if signature.return_annotation is signature.empty:
+        return takes_key, _UNKNOWN
     try:
-        wanted = resolve_hint(run, signature.return_annotation)
-    except Exception:  # noqa: BLE001 - an annotation that cannot be resolved: decode to plain data
-        return takes_key, decode
-    if get_origin(wanted) is Charged:
-        wanted = get_args(wanted)[0]
-    return takes_key, typed_decoder(wanted)
+        returns = resolve_hint(run, signature.return_annotation)
+    except Exception:  # noqa: BLE001 - an annotation that cannot be resolved may name anything
+        return takes_key, Any
+    return takes_key, get_args(returns)[0] if get_origin(returns) is Charged else returns
+
+
+def _may_be_awaited(run: Any, returns: Any) -> bool:
+    """Whether calling it can give an awaitable: only a `def` that is not async, wraps no async function and says
+    nothing of an awaitable certainly does not."""
+    import inspect
+    from functools import partial
+
+    function = inspect.unwrap(run)
+    while isinstance(function, partial):
+        function = inspect.unwrap(function.func)
+    if not inspect.isroutine(function) or getattr(function, "__name__", "") == "<lambda>":
+        return True
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE):
+        return True
+    origin = get_origin(returns) or returns
+    return origin is Any or (isinstance(origin, type) and issubclass(origin, Awaitable))
 
 
 def typed_decoder(annotation: Any) -> Callable[[bytes], Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.codec import to_plain
 
-__all__ = ["KINDS", "Event"]
+__all__ = ["ENDS_IN_ORDER", "KINDS", "NO_FAILURES", "Event", "is_failed_end"]
 
 KINDS: Final[dict[str, str]] = {
     "process.created": "a process is in the table",
@@ -65,6 +65,7 @@ KINDS: Final[dict[str, str]] = {
     "interrupt.resolved": "a human answered",
     "interrupt.expired": "no answer came in time",
     "interrupt.cancelled": "the question was taken back",
+    "answer.cut": "a model's provider cut an answer off at its longest",
     "budget.cut": "a budget ended in the middle of an answer",
     "budget.overrun": "an effect cost more than was reserved for it",
     "budget.warning": "a limit that only warns was passed",
@@ -154,6 +155,19 @@ KINDS: Final[dict[str, str]] = {
 }
 
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
+
+
+# Reasons of an end that is no failure: of a process, and of a pipeline.
+ENDS_IN_ORDER: Final = frozenset(
+    {"normal", "shutdown", "killed", "linked", "completed", "break_requested", "user_cancelled"}
+)
+NO_FAILURES: Final = frozenset({"ok", "paused", "cancelled"})  # the status of work that succeeded or was stopped
+
+
+def is_failed_end(ended: Mapping[str, Any]) -> bool:
+    """Return whether the data of a `process.terminated` Event tell of a failure. A process that was told to end has not
+    failed, whatever reason was given."""
+    return ended.get("reason") not in ENDS_IN_ORDER and not ended.get("stopped")
 
 
 class Event(msgspec.Struct, frozen=True):

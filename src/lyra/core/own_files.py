@@ -4,11 +4,13 @@
 contains it (an agent that was started in the home folder) and where it does not exist yet. Files of a project are
 protected by their names (`lyra.toml`, `.lyra`, `.mcp.json`: `lyra.sandbox.protection`); this module knows the
 others. A reader of a file that was named in some other way (a store, a log, a script, a folder of tools) calls
-`add_own_path`. `make_folder` makes the folders of such files, for their owner alone.
+`add_own_path`. `make_folder` makes the folders of such files, for their owner alone; `has_no_room` tells a full disk
+from other failures to write one.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -19,12 +21,14 @@ from lyra.core.data_folder import data_folder
 from lyra.core.user_folder import user_folder
 
 __all__ = [
+    "FULL_ERRNOS",
     "MANAGED_FOLDER",
     "STORE_SUFFIXES",
     "VARIABLES",
     "OwnPaths",
     "add_own_file",
     "add_own_path",
+    "has_no_room",
     "is_opened",
     "make_folder",
     "own_paths",
@@ -38,6 +42,9 @@ VARIABLES: Final = (  # those that name a file
 PRIVATE_NAME: Final = ".lyra"
 _ADDED_MAX: Final = 200  # paths that readers have named; of more the oldest are forgotten
 STORE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")  # SQLite replays what it finds in the last three
+FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # disk full, quota used up, file too large
+_ROOM_BYTES: Final = 64 << 10  # a disk that does not take this much more is full
+_SQLITE_IOERR, _SQLITE_FULL = 10, 13  # SQLite's primary result codes
 _added: Final[dict[str, None]] = {}
 _opened: Final[dict[str, None]] = {}
 
@@ -148,3 +155,28 @@ def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> None:
         return
     if alone and stat.S_IMODE(os.stat(whole).st_mode) != stat.S_IRWXU:
         os.chmod(whole, stat.S_IRWXU)  # the umask has removed a right of the owner
+
+
+def has_no_room(error: Exception, path: str | os.PathLike[str]) -> bool:
+    """Tell whether writing the file `path` failed for lack of room: the disk is full, the quota is used up, or the file
+    has the largest size that it may have."""
+    if isinstance(error, OSError):
+        return error.errno in FULL_ERRNOS
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    return code == _SQLITE_FULL or (code == _SQLITE_IOERR and not _can_grow(path))
+
+
+def _can_grow(path: str | os.PathLike[str]) -> bool:
+    """Try a file beside `path` that is longer than the files of the database there. SQLite reports a used-up quota and
+    a file that is too large as an I/O error without a reason."""
+    import tempfile  # at first use: most programs never need it
+
+    files = [name for suffix in STORE_SUFFIXES if os.path.exists(name := f"{os.fspath(path)}{suffix}")]
+    try:
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))) as probe:
+            os.ftruncate(probe.fileno(), max(map(os.path.getsize, files), default=0) + _ROOM_BYTES)
+            probe.write(bytes(_ROOM_BYTES))
+            probe.flush()
+    except OSError as error:
+        return error.errno not in FULL_ERRNOS
+    return True

@@ -204,7 +204,7 @@ class KernelParts:
             core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
         )
         self.envelopes = EnvelopeTable(core, self.lifecycle)
-        self.bus = CommBus(core)
+        self.bus = CommBus(core, self.lifecycle.user_of)
         self.health = HealthMonitor(core, self.scheduler, self.lifetimes, interrupts, self.lifecycle)
         parts = WorkerParts(
             core,

@@ -109,6 +109,7 @@ async def shut_down(
     Whatever goes wrong on the way does not stop the rest; it is raised together at the end.
     """
     core = parts.core
+    core.raise_if_elsewhere()
     reason = sendable_text(reason, "a reason")
     errors: list[LyraError] = []
     is_open = core.started and not core.stopping and core.failure is None and not parts.lifecycle.closed

@@ -175,6 +175,7 @@ class HealthMonitor(Subsystem):
     def watch(self, watchers: Watchers) -> None:
         """Have a function a kind called with the pid and the data (or the row's bytes), which costs less than an Event
         each. Meanwhile the scheduler notes when each program had its last step."""
+        self._core.raise_if_elsewhere()
         self._scheduler.stepped = {} if watchers else None
         self._core.listeners.watch(watchers)
 
@@ -199,6 +200,7 @@ class HealthMonitor(Subsystem):
 
     def stop(self) -> None:
         """Watch no longer; stopping twice is harmless."""
+        self._core.raise_if_elsewhere()
         if self._running:
             self.watch({})
             self._running = False

@@ -194,6 +194,7 @@ class Kernel(KernelParts):
 
     @processes_max.setter
     def processes_max(self, most: int) -> None:
+        self.core.raise_if_elsewhere()
         self.core.processes_max = most
 
     @property
@@ -294,6 +295,9 @@ class Kernel(KernelParts):
         recovery_attempts: int | None = None,
     ) -> Any:
         """Start a process; awaiting the handle waits until it is durable. An existing pid gives that process.
+
+        A process that has ended is forgotten `retention_s` later (7 days by default; a live parent that may still ask
+        for it keeps it), and its pid with it: from then on the same `pid` starts the program again.
 
         With `supervision`, crashes are met as it says, and the handle stands for the process across its restarts.
         `recovery_attempts` is how often a call that crashes of the kernel cut off is made again before the process
@@ -495,6 +499,7 @@ class Kernel(KernelParts):
 
     def register(self, program: Any) -> None:
         """Make a program known by name; processes that waited for it go on."""
+        self.core.raise_if_elsewhere()
         self.programs.name(program)
 
     def missing_program(self, process: Process) -> str | None:
@@ -513,6 +518,7 @@ class Kernel(KernelParts):
 
     def graft(self, states: dict[str, ProcessState]) -> None:
         """Have processes whose rows were just written go on from there, as after a restart: see `forks`."""
+        self.core.raise_if_elsewhere()
         if self.journal is None or not self.open:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
         given: object = states
@@ -522,10 +528,12 @@ class Kernel(KernelParts):
 
     def hold_back(self) -> None:
         """Dormant processes whose programs become known from now on wait for `let_go`."""
+        self.core.raise_if_elsewhere()
         self._dormant.hold_back()
 
     def let_go(self, but: Collection[str] = ()) -> None:
         """Resume the held processes except the pids in `but`, which stay held until the next call."""
+        self.core.raise_if_elsewhere()
         self._dormant.let_go(but)
 
     # ------------------------------------------------------------------ for workers outside

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lyra.core import codec
 from lyra.core.faultpoint import point
 from lyra.errors import ProcessError, StoreError
-from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.journal.journal import Journal
 from lyra.kernel.journal.lease import Ownership, owner_name
 from lyra.kernel.programs.handle import stopped_before
@@ -88,10 +87,7 @@ class Opening:
         core = self._core
         if core.started or core.stopping:
             raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
-        core.loop = asyncio.get_running_loop()
-        core.thread = thread_id()
-        core.started = core.open = True
-        core.started_s = core.clock.monotonic()
+        core.begin()
         store = self.target.open()
         if store is None:
             return
@@ -128,6 +124,7 @@ class Opening:
 
     async def close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
         """Stop in order: see `Kernel.close`. A second caller waits for the first."""
+        self._core.raise_if_elsewhere()
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return

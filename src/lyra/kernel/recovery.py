@@ -195,12 +195,14 @@ class Recovery:
             core.forks[pid] = created.fork
         self._rebuilt[pid] = process
         self._charge_cut_off(pid, state)
+        spent = Usage.from_data(state.spent)
+        process.count_spent(spent)
         if (
             isinstance(scope, JoinableBudget) and state.created.budget is not None
         ):  # above, it counts when its turn comes
-            scope.restore(Usage.from_data(state.spent), Usage.from_data(state.peak), refused=state.refused)
+            scope.restore(spent, Usage.from_data(state.peak), refused=state.refused)
         else:
-            scope.charge(Usage.from_data(state.spent))
+            scope.charge(spent)
         if state.exit is not None:
             self._bury(process, state)
         else:
@@ -240,6 +242,7 @@ class Recovery:
         process.exit_seq = state.exit_seq
         process.ended_at = state.exit_at
         process.state = "terminated"
+        process.kill_reason = state.stopping or None
         self._lifetimes.keep_ended(process)
 
     def _refill(self, process: Process, state: ProcessState) -> None:

@@ -23,12 +23,13 @@ import msgspec
 from lyra.core.providers import USUAL
 from lyra.errors import ConfigError
 from lyra.models.names import PROVIDERS, ModelName, model_name
-from lyra.models.provider import LLMProvider
+from lyra.models.provider import LLMProvider, closing
 from lyra.models.request import Request
 from lyra.models.settings import secrets_of, settings_of
 from lyra.models.stream import Completion, StreamEvent
+from lyra.models.wire.faults import of_exception
 
-__all__ = ["LLMClient"]
+__all__ = ["LLMClient", "stream_of"]
 
 
 class LLMClient:
@@ -86,13 +87,18 @@ class LLMClient:
 
     def stream(self, name: str, request: Request) -> AsyncIterator[StreamEvent]:
         """The events of the answer of the model called `name`; the request's own model does not matter."""
-        provider, request = self._route(name, request)
-        return provider.stream(request)
+        return stream_of(*self._route(name, request))
 
     async def complete(self, name: str, request: Request) -> Completion:
         """The whole answer."""
         provider, request = self._route(name, request)
-        return await provider.complete(request)
+        try:
+            return await provider.complete(request)
+        except Exception as error:
+            classified = of_exception(error, provider.name)
+            if classified is None:
+                raise
+            raise classified from error
 
     def _route(self, name: str, request: Request) -> tuple[LLMProvider, Request]:
         provider, model = self.resolve(name)
@@ -133,3 +139,16 @@ def _make(name: str, given: Mapping[str, Any] | None, env: Mapping[str, str] | N
     kind = getattr(import_module(module), attribute)
     provider: LLMProvider = kind() if name == "sim" else kind(settings)
     return provider
+
+
+async def stream_of(provider: LLMProvider, request: Request) -> AsyncIterator[StreamEvent]:
+    """Yield the events of a provider's answer; whatever exception the provider raises comes out as a ModelError."""
+    try:
+        async with closing(provider.stream(request)) as events:
+            async for event in events:
+                yield event
+    except Exception as error:
+        classified = of_exception(error, provider.name)
+        if classified is None:
+            raise
+        raise classified from error

@@ -7,7 +7,8 @@ the door does, for every provider alike. Cancelling the consumer closes the conn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from lyra.models.request import Request
@@ -16,7 +17,7 @@ from lyra.models.stream import Completion, StreamEvent, complete
 if TYPE_CHECKING:
     from lyra.models.pricing import Price
 
-__all__ = ["LLMProvider"]
+__all__ = ["LLMProvider", "closing"]
 
 
 class LLMProvider(ABC):
@@ -28,7 +29,8 @@ class LLMProvider(ABC):
 
     @abstractmethod
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        """The events of the answer, as `stream` describes them; a ModelError where it goes wrong."""
+        """The events of the answer, as `stream` describes them; a ModelError where it goes wrong. Any other
+        exception is sorted into one (`wire.faults.of_exception`)."""
 
     def secrets(self) -> tuple[str, ...]:
         """The keys, which must be redacted everywhere."""
@@ -51,3 +53,13 @@ class LLMProvider(ABC):
 
     async def close(self) -> None:  # noqa: B027 (most have something to close, sim has not)
         """Give back connections; the provider may be used again."""
+
+
+@asynccontextmanager
+async def closing(events: AsyncIterator[StreamEvent]) -> AsyncIterator[AsyncIterator[StreamEvent]]:
+    """Close the inner stream when the outer one is left early, so that its connection ends at once."""
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +27,7 @@ from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, LyraError, ModelError, ParseError, error_from_data, error_to_data
 from lyra.models.pricing import Price
-from lyra.models.provider import LLMProvider
+from lyra.models.provider import LLMProvider, closing
 from lyra.models.request import Request
 from lyra.models.stream import (
     Finished,
@@ -133,14 +132,14 @@ class Recorder(LLMProvider):
         began = now()
         seen: list[tuple[float, StreamEvent]] = []
         try:
-            async with _closing(self.provider.stream(request)) as events:
+            async with closing(self.provider.stream(request)) as events:
                 async for event in events:
                     seen.append((now() - began, event))
                     yield event
         except Exception as error:
             told = error if isinstance(error, LyraError) else of_exception(error, self.name)
-            if told is not None:  # any other exception is a mistake in the provider, and no answer
-                self._keep(request, seen, told)
+            if told is error or (told is not None and told.fields.get("kind") != "bad_response"):
+                self._keep(request, seen, told)  # a mistake in the provider is no answer
             raise
         self._keep(request, seen, None)
 
@@ -211,7 +210,7 @@ class Replayer(LLMProvider):
         entry = self._find(request)
         if entry is None:
             assert self._otherwise is not None
-            async with _closing(self._otherwise.stream(request)) as events:
+            async with closing(self._otherwise.stream(request)) as events:
                 async for event in events:
                     yield event
             return
@@ -276,16 +275,6 @@ class Replayer(LLMProvider):
     async def close(self) -> None:
         if self._otherwise is not None:
             await self._otherwise.close()
-
-
-@asynccontextmanager
-async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncIterator[AsyncIterator[StreamEvent]]:
-    """Close the inner stream when the outer one is left early, so that its connection ends at once."""
-    try:
-        yield events
-    finally:
-        if isinstance(events, AsyncGenerator):
-            await events.aclose()
 
 
 # ---------------------------------------------------------------- requests

@@ -22,6 +22,7 @@ from lyra.models.usage import TokenUsage
 
 __all__ = [
     "CUT_BY_BUDGET",
+    "CUT_BY_PROVIDER",
     "STOP_REASONS",
     "Completion",
     "Finished",
@@ -47,6 +48,7 @@ STOP_REASONS: Final[dict[str, str]] = {
     "content_filter": "the provider withheld the rest",
     "pause": "the provider paused a long turn; the same conversation goes on where it stopped",
 }
+CUT_BY_PROVIDER: Final = "max_tokens"  # the stop reason of an answer that its provider cut off
 # The stop reason of an answer that ended at a `max_tokens` which a budget had lowered. No provider says it: the model
 # effect puts it in place of `max_tokens`, so that a journal keeps why the answer was cut.
 CUT_BY_BUDGET: Final = "budget"

@@ -26,9 +26,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from lyra.core.checking.check import one_of
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
-from lyra.core.own_files import add_own_path, make_folder
+from lyra.core.own_files import FULL_ERRNOS, add_own_path, make_folder
 from lyra.core.secrets.redact import redact_command, redact_data, without_passwords
-from lyra.errors import ConfigError, LyraError, StoreError
+from lyra.errors import ConfigError, LyraError, StoreError, StoreFull
 from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
 
@@ -150,9 +150,10 @@ class AuditLog:
         try:
             if os.write(self._fd, line + b"\n") != len(line) + 1:
                 os.ftruncate(self._fd, size)
-                raise StoreError(f"there is no room for the audit log {self.path}", hint=_LOST)
+                raise StoreFull(f"there is no room for the audit log {self.path}", hint=_LOST)
         except OSError as error:
-            raise StoreError(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
+            refusal = StoreFull if error.errno in FULL_ERRNOS else StoreError
+            raise refusal(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
         self._seq, self._prev, self._at = self._seq + 1, line_hash, time_s
 
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:

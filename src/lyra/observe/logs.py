@@ -46,7 +46,7 @@ _WARNINGS: Final = (
     *("health.alert", "resource.exceeded", "resource.warning", "capability.denied", "budget.overrun", "budget.cut"),
     *("budget.warning", "message.dropped", "bus.dropped", "child.restarting", "effect.retried", "tool.refused"),
     *("store.full", "store.waiting", "store.unsigned", "cleanup.failed", "snapshot.failed", "tools.problems"),
-    *("process.dormant", "interrupt.expired", "vesper.diverged", "vesper.alert"),
+    *("process.dormant", "interrupt.expired", "vesper.diverged", "vesper.alert", "answer.cut"),
 )
 _NOTICES: Final = (
     *("agent.began", "agent.answered", "agent.ended", "interrupt.created", "interrupt.resolved"),

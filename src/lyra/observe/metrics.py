@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lyra.core.event import Event
+from lyra.core.event import ENDS_IN_ORDER, NO_FAILURES, Event
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
 from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS, OTHER
@@ -218,9 +218,10 @@ def _model_called(metrics: PrometheusMetrics, data: Mapping[str, Any]) -> None:
         metrics.add("lyra_llm_retries_total", (model,), data["retries"])
     if data["cost_usd"]:
         metrics.add("lyra_cost_usd_total", (data["agent"], model), data["cost_usd"])
-    if status != "ok":
+    if status not in NO_FAILURES:
         metrics.add("llm_errors_total", (model, status))
         metrics.add("lyra_errors_total", ("model", status))
+    if status != "ok":
         return
     metrics.add("cache_hits_total" if data.get("cache_read_tokens") else "cache_misses_total", (model,))
     tokens = data.get("total_input_tokens", data["input_tokens"])
@@ -235,6 +236,8 @@ def _tool_called(metrics: PrometheusMetrics, data: Mapping[str, Any]) -> None:
     if data["status"] == "ok":
         metrics.add("tool_success_total", (tool,))
         return
+    if error in NO_FAILURES:
+        return
     metrics.add("tool_errors_total", (tool,))
     metrics.add("lyra_errors_total", ("tool", error or "error"))
 
@@ -243,7 +246,7 @@ def _agent_answered(metrics: PrometheusMetrics, data: Mapping[str, Any]) -> None
     agent, status = data["agent"], data["status"]
     metrics.add("lyra_agent_executions_total", (agent, status))
     metrics.observe("lyra_agent_duration_seconds", (agent,), data["latency_ms"] / 1000)
-    if status != "ok":
+    if status not in NO_FAILURES:
         metrics.add("lyra_errors_total", ("agent", status))
 
 
@@ -264,7 +267,7 @@ def _pipeline_ended(metrics: PrometheusMetrics, data: Mapping[str, Any]) -> None
     metrics.add("lyra_pipeline_executions_total", (pipeline, reason))
     if "latency_ms" in data:
         metrics.observe("lyra_pipeline_duration_seconds", (pipeline,), data["latency_ms"] / 1000)
-    if reason != "completed":
+    if reason not in ENDS_IN_ORDER:
         metrics.add("lyra_errors_total", ("pipeline", reason))
 
 

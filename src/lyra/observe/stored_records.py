@@ -24,13 +24,14 @@ _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have
 
 
 def stored_records(events: Iterable[Event], store_id: str) -> Iterator[Event]:
-    """Finished calls in the order of their end, each process after those inside it."""
+    """Finished calls in the order of their end, each process after those inside it. `seq` is the row that ended a call,
+    and of a process the last call in it."""
     calls, processes = CallHistory(), Processes()
     for event in events:
         calls.add(event)
         processes.add(event)
     ended = [call for call in calls.records.values() if call.ended_at is not None and call.kind in _KINDS]
-    ended.sort(key=lambda call: call.ended_at or 0.0)
+    ended.sort(key=lambda call: call.ended_seq)
     spans = _StoredSpans(store_id, processes.records)
     for call in ended:
         yield spans.of_call(call)
@@ -45,11 +46,13 @@ class _StoredSpans:
         self._processes = processes
         self._agents: dict[str, str] = {}  # by pid: the agent that asked a model
         self._last: dict[str, float] = {}  # by pid: when its last call ended
+        self._last_seq: dict[str, int] = {}
 
     def of_call(self, call: CallRecord) -> Event:
         ended_at = call.ended_at or 0.0
         for pid in self._line(call.pid):
             self._last[pid] = max(self._last.get(pid, 0.0), ended_at)
+            self._last_seq[pid] = call.ended_seq
         data: dict[str, Any] = {
             "trace_id": self._trace(call.pid),
             "span_id": self._id(8, f"{call.pid}:{call.key}"),
@@ -78,11 +81,11 @@ class _StoredSpans:
                 "parent_span": self._id(8, call.pid),
                 **({"error": call.status} if failed else {}),
             }
-        return Event(0, ended_at, call.pid, _KINDS[call.kind], data)
+        return Event(call.ended_seq, ended_at, call.pid, _KINDS[call.kind], data)
 
     def of_processes(self) -> Iterator[Event]:
         """The processes that have calls in them or below them, the inner ones first."""
-        for pid in sorted(self._last, key=lambda pid: (-len(self._line(pid)), self._last[pid])):
+        for pid in sorted(self._last, key=lambda pid: (-len(self._line(pid)), self._last_seq[pid])):
             process = self._processes.get(pid) or ProcessRecord(pid, created_at=self._last[pid])
             ended_at = process.ended_at or self._last[pid]
             status = "paused" if process.is_live else "error" if process.error else "ok"
@@ -95,7 +98,7 @@ class _StoredSpans:
                 "latency_ms": max(int((ended_at - process.created_at) * 1000), 0),
                 "status": status,
             }
-            yield Event(0, ended_at, pid, "agent.ended", data)
+            yield Event(self._last_seq[pid], ended_at, pid, "agent.ended", data)
 
     def _line(self, pid: str) -> list[str]:
         """A process and those above it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.errors import Denied, LyraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["record_act"]
+__all__ = ["outcome_of", "record_act"]
+
+
+def outcome_of(error: LyraError) -> str:
+    """The outcome of an act that raised this: the code of the error, and `denied` where the error hides from the caller
+    that there is such a thing of another user's."""
+    cause = error.__cause__
+    return cause.code if isinstance(cause, Denied) else error.code
 
 
 def record_act(kernel: Kernel, caller: Caller, act: str, path: Mapping[str, str], outcome: str, more: str = "") -> None:

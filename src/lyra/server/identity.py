@@ -2,8 +2,9 @@
 
 A request carries a token. A token of the role `user` acts for its user alone; one of the role `operator` sees all and
 acts for the user that the request names; one of the role `viewer` sees all and changes nothing (`ROLES`). A process,
-session or question belongs to one user; `Caller.require_owner` is the one check of that, and `Caller.require_change`
-the one check of the role. Tokens are kept as hashes, so that neither an error nor a dump shows one.
+session or question belongs to one user; `Caller.require_owner` is the one check of that: another user's is answered as
+one that does not exist. `Caller.require_change` is the one check of the role. Tokens are kept as hashes, so that
+neither an error nor a dump shows one.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from lyra.config.private_file import alone, write_private
 from lyra.core.checking.check import one_of
 from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
-from lyra.errors import ConfigError, Denied, Unauthenticated
+from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
 
 __all__ = [
     "DEFAULT_TOKEN_FILE",
@@ -113,9 +114,11 @@ class Caller(NamedTuple):
         """Whether something of this user is the caller's; the operator may see all."""
         return self.is_operator or (bool(user_id) and user_id == self.user_id)
 
-    def require_owner(self, user_id: str | None, what: str) -> None:
+    def require_owner(self, user_id: str | None, missing: Callable[..., LyraError], *args: Any) -> None:
+        """Raise `missing(*args)`, the error for what does not exist, where something is another user's: the answer does
+        not tell that it exists. The cause of the error does, for the audit log."""
         if not self.owns(user_id):
-            raise Denied(f"{what} belongs to another user")
+            raise missing(*args) from Denied("it belongs to another user")
 
     def acting_for(self, user_id: str) -> Self:
         """The caller with the user that a request's body names; a bound token takes no other."""

@@ -29,6 +29,10 @@ class RequestWindow:
     def is_unlimited(self) -> bool:
         return self._limit is None
 
+    def clear(self) -> None:
+        """Forget all callers."""
+        self._counts.clear()
+
     def wait_s(self, caller: str) -> float:
         """Seconds to wait where the next request would be one too many, else 0; counts nothing."""
         return self._admit(caller, count_one=False) if caller in self._counts else 0.0

@@ -21,6 +21,7 @@ that runs with `fsync=off`.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lyra.core.clock import SystemClock, block
 from lyra.core.limits import STORE_RECONNECT_S
+from lyra.core.own_files import FULL_ERRNOS
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, StoreError, StoreFull
 from lyra.store import conflicts
@@ -76,6 +78,7 @@ AND %s = (SELECT coalesce(max(seq + rows - 1), (SELECT first_seq - 1 FROM meta))
 _UNIQUE: Final = "23505"
 _BUSY: Final = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, lock not available
 _FULL: Final = {"53100", "53200"}  # disk full, out of memory
+_UNNAMED: Final = {"XX000", "58030"}  # internal error, I/O error: a used-up quota is told in the message alone
 _DAMAGED: Final = {"XX001", "XX002", "42P01", "42703"}  # data or index corrupted, a table or column of ours is gone
 _FORBIDDEN: Final = {"42501", "25006"}  # insufficient privilege, read-only transaction
 
@@ -382,7 +385,7 @@ class PostgresStore(SigningStore):
             return Conflict(f"another writer committed first in {self.location}; nothing was written")
         if state in _BUSY:
             return Conflict(f"{self.location} is locked by another writer", hint="try again")
-        if state in _FULL:
+        if state in _FULL or (state in _UNNAMED and any(os.strerror(number) in str(error) for number in FULL_ERRNOS)):
             return StoreFull(
                 f"there is no room left for {self.location}; nothing was written",
                 hint="free some space on the server; the store goes on where it stopped",

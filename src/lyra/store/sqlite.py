@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from lyra.core.own_files import add_own_path, make_folder
+from lyra.core.own_files import add_own_path, has_no_room, make_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
 from lyra.store.batch import Batch, Rows, seal
@@ -38,7 +38,6 @@ APPLICATION_ID: Final = 0x4C797261  # "Lyra"; `file` and other tools show it
 
 _SYNCHRONOUS: Final = {"process": "NORMAL", "power": "FULL"}
 _LOG_BYTES_MAX: Final = 64 << 20  # SQLite truncates a log that one huge batch made longer
-_FULL_BYTES: Final = 64 << 10  # an I/O error with less than this free is a full disk
 
 # sqlite3 raises UnicodeDecodeError when an error message quotes a damaged name: it stands for that SQLite error.
 _SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
@@ -384,7 +383,7 @@ class SqliteStore(SigningStore):
                 hint="try again, or find out which process holds it",
                 cause=str(error),
             )
-        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._disk_is_full()):
+        if has_no_room(error, self.path):
             return StoreFull(
                 f"there is no room left for {self.location}; nothing was written",
                 hint="free some space; the store goes on where it stopped",
@@ -419,16 +418,9 @@ class SqliteStore(SigningStore):
             f"{self.location} cannot be written: {error}", hint="was it made read-only while it was open?"
         )
 
-    def _disk_is_full(self) -> bool:
-        try:
-            disk = os.statvfs(self.path.parent)
-        except OSError:
-            return False
-        return disk.f_bavail * disk.f_frsize < _FULL_BYTES
-
     def _os_error(self, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
-        if self._disk_is_full():
+        if has_no_room(error, self.path):
             return StoreFull(f"there is no room left for {self.location}: {reason}", hint="free some space")
         return StoreError(
             f"{self.location} cannot be opened or made: {reason}",

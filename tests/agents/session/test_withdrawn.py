@@ -8,16 +8,21 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lyra import Agent, Kernel, tool
+from lyra.agents.acp.editor_session import EditorSession
 from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.unattended_turn import stop_turn
 from lyra.errors import AgentFailed, Conflict, DeadlineExceeded, ProcessExit
 from lyra.kernel.journal.history import Fold
 from lyra.models.sim import SimProvider
+from lyra.server.http.api.sessions import cancel_answer
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 
@@ -102,6 +107,22 @@ async def stream_that_was_left(process) -> None:
                 pass
 
 
+async def stream_that_was_closed(process) -> None:
+    async with aclosing(aiter(process.stream("bread"))) as pieces:
+        reading = asyncio.ensure_future(anext(pieces))
+        await asyncio.wait([reading], timeout=0.05)
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+async def pending_that_was_cancelled(process) -> None:
+    pending = process.send_async("bread")
+    await asyncio.sleep(0.05)
+    pending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pending
+
+
 async def whole_stream_that_was_given_up(process) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(process.stream("bread"), 0.05)
@@ -113,7 +134,9 @@ WAYS = [
     cancelled_pending,
     seconds_of_a_budget,
     stream_that_was_left,
+    stream_that_was_closed,
     whole_stream_that_was_given_up,
+    pending_that_was_cancelled,
 ]
 
 
@@ -126,8 +149,6 @@ def test_a_message_that_timed_out_is_not_carried_out_after_a_crash(path, way, su
     async def first():
         async with Crash(Kernel(path)) as kernel:
             await way(await shop.busy(kernel))
-            if way in (stream_that_was_left, whole_stream_that_was_given_up):  # its end is told without a wait
-                await kernel.durable()
 
     run(first())
     assert run(shop.after_restart(path)) == ["the last one"]
@@ -199,6 +220,67 @@ def test_a_turn_that_was_given_up_is_not_gone_on_with_after_a_crash(path):
     assert shop.began == 1
     assert run(second()) == ["milk", "milk"]  # a third life reads the same
     assert shop.charged == ["milk", "milk"]
+
+
+def test_a_turn_of_an_earlier_life_that_was_stopped_is_not_gone_on_with_after_a_crash(path):
+    """Its caller is gone with the first kernel; a face stops it in the second, and that kernel dies at once: the third
+    does not do it."""
+    shop = Shop()
+
+    async def first():
+        async with Crash(Kernel(path)) as kernel:
+            await shop.busy(kernel)
+            await kernel.durable()
+
+    async def second():
+        async with Crash(Kernel(path, programs=[shop.agent])) as kernel:
+            while shop.began < 2:
+                await asyncio.sleep(0.001)
+            kernel.scheduler.stopped = True  # nothing but the withdrawal itself is written from here on
+            assert stop_turn(kernel, "shop")
+            kernel.journal.flush()
+
+    run(first())
+    run(second())
+    assert run(shop.after_restart(path)) == ["the last one"]
+    assert shop.began == 2
+
+
+def test_a_server_tells_that_an_answer_is_cancelled_when_the_store_has_it(path):
+    """The request of a chat's user, right before a crash of the server: a later one does not carry it out."""
+    shop = Shop()
+
+    async def first():
+        async with Crash(Kernel(path)) as kernel:
+            process = await shop.busy(kernel)
+            queued = process.send_async("bread")
+            await kernel.durable()
+            chats = SimpleNamespace(cancel=lambda *_: queued.cancel())
+            request: Any = SimpleNamespace(
+                kernel=kernel, parts=SimpleNamespace(chats=chats), path={"session_id": "s"}, caller=None
+            )
+            assert (await cancel_answer(request)).cancelled == 1
+
+    run(first())
+    assert run(shop.after_restart(path)) == ["the last one"]
+
+
+def test_an_editor_is_told_that_a_prompt_is_cancelled_when_the_store_has_it(path):
+    """`session/cancel` of an editor, right before a crash of the program."""
+    shop = Shop()
+
+    async def first():
+        async with Crash(Kernel(path)) as kernel:
+            process = await shop.busy(kernel)
+            session: Any = EditorSession.__new__(EditorSession)
+            session._is_cancelled = True
+            answer = await process.stream("bread", events=True).begin()
+            await kernel.durable()
+            answer.cancel()
+            assert (await EditorSession._run(session, answer)).stop_reason == "cancelled"
+
+    run(first())
+    assert run(shop.after_restart(path)) == ["the last one"]
 
 
 def test_what_the_turn_has_asked_another_agent_is_withdrawn_with_it(path):
@@ -336,8 +418,12 @@ PROGRAM = """
             if sys.argv[3] == "first":
                 process.send_async("look")
                 try:
-                    await process.send("bread", timeout=0.5)
-                except DeadlineExceeded:
+                    if sys.argv[4] == "send":
+                        await process.send("bread", timeout=0.5)
+                    async with asyncio.timeout(0.5):
+                        async for _ in process.stream("bread"):
+                            pass
+                except (DeadlineExceeded, TimeoutError):
                     os.kill(os.getpid(), signal.SIGKILL)
             print(await process.send("milk", timeout=20))
 
@@ -346,13 +432,15 @@ PROGRAM = """
 
 
 @pytest.mark.slow
-def test_kill_9_right_after_the_time_out(tmp_path):
-    """The program kills itself in the very handler of DeadlineExceeded; what it was told had failed is not charged."""
+@pytest.mark.parametrize("how", ["send", "stream"])
+def test_kill_9_right_after_the_time_out(tmp_path, how):
+    """The program kills itself in the very handler of the time-out, of `send` or around a stream that it reads; what it
+    was told had failed is not charged."""
     program, store, log = tmp_path / "program.py", tmp_path / "run.db", tmp_path / "log"
     program.write_text(textwrap.dedent(PROGRAM))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *filter(None, sys.path)])}
     for word, code in (("first", -signal.SIGKILL), ("second", 0)):
-        command = [sys.executable, str(program), str(store), str(log), word]
+        command = [sys.executable, str(program), str(store), str(log), word, how]
         assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == code
     assert log.read_text().split() == ["milk"]
 

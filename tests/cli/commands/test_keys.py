@@ -134,3 +134,13 @@ def test_a_running_server_is_asked(lyra: Lyra) -> None:
         assert lyra("keys", "revoke", "before", "keys.db").returncode == 0
         assert (status(url, before), status(url, during)) == (401, 200)
     assert [(row["name"], row["calls"]) for row in lyra.json("keys", "list", "keys.db")] == [("during", 2)]
+    paid = lyra.json("cost", "keys.db", "--by", "key")["rows"]
+    assert {(row["key"], row["calls"]) for row in paid} == {("before", 1), ("during", 2)}
+
+
+def test_a_server_that_is_asked_without_a_token_names_the_variable(lyra: Lyra) -> None:
+    """Nobody has to guess from a header that could not be sent."""
+    done = lyra("keys", "list", "http://127.0.0.1:1")
+    assert done.returncode == 3
+    assert "asks for a token" in done.stderr
+    assert "LYRA_TOKEN" in done.stderr

@@ -42,8 +42,9 @@ def served(lyra: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Ser
     ready_line = Server.ready_line
 
     def stop_at_once(server: Server) -> dict[str, str]:
-        servers.append(server)
-        signal.raise_signal(signal.SIGTERM)
+        if not servers:  # one with a gateway says where it is more than once
+            servers.append(server)
+            signal.raise_signal(signal.SIGTERM)
         return ready_line(server)
 
     with monkeypatch.context() as patch:
@@ -79,6 +80,21 @@ def test_tls_of_a_server(lyra: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.settings.tls is not None
     assert (server.settings.tls.cert, server.settings.tls.key) == ("server.pem", "server.key")
     assert server.settings.tls.client_ca == "ca.pem"
+
+
+def test_flags_of_a_server_are_settings_in_force(lyra: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page of settings lists is what the server was started with: `--gateway`, `--token-file` and the files of
+    TLS too, with the flag as their origin."""
+    tls = {"tls_cert": "server.pem", "tls_key": "server.key", "tls_client_ca": "ca.pem"}
+    flags = [word for name, path in tls.items() for word in (f"--{name.replace('_', '-')}", path)]
+    words = ("--grpc", "none", "--http", LOOPBACK, "--db", "memory", "--gateway", "--token-file", "tokens")
+    server, _ = served(lyra, monkeypatch, *words, *flags)
+    assert server.settings.gateway
+    assert server.kernel.config is not None
+    rows = {row.name: (row.value, row.origin.kind) for row in server.kernel.config.rows()}
+    origin = rows["server.http"][1]
+    given = {"gateway": True, "token_file": "tokens", **tls}
+    assert {name: rows[f"server.{name}"] for name in given} == {name: (value, origin) for name, value in given.items()}
 
 
 def test_a_folder_that_a_server_trusts(lyra: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -187,6 +190,34 @@ def test_compact_is_refused_while_a_kernel_owns_the_store(lyra, path):
     assert store.holder() == lease
     assert store.first_seq() == 1
     store.close()
+
+
+OWNER = """
+import os, signal, sys, time
+from lyra.kernel.journal.lease import owner_name
+from lyra.store.space import Space
+from lyra.store.sqlite import SqliteStore
+
+for store in (SqliteStore(sys.argv[1]), Space(sys.argv[1], "first", make=True)):
+    store.acquire(owner_name("nonce", 600.0), now=time.time(), ttl_s=600.0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("command", [("compact",), ("adopt", "--yes")])
+def test_a_killed_owner_is_no_owner(lyra, command):
+    """Right after kill -9 `info` says that the lease is over, and `compact` and `adopt` do not wait for it to end, for
+    the store and for the durable runs in its file."""
+    path = Path(lyra.folder, ".lyra", "lyra.db")
+    killed = subprocess.run([sys.executable, "-c", OWNER, str(path)], check=False, timeout=30)
+    assert killed.returncode == -signal.SIGKILL
+    facts = lyra.json("store", "info")
+    assert facts["lease"]["expires_at"] > time.time() + 500
+    assert facts["lease"]["expired"]
+    assert facts["runs"]["first"] == "0 rows"
+    done = lyra("store", *command)
+    assert done.returncode == 0, done.stderr
+    assert lyra.json("store", "info")["lease"] is None
 
 
 def _lines(done: Any) -> list[dict[str, Any]]:

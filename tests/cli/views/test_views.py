@@ -98,6 +98,8 @@ def test_trace_shows_calls_and_cost_sums_them(lyra, store: Path) -> None:
     assert "did you mean 'h1'" in wrong.stderr
     summed = in_json(lyra, "cost", "k.db", "--by", "agent")
     assert {row["agent"]: row["calls"] for row in summed["rows"]} == {"helper": 1, "short": 1}
+    assert in_json(lyra, "cost", "k.db", "--by", "key") == {"rows": [], "cost_usd": 0.0}  # no key paid
+    assert "no model call with a key" in lyra("cost", "k.db", "--by", "key", "--by", "model").stderr
     assert "total" in lyra("cost", "k.db", "--by", "model", "--by", "day").stdout
     assert lyra("cost", "k.db", "--by", "month").returncode == 2
 

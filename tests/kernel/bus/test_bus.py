@@ -16,6 +16,7 @@ from lyra.errors import (
     CircuitOpen,
     ConfigError,
     DeadlineExceeded,
+    Denied,
     NameTaken,
     NoSuchHandler,
     Overloaded,
@@ -690,3 +691,69 @@ def test_a_message_is_read_by_its_keys():
     """`get` gives the value of a key of the payload, or the default."""
     message = BusMessage("event", "t", {"n": 1})
     assert (message.get("n"), message.get("m", 5)) == (1, 5)
+
+
+def test_what_a_process_of_a_user_sends_and_hears_is_that_users():
+    """Programs of ann and bob use the same types: events, commands and queries of each stay with each, a handler of no
+    user answers those who have none of their own, and neither acts in the name of the other."""
+    heard: dict[str, list[Any]] = {"ann": [], "bob": [], "": []}
+
+    async def member(bus: Any, ctx: Any, name: str) -> None:
+        bus.subscribe("tick", lambda message: heard[name].append(message.payload))
+        bus.register_handler("own", lambda _message: f"the handler of {name}")
+        await ctx.receive()
+        await bus.publish("tick", f"by {name}")
+        heard[name].append(await bus.query("own"))
+        heard[name].append(await bus.query("shared"))
+        with pytest.raises(Denied):
+            await bus.publish("tick", "forged", user_id="ann" if name == "bob" else "bob")
+        with pytest.raises(Denied):
+            bus.stream("tick", user_id="ann" if name == "bob" else "bob")
+        bus.unregister_handler("own")
+        assert not bus.has_handler("own")
+
+    async def main():
+        async with Kernel() as kernel:
+
+            async def program(ctx: Any, name: str) -> None:
+                await member(kernel.bus, ctx, name)
+
+            kernel.register(program)
+            kernel.bus.subscribe("tick", lambda message: heard[""].append((message.user_id, message.payload)))
+            kernel.bus.register_handler("shared", lambda message: f"asked by {message.user_id}")
+            processes = [kernel.as_user(name).spawn(program, name) for name in ("ann", "bob")]
+            await settle(kernel)
+            assert await kernel.bus.publish("tick", "by nobody") == 1
+            assert await kernel.bus.publish("tick", "for ann", user_id="ann") == 2
+            assert await kernel.bus.query("own", user_id="bob") == "the handler of bob"
+            with pytest.raises(NoSuchHandler):
+                await kernel.bus.send("own")
+            await kernel.bus.send("own", user_id="ann")
+            for process in processes:
+                await process.send("go")
+            for process in processes:
+                await process.wait()
+
+    run(main())
+    assert heard["ann"] == ["for ann", "by ann", "the handler of ann", "asked by ann"]
+    assert heard["bob"] == ["by bob", "the handler of bob", "asked by bob"]
+    assert heard[""] == [("", "by nobody"), ("ann", "for ann"), ("ann", "by ann"), ("bob", "by bob")]
+
+
+def test_a_middleware_does_not_change_whose_message_it_is():
+    """A message that a middleware puts in the place of another belongs to the same user."""
+
+    class Rewrites:
+        def before(self, message: BusMessage) -> BusMessage:
+            return BusMessage(message.category, message.type, "rewritten")
+
+    async def main():
+        async with Kernel() as kernel:
+            kernel.bus.use(Rewrites())
+            stream = kernel.bus.stream("tick", user_id="ann")
+            await kernel.bus.publish("tick", 1, user_id="bob")
+            await kernel.bus.publish("tick", 2, user_id="ann")
+            message = await anext(stream)
+            assert (message.user_id, message.payload) == ("ann", "rewritten")
+
+    run(main())

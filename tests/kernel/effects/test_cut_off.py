@@ -304,6 +304,23 @@ def test_kernels_that_closed_in_order_are_no_crashes(path: str) -> None:
     run(main())
 
 
+def test_a_call_that_rejoins_what_it_waits_for_is_no_attempt(path: str) -> None:
+    """An effect that finds what it waits for after a crash is begun again after every one."""
+    waits: Effect[Any, str] = Effect(act, name="waits", idempotent=True, rejoins=True)
+
+    async def waiting(ctx: Any) -> None:
+        await ctx.do(waits, "waits")
+
+    async def main() -> None:
+        for _ in range(4):
+            async with Crash(Kernel(path, programs=[waiting], recovery_attempts=1)) as kernel:
+                kernel.spawn(waiting, pid="waiting")
+                await settle(kernel)
+        assert PERFORMED == ["waits"] * 4
+
+    run(main())
+
+
 def test_the_question_says_how_often_and_what_stays_charged(path: str) -> None:
     """A person who is asked about a call sees which attempt it was, and what is charged for all of them."""
 

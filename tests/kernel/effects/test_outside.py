@@ -30,7 +30,7 @@ class Outside:
             await begin()
         return await self._outcome(self.plan.pop(0))
 
-    async def find_out(self, *args: Any) -> Any:
+    async def find_out(self, *args: Any, may_repeat: bool) -> Any:
         return await self._outcome(self.known)
 
     async def _outcome(self, outcome: Any) -> Any:

@@ -21,7 +21,7 @@ from lyra import Agent, Kernel, tool
 from lyra.core import trace_context
 from lyra.core.rights.capability import Grant
 from lyra.core.trace_context import continued, format_traceparent, parse_traceparent
-from lyra.errors import ModelError
+from lyra.errors import LyraError, ModelError
 from lyra.observe.otel import attach_otel, grpc_span, request_span
 from lyra.tools.http_guard import fetch
 from lyra.vega.runtime.run import run as run_vega
@@ -59,6 +59,26 @@ def exporting(collector: Collector, **settings: Any) -> Iterator[TracerProvider]
 def coder(*replies: Any) -> Agent:
     price = {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2}
     return Agent("Coder", model=says(*replies, price=price), tools=[add], temperature=0.5)
+
+
+def test_a_turn_that_is_ended_on_purpose_has_no_error_status(collector):
+    """An agent is killed for a reason while its model answers: its spans say cancelled, and none is an error."""
+
+    async def main() -> None:
+        async with Kernel(clock=clock_here()) as kernel:
+            attach_otel(kernel, tracer_provider=provider)
+            process = await kernel.spawn(coder({"text": "late", "first_s": 60}))
+            asked = asyncio.ensure_future(process.send("go"))
+            await kernel.outside_pause(1.0)
+            await process.kill("budget review")
+            with pytest.raises(LyraError):
+                await asked
+            await process.wait()
+
+    with exporting(collector) as provider:
+        virtual(main())
+    assert attributes(collector.span("invoke_agent Coder"))["lyra.status"] == "cancelled"
+    assert [span.name for span in collector.spans if span.status.code or "error.type" in attributes(span)] == []
 
 
 def test_session_agent_model_and_tool_are_a_tree(collector):

@@ -65,7 +65,7 @@ async def test_memory_is_shared_by_sessions_and_recalled_on_request(project: Pro
     async with project.open() as session:
         assert [item.text for item in session.process.memory.items()] == ["prefers tabs"]
         await say(session, "hello")
-        assert session.context()["tokens"]["memory"] == 0
+        assert session.context().tokens.memory == 0
     async with project.open(flags=("sage.recall=true",)) as session:
         await say(session, "hello")
-        assert session.context()["tokens"]["memory"] > 0
+        assert session.context().tokens.memory > 0

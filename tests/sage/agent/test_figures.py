@@ -14,33 +14,33 @@ async def test_what_a_session_has_used(project: Project) -> None:
     replies = [{"text": "a", "usage": USAGE}, helped, {"text": "b", "usage": USAGE}, {"text": "c", "usage": USAGE}]
     flags = ("sage.session_budget_usd=$3", "sage.daily_budget_usd=$9", "sage.turn_budget_usd=$2")
     async with project.open(model=project.script(*replies, price=PRICE), flags=flags) as session:
-        assert session.usage()["calls"] == 0
+        assert session.usage().total.calls == 0
         await say(session, "one")
         await say(session, "two")
         usage = session.usage()
         model = session.model
-    assert (usage["calls"], usage["turn"]["calls"], usage["budget_usd"]) == (4, 3, 3.0)
-    assert (usage["input_tokens"], usage["cache_read_tokens"], usage["cache_share"]) == (4_000, 1_000, 0.25)
-    assert usage["cost_usd"] > usage["turn"]["cost_usd"] > 0
-    assert usage["agents"]["sage"]["calls"] == 3
-    assert list(usage["models"]) == [model]
+    assert (usage.total.calls, usage.turn.calls, usage.budget_usd) == (4, 3, 3.0)
+    assert (usage.total.input_tokens, usage.total.cache_read_tokens, usage.total.cache_share) == (4_000, 1_000, 0.25)
+    assert usage.total.cost_micro_usd > usage.turn.cost_micro_usd > 0
+    assert usage.agents["sage"].calls == 3
+    assert list(usage.models) == [model]
 
 
 async def test_what_the_context_is_filled_with(project: Project) -> None:
     """Before the first call estimates; after it the parts add up to what the provider counted."""
     async with project.open({"text": "a", "usage": {"input_tokens": 9_000, "output_tokens": 1_000}}) as session:
         context = session.context()
-        assert context["estimated"]
-        assert context["window"] is None, "a simulated model has none"
-        assert context["tokens"]["messages"] == 0
-        assert min(context["tokens"]["system"], context["tokens"]["tools"]) > 0
+        assert context.estimated
+        assert context.window is None, "a simulated model has none"
+        assert context.tokens.messages == 0
+        assert min(context.tokens.system, context.tokens.tools) > 0
         await say(session, "hello " * 2_000)
         context = session.context()
-        tokens = dict(context["tokens"])
-        assert not context["estimated"]
-        assert tokens.pop("total") == 10_000
-        assert abs(sum(tokens.values()) - 10_000) <= len(tokens)
-        assert tokens["messages"] > tokens["memory"] == 0
+        *parts, total = context.tokens
+        assert not context.estimated
+        assert total == 10_000
+        assert abs(sum(parts) - total) <= len(parts)
+        assert context.tokens.messages > context.tokens.memory == 0
 
 
 async def test_remembered_items_and_a_summary_are_parts(project: Project) -> None:
@@ -48,20 +48,22 @@ async def test_remembered_items_and_a_summary_are_parts(project: Project) -> Non
     async with project.open(*replies, flags=("sage.recall=true",)) as session:
         session.process.memory.add("likes tea", kind="preference")
         await say(session, "one")
-        before = session.context()["tokens"]
-        assert before["memory"] > 0
+        before = session.context().tokens
+        assert before.memory > 0
         await say(session, "two " * 50)
         await session.compact()
         await say(session, "three")
         assert "a summary" in runtime_of(session.kernel).sessions["sage"].window.summary
-        assert abs(session.context()["tokens"]["system"] - before["system"]) < 10, "the summary counts as messages"
+        assert abs(session.context().tokens.system - before.system) < 10, "the summary counts as messages"
 
 
 async def test_the_window_of_a_published_model(project: Project) -> None:
     async with project.open(model="anthropic/claude-sonnet-4-5") as session:
         context = session.context()
-    assert context["window"] >= 200_000
-    assert 0 < context["compact_at"] < context["window"]
+    assert context.window is not None
+    assert context.compact_at is not None
+    assert context.window >= 200_000
+    assert 0 < context.compact_at < context.window
 
 
 async def test_a_plan_is_kept(project: Project) -> None:

@@ -53,7 +53,7 @@ async def test_a_sub_agent_of_a_session_is_there_when_it_is_opened_again(project
         lines = await say(session, "go")
         assert lines[-1]["text"] == "I asked."
         task_id = only(session).id
-        assert set(session.usage()["agents"]) == {"sage", "sage.Explore"}
+        assert set(session.usage().agents) == {"sage", "sage.Explore"}
     async with project.open(model=model, resume="") as session:
         assert (only(session).id, only(session).state, only(session).text) == (task_id, "done", "it is 42")
         told: list[dict[str, Any]] = []
@@ -161,7 +161,7 @@ async def test_leaving_does_not_wait_for_the_model_call_of_a_sub_agent(project: 
         await say(session, "go")
         await until(lambda: session.kernel.core.in_flight_repeatable == 1)
         began_s = SystemClock().monotonic()
-        assert "sage.Explore" not in session.usage()["agents"]
+        assert "sage.Explore" not in session.usage().agents
         session_id = session.id
     assert SystemClock().monotonic() - began_s < 1.0
     with UsageLog(project.data) as log:

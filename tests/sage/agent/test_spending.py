@@ -120,7 +120,7 @@ async def test_an_interrupted_answer_has_tokens_and_a_price(project: Project) ->
         assert turn.input_tokens > 100
         assert 1 <= turn.output_tokens < 40
         assert turn.cost_micro_usd == (turn.input_tokens + turn.output_tokens) * 10
-        assert session.usage()["cost_usd"] == session.record.cost_usd == turn.cost_micro_usd / 1_000_000
+        assert session.usage().total.cost_usd == session.record.cost_usd == turn.cost_micro_usd / 1_000_000
 
 
 async def test_an_interrupted_answer_costs_all_that_a_limit_set_aside(project: Project) -> None:
@@ -143,7 +143,7 @@ async def test_a_failed_call_leaves_the_cost_known(project: Project) -> None:
     model = project.script(refused, price="unknown")
     async with project.open(model=model) as session:
         assert (await say(session, "hello"))[-1]["status"] != "success"
-        assert session.usage()["cost_usd"] == 0.0
+        assert session.usage().total.cost_usd == 0.0
 
 
 async def test_a_damaged_log_stops_only_what_has_a_limit(project: Project) -> None:

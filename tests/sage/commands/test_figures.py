@@ -50,7 +50,7 @@ async def test_the_context_as_bars(project: Project) -> None:
         assert rows(result)[-1][0] == "free"
         assert "about" in result.blocks[0]["title"]
         assert "compacted from" in result.blocks[0]["title"]
-        assert result.blocks[0]["of"] == session.context()["window"]
+        assert result.blocks[0]["of"] == session.context().window
 
 
 async def test_the_status_is_one_table(project: Project) -> None:

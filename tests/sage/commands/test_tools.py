@@ -35,7 +35,7 @@ async def test_memory_is_shown_and_changed(project: Project) -> None:
         assert [row[3] for row in rows(await run(session, "/memory search minute"))] == ["the tests take a minute"]
         assert "fits" in words(await run(session, "/memory search elephants"))
         await say(session, "hello")
-        assert session.context()["tokens"]["memory"] > 0
+        assert session.context().tokens.memory > 0
         await run(session, "/memory forget 1")
         assert [row[0] for row in rows(await run(session, "/memory"))] == ["2"]
         with pytest.raises(ConfigError, match="no item 1"):

@@ -109,8 +109,8 @@ async def test_a_key_in_the_names_of_a_model_call_is_masked_in_the_usage(project
         await say(session, "hello")
         record = {"cost_usd": 0.0, "input_tokens": 1, "output_tokens": 1}
         session.kernel.publish("main", "model.called", {"agent": f"a {KEY}", "model": f"own/{KEY}", **record})
-        assert set(session.usage()["models"]) == {"sim/echo", "own/***"}
-        assert "a ***" in session.usage()["agents"]
+        assert set(session.usage().models) == {"sim/echo", "own/***"}
+        assert "a ***" in session.usage().agents
     assert kept(project.data) == []
 
 

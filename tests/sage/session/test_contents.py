@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 
@@ -103,7 +104,8 @@ def test_what_is_not_needed_is_removed(tmp_path):
 def test_a_full_disk_is_said(tmp_path, monkeypatch):
     """As StoreFull; other failures as StoreError."""
     contents = KeptContents(tmp_path / "objects")
-    for number, kind in ((28, StoreFull), (5, StoreError)):
+    full = ((number, StoreFull) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+    for number, kind in (*full, (errno.EIO, StoreError)):
 
         def refuse(*_, number=number):
             raise OSError(number, os.strerror(number))

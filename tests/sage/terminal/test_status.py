@@ -6,10 +6,11 @@ import io
 
 import pytest
 
+from lyra.sage.commands.session_protocol import ContextFigures, ContextTokens
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.first_run import missing_variables
 from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.status import Status, percent_of, status_line
+from lyra.sage.terminal.status import Status, status_line
 from lyra.sage.terminal.text.styled_lines import plain_text
 from lyra.sage.terminal.text.theme import MARKS
 
@@ -44,8 +45,14 @@ def test_a_narrow_status_line_leaves_out_what_matters_least(width: int) -> None:
 
 
 def test_the_context_is_a_share_of_the_window() -> None:
-    assert percent_of({"tokens": {"system": 10, "messages": 36, "total": 46}, "window": 200}) == 23
-    assert percent_of({"tokens": {"total": 5}, "window": None}) is None
+    tokens = ContextTokens(10, 0, 0, 36, total=46)
+    assert ContextFigures(tokens, window=200, compact_at=160, estimated=False).percent == 23
+    assert ContextFigures(tokens, window=None, compact_at=None, estimated=False).percent is None
+
+
+def test_a_cost_that_is_not_known_is_not_shown_as_nothing() -> None:
+    text = plain_text(status_line(FULL._replace(cost_usd=None), 110, marks=MARKS))
+    assert text.endswith(" $? of $5.00   context 23 %")
 
 
 @pytest.mark.parametrize(

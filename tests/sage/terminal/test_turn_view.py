@@ -151,3 +151,11 @@ def test_live_lines_fit_their_rows() -> None:
     """However much is not complete, the prompt keeps its place."""
     shown = Shown().take("text_delta", delta="\n".join(f"- item {number}" for number in range(60)))
     assert len(shown.view.live_lines(80, 6)) <= 6
+
+
+def test_the_cost_of_a_turn_is_unknown_once_a_price_is() -> None:
+    """It is not shown as if the call had cost nothing."""
+    shown = Shown().take("usage", input_tokens=1_000, output_tokens=100, cost_usd=0.25)
+    assert "tokens, $0.25" in shown.live[-1]
+    shown.take("usage", input_tokens=1_000, output_tokens=100, cost_usd=None)
+    assert "tokens, $?" in shown.live[-1]

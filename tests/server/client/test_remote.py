@@ -285,7 +285,8 @@ def test_methods_are_those_of_the_kernel() -> None:
         (("resolve_interrupt", "int_no", {"text": "x"}), NoSuchInterrupt, "no_such_interrupt"),
         (("dispatch", "nope"), NoSuchService, "no_such_service"),
         (("initialize_orchestration", "run", PIPELINE), NameTaken, "name_taken"),
-        (("get_process", "alices"), Denied, "denied"),
+        (("get_process", "alices"), NoSuchProcess, "no_such_process"),
+        (("submit", "alices"), Denied, "denied"),
         (("schedule", "spent"), LimitExceeded, "limit"),
     ],
 )

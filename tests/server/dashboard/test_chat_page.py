@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from lyra import Agent, tool
@@ -106,10 +107,10 @@ async def test_conversations_are_their_users(parts: Served) -> None:
         address = await _said(ada, "echo", "a secret")
         session = address.partition("session_id=")[2]
         assert "a secret" not in await bob.page("/chat")
-        assert "a secret" not in await bob.page(address, status=403)
+        assert "a secret" not in await bob.page(address)  # the page of an id that was not used yet
         answer = await bob.post("/acts/chat/echo", {"message": "x", "session_id": session})
         assert answer.status_code == 403
-        assert (await bob.post("/acts/chat/echo/stop", {"session_id": session})).status_code == 403
+        assert (await bob.post("/acts/chat/echo/stop", {"session_id": session})).status_code == 404
         assert (await viewer.post("/acts/chat/echo", {"message": "x"})).status_code == 403
         assert [row for row in elements(await viewer.page("/chat/echo"), "fieldset") if "disabled" not in row] == []
 
@@ -129,3 +130,26 @@ async def test_an_answer_that_fails_says_why(parts: Served) -> None:
     async with logged_in(parts) as browser:
         address = await _said(browser, "fails", "will you answer?")
         assert "The last message has no answer: " in texts(await browser.page(address))
+
+
+@served(echo())
+async def test_only_the_words_of_the_viewer_are_said_to_be_theirs(parts: Served) -> None:
+    """A user's own words are "You"; the operator who reads them sees the user's name, in the chat and on the page of
+    the process, and a viewer sees that the operator's are the operator's."""
+    async with logged_in(parts, ADA) as ada, logged_in(parts) as operator, logged_in(parts, VIEWER) as viewer:
+        hers = await _said(ada, "echo", "hello")
+        own = await _said(operator, "echo", "good morning")
+        (mine,) = (await parts.ada.get("/api/sessions")).json()["sessions"]
+        assert _speakers(await ada.page(hers)) == ["You", "echo"]
+        assert _speakers(await operator.page(hers)) == ["ada", "echo"]
+        assert _speakers(await ada.page(f"/processes/{mine['pid']}")) == ["You", "echo"]
+        assert _speakers(await operator.page(f"/processes/{mine['pid']}")) == ["ada", "echo"]
+        assert _speakers(await operator.page(own)) == ["You", "echo"]
+        assert _speakers(await viewer.page(own)) == ["Operator", "echo"]
+        process = await parts.kernel.spawn(echo())
+        await process.send("by a program")
+        assert _speakers(await operator.page(f"/processes/{process.pid}")) == ["Program", "echo"]
+
+
+def _speakers(page: str) -> list[str]:
+    return re.findall(r'<article class="said \w+"><h3>([^<]*)</h3>', page)

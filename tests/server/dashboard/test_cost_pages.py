@@ -8,11 +8,14 @@ import io
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from lyra.core.clock import SystemClock
 from lyra.kernel import Child, Kernel
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
 from lyra.server.dashboard.views.costs import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
+from lyra.server.dashboard.words import money
 from lyra.server.http.past.records import CostSum
 from lyra.server.identity import Caller
 from tests.server.dashboard.support import ADA, BOB, OPERATOR, Served, elements, logged_in, served, serving, texts
@@ -61,6 +64,12 @@ def test_the_csv_has_no_formulas() -> None:
     assert rows[0][:5] == ["day", "agent", "model", "key", "user"]
     assert {row[1] for row in rows[1:]} == {"'=HYPERLINK(1)", 'a,"b"'}
     assert sorted(row[10] for row in rows[1:]) == ["0.000010", "1.500000"]
+    for text in ("+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"):
+        for field in ("agent", "model", "key", "owner"):
+            (_, row) = csv.reader(
+                io.StringIO(costs_csv([msgspec.structs.replace(cost(), **{field: text})]), newline="")
+            )
+            assert f"'{text}" in row, (field, text)
 
 
 # ---------------------------------------------------------------- the plot
@@ -224,5 +233,65 @@ def test_restarts_of_the_time_before_the_server_are_counted_once(tmp_path: Path)
             records = parts.face.app.parts.records
             points = records.series.points("hour", parts.kernel.clock.now(), lambda _: True)
             assert sum(point.restarts for point in points) == 2
+
+    in_loop(main())
+
+
+class WrongClock(SystemClock):
+    """The machine's clock, ahead by so much; a test may set it right."""
+
+    def __init__(self, ahead_s: float) -> None:
+        self.ahead_s = ahead_s
+
+    def now(self) -> float:
+        return SystemClock.now() + self.ahead_s
+
+
+async def _spent(parts: Served, *answers: str) -> int:
+    """Have the agent answer so often; what that cost, in micro-dollars."""
+    total_usd = 0.0
+    for message in answers:
+        answer = await parts.ada.post(CHAT, json={"message": message})
+        assert answer.status_code == 200, answer.text
+        total_usd += answer.json()["usage"]["cost_usd"]
+    return round(total_usd * 1_000_000)
+
+
+async def _check_all_costs(parts: Served, micro_usd: int, traces: int) -> None:
+    """Every screen has the whole amount, and every trace is listed with the last one first."""
+    assert (await parts.operator.get("/api/costs")).json()["total_usd"] == pytest.approx(micro_usd / 1e6)
+    rows = list(csv.DictReader(io.StringIO((await parts.operator.get("/costs.csv")).text)))
+    assert round(sum(float(row["cost_usd"]) for row in rows) * 1_000_000) == micro_usd
+    points = parts.face.app.parts.records.series.points("hour", parts.kernel.core.now(), lambda _: True)
+    assert sum(point.micro_usd for point in points) == micro_usd
+    async with logged_in(parts) as browser:
+        await browser.page("/")  # reads the past for the header
+        await asyncio.sleep(0)
+        assert f"{money(micro_usd)} for model calls since midnight" in await browser.page("/")
+        plotted = (await browser.page("/costs")).partition('id="spend-by-day"')[2].partition("</figure>")[0]
+        values = [float(row["data-value"] or 0) for row in elements(plotted, "td")]
+        assert round(sum(values) * 1_000_000) == micro_usd
+    listed = (await parts.operator.get("/api/traces")).json()["traces"]
+    assert len(listed) == traces
+    assert (await parts.operator.get("/api/traces", params={"limit": 1})).json()["traces"] == listed[:1]
+    pid = (await parts.ada.get(f"/api/traces/{listed[0]['trace_id']}")).json()["spans"][0]["pid"]
+    assert parts.kernel.agent(pid).messages[0].text == "last"
+
+
+@pytest.mark.parametrize("ahead_s", [600, 40 * 86_400])
+def test_what_was_paid_before_the_clock_was_set_back_is_on_every_screen(tmp_path: Path, ahead_s: float) -> None:
+    """Costs, CSV, pages, the header's "today" and the traces have what an earlier server stamped later than now, and
+    what this one goes on to stamp when the clock is set back under it."""
+    store = str(tmp_path / "run.db")
+
+    async def main() -> None:
+        async with serving(kernel=Kernel(store, clock=WrongClock(ahead_s), programs=[asking()])) as parts:
+            paid = await _spent(parts, "one", "two")
+        clock = WrongClock(0)
+        async with serving(kernel=Kernel(store, clock=clock, programs=[asking()])) as parts:
+            paid += await _spent(parts, "three")
+            clock.ahead_s = -ahead_s
+            paid += await _spent(parts, "last")
+            await _check_all_costs(parts, paid, traces=4)
 
     in_loop(main())

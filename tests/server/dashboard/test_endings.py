@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lyra.kernel import Child
+from lyra.server.dashboard.sentences import sentence_of
 from lyra.server.dashboard.words import STATES, end_state
 from tests.server.dashboard.support import Served, elements, logged_in, served, words
 from tests.server.http.support import echo
@@ -54,6 +55,49 @@ async def test_runs_that_were_stopped_are_not_told_as_failed(parts: Served) -> N
         assert "✕ crashed" in words(await browser.page(f"/processes/{failed.pid}"))
         assert "■ stopped" in words(await browser.page(f"/processes/{stopped.pid}"))
     assert idle.alive
+
+
+async def leaves(ctx: Any) -> None:
+    ctx.exit("no budget")
+
+
+@served(waits, leaves)
+async def test_a_process_that_is_ended_for_a_reason_has_not_failed(parts: Served) -> None:
+    """`TerminateProcess` with any reason: no page tells of a crash, and the header counts none. A program that leaves
+    for a reason of its own has failed."""
+    kernel = parts.kernel
+    ended = kernel.spawn(waits, name="ended")
+    entry = kernel.submit(pid="of-a-worker", request_id="r", user_id="ada", session_id="s")
+    async with logged_in(parts) as browser:
+        await browser.page("/")
+        await kernel.terminate(ended.pid, "budget review", force=True)
+        await ended.wait()
+        await kernel.terminate(entry.pid, "not needed any more", force=True)
+        await kernel.durable()
+        assert "ended program ■ budget review" in words(await browser.page("/runs"))
+        assert "crash" not in words(await browser.page(f"/processes/{ended.pid}")).replace("outlives a crash", "")
+        assert "0 failed/min" in words(await browser.page("/figures"))
+        await kernel.spawn(leaves, name="left").wait()
+        assert "left program ✕ no budget" in words(await browser.page("/runs"))
+        assert "1 failed/min" in words(await browser.page("/figures"))
+        tree = (await browser.call("GET", "/api/tree?ended=true")).json()
+        rows = [dict(zip(tree["columns"], row, strict=True)) for row in tree["rows"]]
+        assert [row["state"] for row in rows if row["pid"] == ended.pid] == ["ended"]
+
+
+def test_an_end_on_purpose_is_told_as_one() -> None:
+    """The sentence about an event says what was done, and why; work that was cut off by it has not failed either."""
+    ended = {"reason": "budget review", "error": None, "stopped": True}
+    assert sentence_of("process.terminated", ended) == ("done", "was stopped: budget review")
+    assert sentence_of("process.terminated", {"reason": "no budget"}) == ("failed", "crashed: no budget")
+    for kind, data in (
+        ("agent.answered", {"status": "cancelled"}),
+        ("model.called", {"status": "cancelled", "model": "sim"}),
+        ("tool.called", {"status": "error", "error": "cancelled", "tool": "add"}),
+    ):
+        told = sentence_of(kind, data)
+        assert told is not None, kind
+        assert told.state == "done", kind
 
 
 @served(waits, crashes)

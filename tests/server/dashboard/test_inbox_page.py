@@ -103,7 +103,7 @@ async def test_a_person_sees_and_answers_only_their_own_questions(parts: Served)
         assert "Pay Ada" not in await bob.page("/inbox")
         assert "Pay Ada" in await ada.page("/inbox")
         assert "Pay Ada" in await viewer.page("/inbox")
-        assert (await bob.post(path, {"choice": "approve"})).status_code == 403
+        assert (await bob.post(path, {"choice": "approve"})).status_code == 404
         assert (await viewer.post(path, {"choice": "approve"})).status_code == 403
         assert parts.kernel.interrupts.get(question.id).status == "pending"
         assert (await ada.post(path, {"choice": "approve"})).status_code == 303

@@ -15,7 +15,7 @@ from lyra.errors import RateLimited, Unauthenticated
 from lyra.server.http.logins import CookiePlace, LoginTable
 from lyra.server.identity import TokenTable
 from lyra.testing import SimClock
-from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Served, elements, logged_in, served
+from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Served, elements, logged_in, served, texts
 from tests.server.http.support import client, echo, in_loop
 
 
@@ -352,3 +352,33 @@ async def test_a_new_login_ends_the_one_that_the_browser_had(parts: Served) -> N
         assert (await browser.http.get("/api/processes")).status_code == 200
     async with client(parts.address, cookie=old) as copied:
         assert (await copied.get("/api/processes")).status_code == 401
+
+
+@served()
+async def test_a_link_with_a_token_is_not_followed_from_another_site(parts: Served) -> None:
+    """A page of another site that leads to a log-in link gets no cookie for the person; a person's own address bar, a
+    page of this server and a client that is no such browser do."""
+    refused = [{"sec-fetch-site": site} for site in ("cross-site", "same-site", "", "none, cross-site")]
+    refused.append({"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"})
+    for path in ("/", "/costs", "/chat"):
+        for headers in refused:
+            answer = await parts.stranger.get(path, params={"token": ADA}, headers=headers)
+            assert (answer.status_code, answer.headers.get("set-cookie")) == (403, None), headers
+        for headers in (
+            {},
+            {"sec-fetch-site": "none", "sec-fetch-mode": "navigate"},
+            {"sec-fetch-site": "same-origin"},
+        ):
+            answer = await parts.stranger.get(path, params={"token": ADA}, headers=headers)
+            assert answer.status_code == 303
+            assert answer.headers["set-cookie"]
+
+
+@served()
+async def test_the_form_says_where_a_token_comes_from(parts: Served) -> None:
+    """What it says is so: the server prints the place of its tokens, and a link with one logs in."""
+    page = texts((await parts.stranger.get("/costs", headers={"accept": "text/html"})).text)
+    assert "lines of its token file, whose place lyra serve prints when it starts" in page
+    assert "LYRA_TOKEN" in page
+    assert "?token=TOKEN at the end of this address logs in" in page
+    assert (await parts.stranger.get("/costs", params={"token": ADA})).status_code == 303

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from lyra import Kernel, vesper
 from lyra.server import mount_nodes
 from lyra.vesper.evidence.state import KeptDivergence
@@ -90,9 +92,14 @@ def test_divergences_are_shown_with_their_inputs_to_the_operator_alone() -> None
         runtime.set_mode(node, "shadow_direct")
         differences = [{"path": "outputs.text", "kind": "value_mismatch", "python": "3 tea", "direct": HOSTILE}]
         kept = KeptDivergence(5.0, "shadow_direct", {"name": HOSTILE, "secret": "of ada"}, differences, True)
-        runtime.evidence(node).found.append(kept)
+        evidence = runtime.evidence(node)
+        for is_reproducible in (False, True, True):
+            evidence.found.append(msgspec.structs.replace(kept, reproducible=is_reproducible))
+        evidence.compared, evidence.divergences, evidence.blocked = 10, 3, True
         async with logged_in(parts, OPERATOR) as operator, logged_in(parts, ADA) as ada:
             page = await operator.page(NODE)
+            assert "Divergences3, 2 can be reproduced" in texts(page)
+            assert texts(page).count(": can be reproduced") == 2
             assert "of ada" in texts(page)
             assert "3 tea" in texts(page)
             assert HOSTILE in texts(page)

@@ -144,7 +144,7 @@ async def test_a_user_sees_their_own_processes_and_figures(parts: Served) -> Non
             assert pids["bob"] not in page
         assert "1 alive" in words(await browser.page("/figures"))
         assert pids["ada"] in await browser.page("/processes")
-        await browser.page(f"/processes/{pids['bob']}", status=403)
+        await browser.page(f"/processes/{pids['bob']}", status=404)
         rows = (await browser.http.get("/api/tree")).json()["rows"]
         assert [row[0] for row in rows] == [pids["ada"]]
 

@@ -120,9 +120,9 @@ async def test_only_the_owner_and_those_who_may_change_fork(parts: Served, brows
     """Another user sees nothing; a viewer sees the run, with the form disabled, and is refused."""
     fields = {"at": "5", "what": "reply", "text": "x"}
     async with logged_in(parts, BOB) as bob:
-        await bob.page(f"/runs/{RUN}", status=403)
+        await bob.page(f"/runs/{RUN}", status=404)
         assert RUN not in await bob.page("/runs")
-        assert (await bob.post(f"/acts/runs/{RUN}/fork", fields)).status_code == 403
+        assert (await bob.post(f"/acts/runs/{RUN}/fork", fields)).status_code == 404
     async with logged_in(parts, VIEWER) as viewer:
         assert "<fieldset disabled" in await viewer.page(f"/runs/{RUN}?at=5")
         assert (await viewer.post(f"/acts/runs/{RUN}/fork", fields)).status_code == 403

@@ -160,10 +160,10 @@ def test_a_reading_in_the_background_ends_with_its_server() -> None:
         def read(self) -> Any:
             while True:
                 Rows.read_count += 1
-                yield SimpleNamespace(kind="process.stopping")
+                yield SimpleNamespace(seq=1, kind="process.stopping")
 
     pace = past_records.ReadingPace()
-    thread = threading.Thread(target=lambda: list(past_records._past_events(Rows(), [], pace)))  # type: ignore[arg-type]
+    thread = threading.Thread(target=lambda: list(past_records._past_events(Rows(), 1, [], pace)))  # type: ignore[arg-type]
     thread.start()
     pace.hurry()
     while Rows.read_count < 3_000:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
+from lyra import LLMProvider
+from lyra.agents.session.shared import runtime_of
+from lyra.models.request import Request
+from lyra.models.stream import Finished, StreamEvent, TextDelta
 from tests.server.gateway.support import SSE, Received, Reply, chat_answer, chat_stream, serving_gateway
 from tests.server.http.support import in_loop
 
@@ -351,5 +357,50 @@ def test_a_model_named_twice_is_the_one_that_was_checked() -> None:
                 assert (await client.post(PATH, content=sent)).status_code == 200
             assert served.provider.received[0].body.count(b"model") == 1
             assert served.provider.received[0].data["model"] == "gpt-4o-mini"
+
+    in_loop(main())
+
+
+class Own(LLMProvider):
+    """A provider that a user wrote, which fails in words of its own."""
+
+    name = "own"
+
+    def __init__(self, *outcomes: Exception | str) -> None:
+        self.outcomes = list(outcomes)
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        yield TextDelta(outcome)
+        yield Finished()
+
+
+class Refused(Exception):
+    def __init__(self, status_code: int) -> None:
+        super().__init__("no")
+        self.status_code = status_code
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_errors_of_a_provider_that_a_user_wrote_are_sorted(streams: bool) -> None:
+    """One that may pass is tried again and falls back; a refused request has its status."""
+
+    async def main() -> None:
+        async with serving_gateway() as served:
+            body = {**BODY, "model": "own/model", "stream": streams}
+            key = await served.key()
+            with_fallback = await served.key("second", fallbacks=["openai/gpt-4o-mini"])
+
+            async def ask(key: str, *outcomes: Exception | str) -> httpx.Response:
+                runtime_of(served.kernel).client.register("own", Own(*outcomes))
+                async with served.client(key) as client:
+                    return await client.post(PATH, json=body)
+
+            assert "second try" in (await ask(key, Refused(529), "second try")).text
+            assert "hello" in (await ask(with_fallback, RuntimeError("gone"), RuntimeError("gone"))).text
+            assert (await ask(key, Refused(400), "not this")).status_code == 400
+            assert (await ask(key, Refused(429), Refused(429))).status_code == 429
 
     in_loop(main())

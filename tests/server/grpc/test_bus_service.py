@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.server.grpc.client import ALICE, Client, on_loop, serving
+from tests.server.grpc.client import ALICE, BOB, OPERATOR, Client, on_loop, serving
 
 
 async def _subscribed(kernel: Any, client: Client, *types: str) -> Any:
@@ -24,14 +24,54 @@ async def test_an_event_reaches_subscribers_over_grpc_and_inside():
         inside: list[Any] = []
         kernel.bus.subscribe("tick", lambda message: inside.append(message.payload))
         _call, first = await _subscribed(kernel, client.as_(ALICE), "tick", "tock")
-        answer = await client("CommBusService/Publish", event_type="tick", payload=b'{"n": 1}')
+        as_alice = client.as_(OPERATOR, user_id="alice")
+        answer = await as_alice("CommBusService/Publish", event_type="tick", payload=b'{"n": 1}')
         assert answer.success
         event = await first
         assert (event.event_type, json.loads(event.payload), event.dropped) == ("tick", {"n": 1}, 0)
         assert event.timestamp_ms > 0
-        await kernel.bus.publish("tock", [2])
+        await kernel.bus.publish("tock", [2], user_id="alice")
         assert json.loads((await _call.read()).payload) == [2]
         assert inside == [{"n": 1}]
+
+
+@on_loop
+async def test_a_user_hears_the_events_of_their_own_bus_alone():
+    """What bob, the operator or the server publish does not reach alice; what is published for her does. The operator
+    hears all of it, with the user whose event it is, and hears one user where the call names one."""
+    async with serving() as (kernel, client):
+        alice, bob = client.as_(ALICE), client.as_(BOB)
+        hers, first = await _subscribed(kernel, alice, "tick")
+        all_of_them, first_of_all = await _subscribed(kernel, client, "tick")
+        his, first_of_his = await _subscribed(kernel, client.as_(OPERATOR, user_id="bob"), "tick")
+        await bob("CommBusService/Publish", event_type="tick", payload=b'"of bob"')
+        await client("CommBusService/Publish", event_type="tick", payload=b'"of the operator"')
+        await kernel.bus.publish("tick", "of the server")
+        await alice("CommBusService/Publish", event_type="tick", payload=b'"of alice"')
+        await client.as_(OPERATOR, user_id="alice")("CommBusService/Publish", event_type="tick", payload=b'"for alice"')
+        assert [json.loads((await first).payload), json.loads((await hers.read()).payload)] == ["of alice", "for alice"]
+        assert json.loads((await first_of_his).payload) == "of bob"
+        heard = [await first_of_all, *[await all_of_them.read() for _ in range(4)]]
+        assert [event.user_id for event in heard] == ["bob", "", "", "alice", "alice"]
+        for call in (hers, all_of_them, his):
+            call.cancel()
+
+
+@on_loop
+async def test_a_handler_knows_in_whose_name_a_command_or_a_query_is_sent():
+    """The user comes from the token, not from the payload; a token of bob's sends nothing in the name of alice."""
+    async with serving() as (kernel, client):
+        names: list[str] = []
+        kernel.bus.register_handler("pay", lambda message: names.append(message.user_id))
+        kernel.bus.register_handler("who", lambda message: message.user_id)
+        for caller in (client.as_(BOB), client.as_(ALICE), client, client.as_(OPERATOR, user_id="carol")):
+            await caller("CommBusService/Send", command_type="pay", payload=b'{"user_id": "alice"}')
+            names.append(json.loads((await caller("CommBusService/Query", query_type="who")).result))
+        assert names == ["bob", "bob", "alice", "alice", "", "", "carol", "carol"]
+        as_alice = client.as_(BOB, user_id="alice")
+        for method, fields in (("Send", {"command_type": "pay"}), ("Query", {"query_type": "who"})):
+            assert await as_alice.status(f"CommBusService/{method}", **fields) == "PERMISSION_DENIED"
+        assert len(names) == 8
 
 
 @on_loop

@@ -109,7 +109,7 @@ async def test_every_stage_event_of_a_pipeline_is_streamed():
         assert last.timestamp_ms > 0
         pid = json.loads(last.payload)["pid"]
         assert (await client.as_(ALICE)("KernelService/GetProcess", pid=pid)).pid == pid
-        assert await client.as_(BOB).status("KernelService/GetProcess", pid=pid) == "PERMISSION_DENIED"
+        assert await client.as_(BOB).status("KernelService/GetProcess", pid=pid) == "NOT_FOUND"
 
 
 @on_loop

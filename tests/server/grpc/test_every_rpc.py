@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from lyra.core.event import Event
@@ -12,7 +13,8 @@ from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import ACTS, READING
 from lyra.server.grpc.handlers import SERVICES, method_name
-from tests.server.grpc.client import ALICE, BOB, VIEWER, Client, on_loop, serving
+from lyra.server.grpc.statuses import ERROR_KEY
+from tests.server.grpc.client import ALICE, BOB, OPERATOR, VIEWER, Client, on_loop, serving
 from tests.server.grpc.world import RPCS, Rpc, furnish, with_question
 
 BY_METHOD = pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.method)
@@ -98,9 +100,15 @@ def test_bad_input(rpc: Rpc):
     body()
 
 
+BY_OTHERS = {"bound": {"token": BOB}, "named": {"token": OPERATOR, "user_id": "bob"}}
+
+
+@pytest.mark.parametrize("other", BY_OTHERS)
 @pytest.mark.parametrize("rpc", [rpc for rpc in RPCS if rpc.owned], ids=lambda rpc: rpc.method)
-def test_wrong_owner(rpc: Rpc):
-    """Another user is refused what is alice's, whether their token is bound or the operator's token names them."""
+def test_wrong_owner(rpc: Rpc, other: str):
+    """Another user is refused what is alice's, whether their token is bound or the operator's token names them: where
+    the request names a thing of hers as if it did not exist, in the same words, and with the same error; where it names
+    her, or chooses a pid of hers for something new, as PERMISSION_DENIED."""
 
     @on_loop
     async def body():
@@ -110,9 +118,47 @@ def test_wrong_owner(rpc: Rpc):
             if rpc.method == "EngineService/ExecutePipeline":
                 assert await client.as_(ALICE).status(rpc.method, **rpc.good) == "OK"
             fields = with_question(rpc.good, question)
-            assert await _status(client.as_(BOB), rpc, fields) == "PERMISSION_DENIED"
+            bob = client.as_(**BY_OTHERS[other])
+            if rpc.missing is None or rpc.method == "EngineService/ExecuteAgent":
+                if other == "bound" or "user_id" not in str(fields):
+                    assert await _status(bob, rpc, fields) == "PERMISSION_DENIED"
+                return
+            foreign, missing = await _end(bob, rpc, fields), await _end(bob, rpc, _renamed(rpc, fields))
+            if rpc.method in SHARED:
+                assert foreign[0] == "PERMISSION_DENIED"
+            else:
+                assert foreign[0] == "NOT_FOUND"
+                assert [part.replace(NOWHERE, "") for part in missing] == [
+                    part.replace(_named(rpc, fields), "") for part in foreign
+                ]
 
     body()
+
+
+SHARED = ("SystemService/UnregisterService", "SystemService/UpdateServiceHealth")  # every user sees every service
+NOWHERE = "no-such-name"
+
+
+def _named(rpc: Rpc, fields: dict[str, Any]) -> str:
+    """The name of alice's thing in a request."""
+    if "envelope" in fields and isinstance(fields["envelope"], dict):
+        return str(fields["envelope"]["envelope_id"])
+    return str(next(fields[key] for key in ("interrupt_id", "pid", "process_id", "name") if key in fields))
+
+
+def _renamed(rpc: Rpc, fields: dict[str, Any]) -> dict[str, Any]:
+    """The request with a name that nothing has in the place of the one of alice's thing."""
+    if "envelope" in fields and isinstance(fields["envelope"], dict):
+        return {**fields, "envelope": {**fields["envelope"], "envelope_id": NOWHERE}}
+    return {key: NOWHERE if value == _named(rpc, fields) else value for key, value in fields.items()}
+
+
+async def _end(client: Client, rpc: Rpc, fields: dict[str, Any]) -> tuple[str, str, str]:
+    """How a call ends: the status, the sentence, and the error for clients of Lyra's."""
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await client(rpc.method, **fields)
+    trailing = dict(raised.value.trailing_metadata() or ())
+    return raised.value.code().name, raised.value.details() or "", str(trailing.get(ERROR_KEY))
 
 
 @pytest.mark.parametrize("rpc", [rpc for rpc in RPCS if rpc.missing is not None], ids=lambda rpc: rpc.method)

@@ -138,20 +138,51 @@ async def test_a_token_is_needed(method: str) -> None:
 
 @on_loop
 async def test_work_of_another_user() -> None:
-    """A worker of one user neither gets nor touches the work of another, nor takes another's worker id."""
+    """A worker of one user neither gets nor touches the work of another; the same worker id is another worker."""
     async with serving() as (kernel, client):
         alice, bob = client.as_(ALICE), client.as_(BOB)
         await work(alice, worker_id="hers", announce=True)
         await run_of(alice)
         assert (await work(bob, worker_id="his", wait_seconds=0.05)).work_id == ""
         item = await work(alice, worker_id="hers")
+        client.face._services["WorkerService"]._desk._returned_at = 0.0  # workers of an earlier server are back
         for worker_id in ("hers", "his"):
-            assert await bob.status(RENEW, work_id=item.work_id, worker_id=worker_id) == "PERMISSION_DENIED"
-            fields = {"work_id": item.work_id, "worker_id": worker_id, "success": True}
-            assert await bob.status(COMPLETE, **fields) == "PERMISSION_DENIED"
-        assert await bob.status(CLAIM, worker_id="hers", agents=["write"]) == "ALREADY_EXISTS"
+            for work_id in (item.work_id, "unknown.1"):  # in the same words as what does not exist
+                assert not (await bob(RENEW, work_id=work_id, worker_id=worker_id)).held
+                assert not (await bob(COMPLETE, work_id=work_id, worker_id=worker_id, success=True)).accepted
+        assert (await work(bob, worker_id="hers", agents=["write"])).work_id == ""  # his own worker of that id
         assert not kernel.get_orchestration_state("run").terminated
         assert (await alice(COMPLETE, work_id=item.work_id, worker_id="hers", success=True)).accepted
+
+
+@on_loop
+async def test_what_a_worker_of_one_user_announces_is_not_offered_to_others() -> None:
+    """Alice runs what her worker serves. For bob and the operator there is no such agent and no such service, in the
+    same words as for one that does not exist, neither in lists nor in hints; a worker of the operator serves all."""
+    async with serving() as (kernel, client):
+        alice, bob = client.as_(ALICE), client.as_(BOB)
+        await work(alice, agents=["write"], services=["mail"], announce=True)
+        assert kernel.orchestrator.agents.is_offered("write", "alice")
+        for stranger in (bob, client):
+            ends = []
+            for name in ("write", "none"):
+                config = json.dumps({"name": "p", "agents": [{"name": name}]}).encode()
+                calls: list[tuple[str, dict[str, Any]]] = [
+                    ("EngineService/ExecuteAgent", {"agent_name": name}),
+                    ("EngineService/ExecutePipeline", {"pipeline_config": config}),
+                    ("SystemService/DispatchService", {"service": {"write": "mail"}.get(name, name)}),
+                ]
+                told = [await stranger.error(method, **fields) for method, fields in calls]
+                ends.append([(code, words.replace("mail", name).replace(name, "NAME")) for code, words in told])
+            assert ends[0] == ends[1]
+            assert [code for code, _ in ends[0]] == ["NOT_FOUND", "INVALID_ARGUMENT", "NOT_FOUND"]
+        listed = [list((await caller("SystemService/ListServices")).services) for caller in (alice, bob, client)]
+        assert [[service.name for service in services] for services in listed] == [["mail"], [], ["mail"]]
+        health = {"name": "mail", "status": 2}
+        assert await bob.error("SystemService/UpdateServiceHealth", **health) == ("NOT_FOUND", "no service 'mail'")
+        await work(client, worker_id="all", agents=["write"], services=["mail"], announce=True)
+        assert kernel.orchestrator.agents.is_offered("write", "bob")
+        assert [service.name for service in (await bob("SystemService/ListServices")).services] == ["mail"]
 
 
 @on_loop

@@ -138,7 +138,7 @@ async def test_a_question_of_an_agent_is_in_its_stream_and_its_answer_lets_it_go
             await asyncio.sleep(0.01)
         assert asked[0]["user_id"] == "ada"
         answer = f"/api/interrupts/{asked[0]['id']}/answer"
-        assert (await parts.bob.post(answer, json={"approved": True})).status_code == 403
+        assert (await parts.bob.post(answer, json={"approved": True})).status_code == 404
         assert (await parts.ada.post(answer, json={"approved": True})).status_code == 200
         events = events_of((await reading).text)
     (question,) = [event for event in events if event.word == "interrupt"]
@@ -247,7 +247,7 @@ async def test_a_service_is_shown_and_given_work(parts: Served) -> None:
     assert (await parts.ada.get("/api/services/none")).status_code == 404
     parts.kernel.submit("his", user_id="bob")
     foreign = await parts.ada.post("/api/services/upper/dispatch", json={"pid": "his"})
-    assert foreign.status_code == 403
+    assert foreign.status_code == 404
 
 
 @served()
@@ -294,7 +294,7 @@ async def test_events_come_to_the_owner_of_their_process(parts: Served) -> None:
     again = await read_events(parts.operator, url, "process.created", headers={"last-event-id": first_event.id})
     assert again[0].id == all_of_them.result()[1].id
     assert (await parts.ada.get(url, params={"kinds": "no.such"})).status_code == 400
-    assert (await parts.ada.get(url, params={"pid": "his"})).status_code == 403
+    assert (await parts.ada.get(url, params={"pid": "his"})).status_code == 404
 
 
 @served(careful_agent())

@@ -70,8 +70,8 @@ async def test_another_users_session_is_denied(parts: Served) -> None:
     events = events_of((await parts.ada.post(STREAM, json={"message": "secret"})).text)
     session_id = events[0].data["session_id"]
     assert (await parts.bob.post(CHAT, json={"message": "x", "session_id": session_id})).status_code == 403
-    assert (await parts.bob.get(STREAM, headers={"last-event-id": events[0].id})).status_code == 403
-    assert (await parts.bob.get(STREAM, params={"session_id": session_id})).status_code == 403
+    assert (await parts.bob.get(STREAM, headers={"last-event-id": events[0].id})).status_code == 404
+    assert (await parts.bob.get(STREAM, params={"session_id": session_id})).status_code == 404
     for_ada = {"message": "x", "session_id": session_id, "user_id": "ada"}
     assert (await parts.operator.post(CHAT, json=for_ada)).status_code == 200
     assert (await parts.bob.post(CHAT, json=for_ada)).status_code == 403
@@ -129,7 +129,7 @@ def test_a_session_and_its_answer_outlive_the_server(tmp_path: Path) -> None:
             again = events_of((await parts.ada.get(STREAM, headers={"last-event-id": event_id})).text)
             assert [event.word for event in again] == ["session", "restart", "text_delta", "result"]
             assert text_of(again) == "remember me"
-            assert (await parts.bob.get(STREAM, headers={"last-event-id": event_id})).status_code == 403
+            assert (await parts.bob.get(STREAM, headers={"last-event-id": event_id})).status_code == 404
             more = await parts.ada.post(CHAT, json={"message": "more", "session_id": session_id})
             assert more.json()["text"] == "more"
             process = parts.kernel.agent(f"chat-bc5i62.{session_id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,53 @@ async def test_headers_that_are_too_large_are_refused(parts: Served) -> None:
         writer.write(b"y" * 4096)
     assert b" 431 " in await asyncio.wait_for(reader.readline(), 10)
     writer.close()
+
+
+@served()
+async def test_a_head_that_is_too_large_is_not_parsed_however_it_comes(parts: Served) -> None:
+    """In one piece with its end, or behind another request: refused. One just below the limit, with a body in the same
+    piece, is answered."""
+
+    def head(size: int, method: bytes = b"GET", body: bytes = b"") -> bytes:
+        start = b"%s /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\nx: " % (method, len(body))
+        return start + b"y" * (size - len(start) - 4) + b"\r\n\r\n" + body
+
+    for sent, statuses in (
+        (head(SERVER_HEAD_BYTES_MAX + 1), [b"431"]),
+        (head(SERVER_HEAD_BYTES_MAX), [b"200"]),
+        (head(200) + head(SERVER_HEAD_BYTES_MAX + 20_000), []),
+        (head(SERVER_HEAD_BYTES_MAX, b"POST", b"z" * 200_000) + head(200), [b"405", b"200"]),
+    ):
+        reader, writer = await connected(parts)
+        writer.write(sent)
+        answered = b""
+        with suppress(ConnectionResetError, TimeoutError):
+            while answered.count(b"HTTP/1.1 ") < max(1, len(statuses)):
+                piece = await asyncio.wait_for(reader.read(65_536), 10)
+                if not piece:
+                    break
+                answered += piece
+        assert re.findall(rb"HTTP/1.1 (\d+) ", answered) == statuses, len(sent)
+        writer.close()
+
+
+@served(hosts=("*",))
+async def test_a_request_has_one_plain_host(parts: Served) -> None:
+    """Two Host lines, and one that is more than a name or address and a port, are bad requests: the server writes it
+    into links."""
+    good = (b"host: localhost:1", b"host: [::1]", b"Host: Lyra.example:443")
+    bad = (
+        b"host: localhost\r\nhost: localhost",
+        b"host: localhost\r\nHost: evil.example",
+        *(b"host: localhost:1@evil.example", b"host: localhost:evil.example", b"host: a b", b"host: localhost/x"),
+        *(b"host: localhost:80:80", b"host: localhost:999999", b"host: [::1", b"host: l\xc3\xb6cal", b"host: x?y"),
+    )
+    for status, lines in ((b"200", good), (b"400", bad)):
+        for line in lines:
+            reader, writer = await connected(parts)
+            writer.write(b"GET /healthz HTTP/1.1\r\n" + line + b"\r\nconnection: close\r\n\r\n")
+            assert (await asyncio.wait_for(reader.read(), 10)).split()[1] == status, line
+            writer.close()
 
 
 @served(limits=QUICK)

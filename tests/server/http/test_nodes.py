@@ -6,6 +6,7 @@ import pytest
 
 from lyra import Kernel, vesper
 from lyra.errors import ConfigError
+from lyra.observe.metrics import attach_metrics
 from lyra.server import mount_nodes
 from lyra.vesper.evidence.state import KeptDivergence
 from lyra.vesper.runtime.runtime import Runtime
@@ -28,7 +29,7 @@ flow:
 
 def test_a_handler_is_reached_at_its_own_path_with_a_token() -> None:
     """Inputs come from the path and the query; errors are the node's; other methods are said. Divergences, which have
-    inputs of all users, are shown to the operator alone."""
+    inputs of all users, are shown to the operator alone. The metrics have the figures of the node, once."""
 
     async def main() -> None:
         with Runtime() as runtime:
@@ -44,6 +45,15 @@ def test_a_handler_is_reached_at_its_own_path_with_a_token() -> None:
                 kept.found.append(KeptDivergence(0.0, "shadow_direct", {"name": "secret of ada"}, [], True))
                 assert "secret of ada" in (await parts.operator.get("/api/nodes/price_v1")).text
                 assert (await parts.bob.get("/api/nodes/price_v1")).json()["found"] == []
+
+                text = (await parts.operator.get("/metrics")).text
+                for name in ("executions_total", "execution_duration_ms", "executions_errors", "divergences"):
+                    assert text.count(f"# TYPE sir_{name} ") == 1
+                assert 'sir_executions_total{node="price_v1",path="python"}' in text
+                assert 'sir_confidence{node="price_v1"}' in text
+                assert 'sir_traffic_split{node="price_v1",path="python"}' in text
+                attach_metrics(kernel).add_text(runtime.metrics_text)
+                assert (await parts.operator.get("/metrics")).text.count("# TYPE sir_divergences ") == 1
 
     async def routes(parts: Served) -> None:
         answer = await parts.ada.get("/goods/bread/price", params={"count": 6})

@@ -15,6 +15,7 @@ from tests.server.http.test_pipelines import TWO, stuck
 
 # What stands in the path of an endpoint that concerns one user's things.
 OWNED = ("pid", "session_id", "run_id", "interrupt_id", "trace_id", "webhook_id")
+NOWHERE = "0123456789abcdef"  # an id that nothing has
 BODIES: dict[str, dict[str, Any]] = {
     "runs.fork": {"at": 1},
     "processes.terminate": {},
@@ -49,24 +50,31 @@ async def things_of_ada(parts: Served) -> dict[str, str]:
 
 @served(kernel=kernel())
 async def test_another_user_gets_nothing_of_it(parts: Served) -> None:
-    """403 or 404 on every route with an owner, and afterwards all of it is as it was."""
+    """404 on every route with an owner, in the same words as for what does not exist; afterwards all is as it was."""
     things = await things_of_ada(parts)
     tried = 0
     for endpoint in ENDPOINTS:
         names = [name for name in endpoint.parameters if name in OWNED]
-        path = endpoint.path
+        path = missing = endpoint.path
         for name in names:
             value = things.get(name) or things.get(f"{endpoint.group}.{name}")
             if value is None:
                 continue
             path = path.replace(f"{{{name}}}", value)
+            missing = missing.replace(f"{{{name}}}", NOWHERE)
         path = path.replace("{number}", "1").replace("{other}", things["pid"])
+        missing = missing.replace("{number}", "1").replace("{other}", NOWHERE)
         if not names or "{" in path:
             continue
         tried += 1
         options: dict[str, Any] = {"json": BODIES.get(endpoint.name, {})} if endpoint.body is not None else {}
         refused = await parts.bob.request(endpoint.method, path, **options)
-        assert refused.status_code in (403, 404), (endpoint.name, refused.text)
+        assert refused.status_code == 404, (endpoint.name, refused.text)
+        nothing = await parts.bob.request(endpoint.method, missing, **options)
+        words = refused.text
+        for value in things.values():
+            words = words.replace(value, NOWHERE)
+        assert (nothing.status_code, nothing.text) == (404, words), endpoint.name
     assert tried >= 18
     assert (await parts.ada.get("/api/processes/hers")).json()["state"] == "new"
     assert (await parts.ada.get(f"/api/sessions/{things['session_id']}")).json()["alive"]

@@ -95,7 +95,7 @@ def test_a_pipeline_goes_on_after_a_restart(tmp_path: Path) -> None:
 
     async def go_on(run_id: str) -> None:
         async with serving(kernel=staged(Kernel(store))) as parts:
-            assert (await parts.bob.get(f"/api/pipelines/{run_id}")).status_code == 403
+            assert (await parts.bob.get(f"/api/pipelines/{run_id}")).status_code == 404
             events = events_of((await parts.ada.get(f"/api/pipelines/{run_id}/events")).text)
             assert events[-1].word == "pipeline_completed"
             result = (await parts.ada.get(f"/api/pipelines/{run_id}/result", params={"wait_s": 30})).json()

@@ -112,7 +112,7 @@ async def test_a_fork_runs_on_in_the_server_and_belongs_to_the_same_user(parts: 
     told = await parts.ada.post("/api/agents/echo/chat", json={"message": "hi", "session_id": fork["session_id"]})
     assert told.json()["text"] == "You said: hi"
     denied = await parts.bob.get(f"/api/runs/{fork['pid']}/timeline")
-    assert denied.status_code == 403
+    assert denied.status_code == 404
 
 
 @with_run
@@ -142,7 +142,7 @@ async def test_a_fork_of_a_program_belongs_to_its_user(parts: Served, run: str) 
     fork = (await parts.ada.post("/api/runs/errand/fork", json={"at": 1})).json()
     assert owner_of(parts.kernel, fork["pid"]) == "ada"
     assert (await parts.ada.get(f"/api/runs/{fork['pid']}/timeline")).status_code == 200
-    assert (await parts.bob.get(f"/api/runs/{fork['pid']}/timeline")).status_code == 403
+    assert (await parts.bob.get(f"/api/runs/{fork['pid']}/timeline")).status_code == 404
 
 
 @with_run
@@ -225,11 +225,11 @@ async def test_runs_of_another_user_are_denied(parts: Served, run: str) -> None:
     own = (await parts.bob.post("/api/agents/echo/chat", json={"message": "x", "session_id": "b"})).json()
     for word in (run, pid):
         for path in ("timeline", "at/1", "diff/b"):
-            assert (await parts.bob.get(f"/api/runs/{word}/{path}")).status_code == 403
-        assert (await parts.bob.post(f"/api/runs/{word}/fork", json={"at": 2})).status_code == 403
-        assert (await parts.bob.get(f"/api/runs/{own['session_id']}/diff/{word}")).status_code == 403
+            assert (await parts.bob.get(f"/api/runs/{word}/{path}")).status_code == 404
+        assert (await parts.bob.post(f"/api/runs/{word}/fork", json={"at": 2})).status_code == 404
+        assert (await parts.bob.get(f"/api/runs/{own['session_id']}/diff/{word}")).status_code == 404
     assert len(parts.kernel.processes) == count + 1
-    assert (await parts.ada.get("/api/runs/none/timeline")).status_code == 403  # as what is not hers
+    assert (await parts.ada.get("/api/runs/none/timeline")).status_code == 404  # in the same words as what is not hers
     assert (await parts.operator.get("/api/runs/none/timeline")).status_code == 404
 
 

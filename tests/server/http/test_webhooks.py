@@ -88,7 +88,7 @@ def test_events_of_the_users_processes_are_posted_and_signed() -> None:
                 await asyncio.sleep(0.01)
             assert (await parts.bob.get("/api/webhooks")).json()["webhooks"] == []
             path = f"/api/webhooks/{added.json()['webhook_id']}"
-            assert (await parts.bob.delete(path)).status_code == 403
+            assert (await parts.bob.delete(path)).status_code == 404
             assert (await parts.ada.delete(path)).status_code == 200
             parts.kernel.submit("more", user_id="ada")
             await asyncio.sleep(0.05)
@@ -183,7 +183,7 @@ async def test_what_others_send_reaches_a_process_or_an_agent(parts: Served) -> 
     shown = (await parts.ada.get(f"/api/sessions/{session_id}")).json()
     assert shown["messages"][-1]["text"] == "the build failed"
     assert parts.kernel.taint.tainted(shown["pid"])
-    assert (await parts.bob.get(f"/api/sessions/{session_id}")).status_code == 403
+    assert (await parts.bob.get(f"/api/sessions/{session_id}")).status_code == 404
 
 
 @served(echo())
@@ -207,7 +207,7 @@ async def test_a_hook_takes_nothing_that_is_not_signed_for_it(parts: Served) -> 
         assert (await parts.stranger.post(hook["path"], content=b"x", headers=headers)).status_code == 401, headers
     assert (await parts.stranger.post("/hooks/none", content=b"x", headers={SIGNATURE: right})).status_code == 401
     assert (await parts.stranger.post(hook["path"], content=b"x", headers={SIGNATURE: right})).status_code == 202
-    assert (await parts.bob.delete(f"/api/hooks/{hook['hook_id']}")).status_code == 403
+    assert (await parts.bob.delete(f"/api/hooks/{hook['hook_id']}")).status_code == 404
     assert (await parts.ada.delete(f"/api/hooks/{hook['hook_id']}")).status_code == 200
     assert (await parts.stranger.post(hook["path"], content=b"x", headers={SIGNATURE: right})).status_code == 401
     assert [row["hook_id"] for row in (await parts.ada.get("/api/hooks")).json()["hooks"]] == [other["hook_id"]]
@@ -216,7 +216,7 @@ async def test_a_hook_takes_nothing_that_is_not_signed_for_it(parts: Served) -> 
 @served(echo())
 async def test_a_hook_is_for_what_is_the_callers(parts: Served) -> None:
     parts.kernel.submit("his", user_id="bob")
-    for wrong, status in (({"pid": "his"}, 403), ({"pid": "none"}, 404), ({"agent": "none"}, 404), ({}, 400)):
+    for wrong, status in (({"pid": "his"}, 404), ({"pid": "none"}, 404), ({"agent": "none"}, 404), ({}, 400)):
         assert (await parts.ada.post("/api/hooks", json=wrong)).status_code == status
 
 

@@ -41,14 +41,14 @@ class Client:
         self._runs: dict[str, asyncio.Task[Any]] = {}
 
     def __enter__(self) -> Client:
-        self._world.pauses.append(self._pause)
+        self._world.pauses.append(self.pause)
         return self
 
-    def _pause(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         self._wait(asyncio.sleep(seconds))
 
     def __exit__(self, *_exc: object) -> None:
-        self._world.pauses.remove(self._pause)
+        self._world.pauses.remove(self.pause)
         self._wait(self._close())
         self._loop.close()
 
@@ -162,6 +162,25 @@ def _kill_the_server(world: World) -> None:
 def test_a_killed_server_takes_the_result_after_its_restart(world: World) -> None:
     """kill -9 of the server in the middle of a stage: the worker goes on, and the new server takes what it did."""
     _kill_the_server(world)
+
+
+def test_a_killed_server_waits_for_the_worker_that_has_idempotent_work(world: World) -> None:
+    """kill -9 of the server in the middle of a stage that may be repeated, and another worker that is back sooner: the
+    one that has the work goes on and delivers, and nothing is run again."""
+    server = world.server()
+    world.worker("a", "--lease", "9")  # which it renews every three seconds
+    with Client(world) as client:
+        client.start("run", pipeline("repeatable"))
+        world.wait_for_line("begin repeatable a")
+        server.kill()
+        world.server()
+        world.worker("b")
+        client.read_again("run", pipeline("repeatable"))
+        client.pause(0.5)
+        world.go()
+        assert client.end("run") == ("completed", {"repeatable": {"by": "a", "attempt": 1}})
+        assert client.call("list_interrupts") == []
+    assert world.lines() == ["begin repeatable a", "end repeatable a"]
 
 
 def test_a_killed_server_on_postgresql_takes_the_result_too(tmp_path: Path) -> None:

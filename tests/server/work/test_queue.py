@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.errors import Denied, NameTaken, Overloaded
+from lyra.errors import NameTaken, Overloaded
 from lyra.server.work.piece import PieceOfWork, ServedName, WorkLease
 from lyra.server.work.queue import WorkQueue
 
@@ -164,11 +164,10 @@ def test_a_worker_of_one_user_gets_work_of_that_user_alone() -> None:
     lease = lent(queue, "w1", user_id="bob")
     assert lease.piece.id == "b"
     assert claimed(queue, "w1", user_id="bob") is None
-    queue.require_owner(lease.work_id, "w1", "bob")
-    queue.require_owner(lease.work_id, "unknown", "")
+    assert not queue.is_foreign(lease.work_id, "w1", "bob")
+    assert not queue.is_foreign(lease.work_id, "unknown", "")
     for worker_id, user_id in (("w1", "ada"), ("unknown", "ada"), ("w1", "")):
-        with pytest.raises(Denied):
-            queue.require_owner(lease.work_id, worker_id, user_id)
+        assert queue.is_foreign(lease.work_id, worker_id, user_id)
     with pytest.raises(NameTaken):
         queue.arrive("w1", [WRITE], user_id="ada", now=0.0)
     assert lent(queue, "operator").piece.id == "a"
@@ -305,3 +304,17 @@ def test_no_work_is_lost_or_done_twice_at_once(steps: list[tuple[str, int, int]]
     doubtful = [piece for piece in model.queue.pieces.values() if piece.state == "doubtful"]
     assert len(model.queue.pieces) == len(doubtful)
     assert model.queue.waiting == 0
+
+
+def test_repeatable_work_from_before_a_restart_is_lent_again_under_another_id() -> None:
+    """While its holder may come back nobody else gets it; then it is the next attempt, with an id of its own, and the
+    first holder's result is not wanted any more once another worker has it."""
+    queue = WorkQueue()
+    queue.life = 2
+    queue.wait_for_holder(PieceOfWork("a", WRITE, may_repeat=True), until=20.0)
+    assert claimed(queue, "w2") is None
+    assert [(end.piece.id, end.state) for end in queue.expire(20.0)] == [("a", "waiting")]
+    again = lent(queue, "w2", now=20.0)
+    assert (again.work_id, again.piece.attempt) == ("a.2-2", 2)
+    assert queue.renew("a.1-1", "w1", 0.0, 21.0) == (False, False)
+    assert queue.complete("a.1-1", "w1", 21.0) == (False, None)

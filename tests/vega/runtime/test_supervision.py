@@ -115,4 +115,7 @@ def test_an_error_of_any_kind_is_a_failed_agent():
         let bot = spawn Bot supervised by { strategy stop };
         for i in [1, 2] { try { bot <- "x"; } catch AgentFailed(r) { print(r); } }
     """
-    assert play(source, Seen(broken)) == ["KeyError: 'a bug'", "agent Bot is gone: KeyError: 'a bug'"]
+    assert play(source, Seen(broken)) == [
+        "sim failed: KeyError: 'a bug'",
+        "agent Bot is gone: sim failed: KeyError: 'a bug'",
+    ]

@@ -119,6 +119,8 @@ class EditorSession:
         except asyncio.CancelledError:
             if not self._is_cancelled:
                 raise
+        if self._is_cancelled:
+            await answer.leave()
         reason = "cancelled" if self._is_cancelled else STOP_REASONS.get(status, "end_turn")
         return schema.PromptResponse(stop_reason=reason)
 

@@ -29,8 +29,10 @@ from lyra.agents.headless.lines import (
     HeadlessOutcome,
     Tell,
     awaiting,
+    cut_answer,
     error_line,
     event_line,
+    is_cut_answer,
     redacted_error,
     result_line,
     status_of,
@@ -40,7 +42,7 @@ from lyra.agents.headless.run_agent import agent_of
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import AnswerDone
-from lyra.agents.session.replies import Reply, Stream
+from lyra.agents.session.replies import Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
@@ -51,6 +53,7 @@ from lyra.errors import AgentFailed, LimitExceeded, LyraError, SandboxUnavailabl
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
+from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER
 
 if TYPE_CHECKING:
     from lyra.agents.headless.session_hooks import SessionHooks
@@ -227,18 +230,20 @@ class Headless:
         for notice in self._notices():
             yield notice
         self._is_stopped, self.failure = False, None
-        text, value = "", None
+        text, value, status = "", None, "success"
         stream = self._stream = self.process.stream(task, events=True, budget=budget, only=only)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
                     if isinstance(event, AnswerDone):
-                        text = event.text
+                        text, status = event.text, event.status
                     line = event_line(event, progress=self.options.attended)
                     if line is not None:
                         yield line
             value = await stream
+            if status == CUT_BY_PROVIDER:
+                self.failure = cut_answer(self.agent.max_tokens)
         except LyraError as failure:
             self.failure = redacted_error(self._limit(failure), runtime_of(self.kernel).known)
         except asyncio.CancelledError:
@@ -252,7 +257,7 @@ class Headless:
             self.hooks.wait()
         if self.failure is not None:
             yield error_line(self.failure)
-        yield self._last_line(text, value)
+        yield self._last_line(text, value, status)
 
     def _notices(self) -> list[dict[str, Any]]:
         """What hooks outside a turn have said to the user since the last line of this kind."""
@@ -266,14 +271,15 @@ class Headless:
         self._is_stopped = True
         return stream.pending.cancel()
 
-    def _last_line(self, text: str, value: Any) -> dict[str, Any]:
+    def _last_line(self, text: str, value: Any, ended: str) -> dict[str, Any]:
+        """The `result` line; `ended` is how the answer ended, also where it was cut off."""
         error = self.failure
         status = "interrupted" if self._is_stopped else "success" if error is None else status_of(error)
         result = self.result(status, text)
-        if status == "success" and self.options.output is not None:
+        if self.options.output is not None and (error is None or is_cut_answer(error)) and not self._is_stopped:
             result["output"] = msgspec.to_builtins(value)
-        if isinstance(value, Reply) and value.status != "success":  # an answer that was cut off
-            result["cut_off"] = value.status
+        if value is not None and ended in (CUT_BY_PROVIDER, CUT_BY_BUDGET):
+            result["cut_off"] = ended
         return result
 
     def _limit(self, failure: LyraError) -> LyraError:

@@ -15,13 +15,16 @@ from lyra.agents.session.session import Metrics
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.secret import Secret
 from lyra.errors import AgentFailed, LimitExceeded, LyraError
+from lyra.models.stream import CUT_BY_PROVIDER
 
 __all__ = [
     "HeadlessOutcome",
     "Tell",
     "awaiting",
+    "cut_answer",
     "error_line",
     "event_line",
+    "is_cut_answer",
     "redacted_error",
     "result_line",
     "status_of",
@@ -37,6 +40,26 @@ class HeadlessOutcome(NamedTuple):
 
     result: dict[str, Any]
     error: LyraError | None = None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the text of the result is the model's answer, which may have been cut off."""
+        return self.error is None or is_cut_answer(self.error)
+
+
+def cut_answer(max_tokens: int | None) -> LimitExceeded:
+    """The error beside an answer that its provider cut off at its longest."""
+    longest = "" if max_tokens is None else f" of {max_tokens} tokens"
+    return LimitExceeded(
+        f"the answer was cut off at its longest{longest}",
+        hint="ask it to go on, or for less at once",
+        status=CUT_BY_PROVIDER,
+        limit=max_tokens,
+    )
+
+
+def is_cut_answer(error: LyraError) -> bool:
+    return type(error) is LimitExceeded and error.fields.get("status") == CUT_BY_PROVIDER
 
 
 def status_of(error: LyraError) -> str:

@@ -75,7 +75,7 @@ class ExecutionStep(msgspec.Struct, frozen=True):
 
 
 class AgentExecution:
-    """The record of one run. `status` is `success`, or says why there is no answer."""
+    """The record of one run. `status` is `success`, or says why the answer was cut off or why there is none."""
 
     __slots__ = (
         "_after",
@@ -83,6 +83,7 @@ class AgentExecution:
         "_kept",
         "_mark",
         "_session",
+        "_status",
         "answer",
         "ended_at",
         "error",
@@ -96,6 +97,7 @@ class AgentExecution:
         self._kept: list[Message] | None = None  # the messages of a run that has ended
         self._before: Metrics = session.metrics.copy()
         self._after: Metrics | None = None
+        self._status = "success"  # of its answer
         self.state = _READY
         self.started_at = now
         self.ended_at: float | None = None
@@ -113,7 +115,9 @@ class AgentExecution:
         """Keep messages that the conversation is about to forget."""
         self._kept = messages
 
-    def end(self, now: float, answer: Any, failure: BaseException | None) -> None:
+    def end(self, now: float, answer: Any, failure: BaseException | None, *, status: str = "success") -> None:
+        """Close the record; `status` says whether the answer was cut off."""
+        self._status = status
         self.ended_at = now
         if self._kept is None:
             self._kept = self._session.messages[self._mark :]
@@ -143,10 +147,11 @@ class AgentExecution:
 
     @property
     def status(self) -> str:
-        """`running`, `success`, `cancelled`, or the word for what went wrong."""
+        """`running`, `success`, `cancelled`, `max_tokens` or `budget` for an answer that was cut off, or the word for
+        what went wrong."""
         if self.error is not None:
             return str(self.error.fields.get("status") or self.error.fields.get("kind") or self.error.code)
-        words = {AgentState.COMPLETED: "success", AgentState.CANCELLED: "cancelled", AgentState.ERROR: "crashed"}
+        words = {AgentState.COMPLETED: self._status, AgentState.CANCELLED: "cancelled", AgentState.ERROR: "crashed"}
         return words.get(self.state, "running")
 
     @property

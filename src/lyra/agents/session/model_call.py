@@ -198,7 +198,7 @@ class ModelCall:
         """What the call took with all its tries, for the reader of the answer."""
         usage = self.all_tokens(completion)
         cost = None if self.all_micro_usd is None else self.all_micro_usd / 1_000_000
-        return UsageTold(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost, usage.estimated)
+        return UsageTold(usage.total_input, usage.output_tokens, usage.cache_read_tokens, cost, usage.estimated)
 
     def find_price(self) -> Price | None:
         """The price of its model."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lyra.core.tool import ToolCall
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["CALL_FIELDS", "call_record", "session_record", "tool_record", "turn_record"]
+__all__ = ["CALL_FIELDS", "cached_tokens", "call_record", "session_record", "tool_record", "turn_record"]
 
 CALL_FIELDS: Final = (
     "trace_id",
@@ -56,7 +56,7 @@ def call_record(
         "span_id": call.span_id or new_span(kernel),
         "agent": session.agent.name,
         "model": call.model,
-        "input_tokens": usage.input_tokens,
+        "input_tokens": usage.total_input,
         "output_tokens": usage.output_tokens,
         "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
         "latency_ms": _ms(kernel.clock.monotonic() - call.began_s),
@@ -64,7 +64,7 @@ def call_record(
         "retries": call.attempts - 1,
         "parent_span": session.turn_span,
         **({"estimated": True} if usage.estimated else {}),
-        **_cached(usage),
+        **cached_tokens(usage),
         **(guessed if guess.items else {}),
         **_sampled(session),
     }
@@ -88,8 +88,9 @@ def _sampled(session: AgentSession) -> dict[str, bool]:
     return {} if session.sampled is None else {"sampled": session.sampled}
 
 
-def _cached(usage: TokenUsage) -> dict[str, int]:
-    """The tokens of a provider's cache, and all that went in, which some providers count without them."""
+def cached_tokens(usage: TokenUsage) -> dict[str, int]:
+    """Return the tokens of a provider's cache, and all that went in: in some records of earlier versions `input_tokens`
+    leaves out those of the cache."""
     if not usage.cache_read_tokens and not usage.cache_write_tokens:
         return {}
     return {

@@ -255,6 +255,12 @@ class Pending(Generic[Out_co]):
         self._abandon()
         return True
 
+    async def leave(self) -> None:
+        """Give up an answer that has not come, and wait until the store has the withdrawal."""
+        self.cancel()
+        if self.withdrawn_seq:
+            await self._withdrawn()
+
     def _abandon(self) -> None:
         if not self.abandoned:
             self.abandoned = True
@@ -379,8 +385,7 @@ class Stream(Generic[Out_co, Piece_co]):
                 elif type(event) is Restart and event.text:
                     raise begins_anew()
         finally:
-            if not pending.done():  # the reader left the loop early
-                pending.cancel()
+            await pending.leave()  # where the reader has left the loop early
 
     async def begin(self) -> Pending[Out_co]:
         """Put the message to the agent, and read the pieces later; a second call changes nothing."""
@@ -400,8 +405,7 @@ class Stream(Generic[Out_co, Piece_co]):
                 pass
             return await pending
         finally:
-            if not pending.done():  # the reader gave up
-                pending.cancel()
+            await pending.leave()  # where the reader has given up
 
     def __iter__(self) -> Iterator[Piece_co]:
         """Read the answer in a plain script: in an event loop of its own, one step for each piece."""

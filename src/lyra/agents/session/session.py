@@ -37,7 +37,8 @@ SUMMARY_HEADING: Final = "Summary of the conversation before the messages that f
 
 
 class Metrics(msgspec.Struct):
-    """Counts of an agent process so far; `cost_usd`, with helpers, is None once a call had no known price."""
+    """Counts of an agent process so far; `input_tokens` has those of a provider's cache in it, for every provider.
+    `cost_usd`, with helpers, is None once a call had no known price."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -93,7 +94,7 @@ class Metrics(msgspec.Struct):
 
     def add(self, usage: TokenUsage, micro_usd: int) -> None:
         """Add tokens and their cost, also those of failed tries."""
-        self.input_tokens += usage.input_tokens
+        self.input_tokens += usage.total_input
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens
         self.cache_write_tokens += usage.cache_write_tokens
@@ -129,6 +130,7 @@ class AgentSession:
         "permissions",
         "pid",
         "replayed",
+        "request_id",
         "sampled",
         "session_span",
         "sink",
@@ -168,6 +170,7 @@ class AgentSession:
         self.turn: tuple[int, Pending] | None = (
             None  # the turn under way for a caller: its first message, and its answer
         )
+        self.request_id = ""  # of the turn that is under way or was last; empty for a message that awaits no answer
         self.turn_span = ""  # of the turn that is under way
         self.replayed = False  # the turn began with answers from the journal
         # The span that the turn belongs to: the caller's, such as the tool call of another agent, or the session's.
@@ -229,9 +232,10 @@ class AgentSession:
         if self.marks is not None:
             self.marks.mark(self.pid, by)
 
-    def begin(self, now: float, *, replayed: bool) -> None:
+    def begin(self, now: float, *, replayed: bool, request_id: str = "") -> None:
         """A run begins with the next message."""
         self.replayed = replayed
+        self.request_id = request_id
         self.limits = ()
         self._window_before = self.window
         self.execution = AgentExecution(self, len(self.messages), now)

@@ -65,6 +65,7 @@ class AgentRuntime:
         "ask",
         "clean",
         "clean_data",
+        "cut_listeners",
         "estimate",
         "has_answered",
         "is_own",
@@ -95,6 +96,8 @@ class AgentRuntime:
         self.notices: dict[str, NoticeSource] = {}  # by pid: what else its model is told before its next answer
         self._tool_effects: WeakKeyDictionary[AgentDeclaration, dict[str, tuple[Tool, Effect]]] = WeakKeyDictionary()
         self.name = ""  # for idempotency keys: the same after a restart; made from the store unless it is set
+        # Called with the pid of a process whose answer its provider has cut off.
+        self.cut_listeners: list[Callable[[str], None]] = []
         self.is_own = False  # the kernel was made for one call, and ends with it
         self._threads: ThreadPoolExecutor | None = None
         self.has_answered = False  # a model has answered since the kernel started

@@ -34,8 +34,8 @@ def is_below(kernel: Kernel, pid: str, top: str) -> bool:
 
 
 def stop_turn(kernel: Kernel, pid: str) -> bool:
-    """Stop the turn that an agent process is in, whose caller is not there any more; the process goes on with its next
-    message. False where it is in none, or is not back where the restart has cut it off."""
+    """Stop the turn that an agent process is in, whose caller is not there any more, and withdraw its message; the
+    process goes on with its next one. False where it is in none, or is not back where the restart has cut it off."""
     runtime = runtime_of(kernel)
     session, known = runtime.sessions.get(pid), kernel.processes.get(pid)
     process = None if known is None else known.stands_for or known
@@ -43,4 +43,6 @@ def stop_turn(kernel: Kernel, pid: str) -> bool:
         return False
     if session.execution is None or not session.execution.running or process.replay is not None:
         return False
+    if session.request_id:
+        kernel.withdrawals.withdraw(process, session.request_id)
     return process.cancel(GIVEN_UP)

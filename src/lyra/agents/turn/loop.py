@@ -39,7 +39,7 @@ from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
 from lyra.kernel.programs.milestone import replayed_milestone, skip_replay, write_milestone
-from lyra.models.stream import CUT_BY_BUDGET, cut
+from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -82,7 +82,7 @@ _COMPACTED: Final = "compact"  # the milestone of such an order
 _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
-_CUT: Final = ("max_tokens", CUT_BY_BUDGET)  # stop reasons that an answer says as its status
+_CUT: Final = (CUT_BY_PROVIDER, CUT_BY_BUDGET)  # stop reasons that an answer says as its status
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 _CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
 
@@ -296,7 +296,7 @@ async def _answer(
         early_call.enter()
         if not runtime.is_own:  # others spend from this budget too
             process.budget = early_call.scope_for(budget)
-    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
+    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None, request_id=request_id)
     failure: BaseException | None = None
     value: Any = None
     try:
@@ -343,7 +343,7 @@ def close_record(turn: Turn, value: Any, failure: BaseException | None) -> None:
     session, kernel = turn.session, turn.runtime.kernel
     execution = session.execution
     assert execution is not None
-    execution.end(kernel.clock.now(), value, failure)
+    execution.end(kernel.clock.now(), value, failure, status=turn.status)
     if not kernel.agents_heard or kernel.stopping or not kernel.listeners.hears("agent.answered"):
         return
     if session.turn_span or not session.replayed:
@@ -517,7 +517,7 @@ def _check_uncut(turn: Turn, completion: Completion, before: tuple[int, int, int
     """Raise where an answer that cannot be used was cut: the next one would end at the same place."""
     if completion.stop_reason == CUT_BY_BUDGET:
         raise _cut(turn, completion.text, before) from None
-    if completion.stop_reason == "max_tokens":
+    if completion.stop_reason == CUT_BY_PROVIDER:
         raise _failed("max_tokens", turn.agent, output_tokens=completion.usage.output_tokens) from None
 
 

@@ -25,7 +25,16 @@ from lyra.core.rights.capability import Capability
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError, ModelError
 from lyra.kernel.process.cut_short import deadline_behind
 from lyra.models.provider import LLMProvider
-from lyra.models.stream import CUT_BY_BUDGET, Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
+from lyra.models.stream import (
+    CUT_BY_BUDGET,
+    CUT_BY_PROVIDER,
+    Completion,
+    Fold,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    is_unchanged,
+)
 from lyra.models.wire.faults import fault, of_exception
 
 if TYPE_CHECKING:
@@ -166,15 +175,16 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     assert provider is not None
     call.attempts += 1
     if call.attempts == 1:
+        runtime.models.look_up_price(provider, call.request.model, call.model)
         call.began_s = runtime.kernel.clock.monotonic()
-        runtime.models.price_later(provider, call.request.model, call.model)
     fold = Fold()
     request = call.request
     if idempotency_key:
         request = msgspec.structs.replace(request, idempotency_key=runtime.key(call, idempotency_key))
-    source = provider.stream(request)
-    events = source if call.timeouts is None else _in_time(source, call.timeouts, provider.name)
+    source: AsyncIterator[StreamEvent] | None = None
     try:
+        source = provider.stream(request)
+        events = source if call.timeouts is None else _in_time(source, call.timeouts, provider.name)
         if sink is None:
             feed = fold.feed
             async for event in events:
@@ -190,8 +200,9 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         raise
     except BaseException as raised:
         quotes_key = runtime.keys.prepared.mask(str(raised), any_part=True) != str(raised)
-        classified = of_exception(raised, provider.name) or raised
-        failure = _failed_try(call, fold, _without_keys(classified, runtime.keys.prepared, provider.name))
+        failure = _failed_try(
+            call, fold, _without_keys(of_exception(raised, provider.name) or raised, runtime.keys.prepared)
+        )
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)
@@ -206,14 +217,10 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     return Charged(completion, spent)  # type: ignore[return-value]  # the door takes the usage off
 
 
-def _without_keys(error: BaseException, keys: KnownKeys, provider: str) -> BaseException:
+def _without_keys(error: BaseException, keys: KnownKeys) -> BaseException:
     """The error of a provider, which goes to the journal and to the caller, with the keys masked that it quotes."""
-    if not isinstance(error, Exception):
-        return error  # a cancellation quotes nothing
     if not isinstance(error, LyraError):
-        message = f"{type(error).__name__}: {error}"
-        masked = keys.mask(message, any_part=True)
-        return error if masked == message else fault("bad_response", f"{provider} failed: {masked}", provider=provider)
+        return error  # a cancellation quotes nothing
     error.message = keys.mask(error.message, any_part=True)
     others = (keys.mask(value, any_part=True) if isinstance(value, str) else value for value in error.args[1:])
     error.args = (error.message, *others)
@@ -225,14 +232,20 @@ def _without_keys(error: BaseException, keys: KnownKeys, provider: str) -> BaseE
 
 
 def _marked(call: ModelCall, completion: Completion) -> Completion:
-    """The answer with tokens that its provider did not count, and marked where it ended because the budget did."""
+    """The answer with tokens that its provider did not count, marked where it ended because the budget did. An Event
+    tells of one that was cut off."""
     usage = completion.usage
     if not usage.output_tokens or not usage.total_input:
         completion = msgspec.structs.replace(completion, usage=call.counted(usage, completion.message))
-    if not call.is_shortened or completion.stop_reason != "max_tokens":
+    if completion.stop_reason != CUT_BY_PROVIDER:
         return completion
-    lengths = {"max_tokens": call.request.max_tokens, "wanted": call.tokens_wanted}
-    call.runtime.kernel.publish(call.pid, "budget.cut", {"effect": call.effect, **lengths})
+    facts = {"effect": call.effect, "max_tokens": call.request.max_tokens}
+    if not call.is_shortened:
+        call.runtime.kernel.publish(call.pid, "answer.cut", facts)
+        for tell in call.runtime.cut_listeners:
+            tell(call.pid)
+        return completion
+    call.runtime.kernel.publish(call.pid, "budget.cut", {**facts, "wanted": call.tokens_wanted})
     return msgspec.structs.replace(completion, stop_reason=CUT_BY_BUDGET)
 
 
@@ -273,7 +286,7 @@ def cut_of_call(name: str, call: ModelCall, completion: Completion) -> BudgetExc
         name,
         completion.text,
         cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
-        input_tokens=usage.input_tokens,
+        input_tokens=usage.total_input,
         output_tokens=usage.output_tokens,
     )
 

@@ -7,7 +7,6 @@ for; this module reads, shows and asks.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,16 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from lyra.cli.render import document, note, printable
-from lyra.core.clock import SystemClock
 from lyra.core.secrets.visible import visible
-from lyra.errors import ApprovalRefused, ConfigError, Conflict
+from lyra.errors import ApprovalRefused, ConfigError
 from lyra.store.signing import SigningStore
 from lyra.store.standing import StoreStanding, adopt, standing_of
 
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import Fold
     from lyra.kernel.stored_rights import ProcessRights, StoredRights
-    from lyra.store.protocol import Lease
     from lyra.store.signing import StoreContents
 
 __all__ = ["ListedStore", "adopt_listed", "agree", "listed", "show"]
@@ -100,24 +97,13 @@ def adopt_listed(store: SigningStore, shown: ListedStore, lease_s: float) -> Non
             "you have no key to sign with, and none could be made",
             hint="HOME or XDG_CONFIG_HOME has to name a folder that you may write to",
         )
-    lease = _owned(store, lease_s)
+    from lyra.kernel.journal.lease import own_at_once
+
+    lease = own_at_once(store, "lyra store adopt", lease_s)
     try:
         adopt(store, signer, lease.epoch, shown.fingerprint)
     finally:
         store.release(lease)
-
-
-def _owned(store: SigningStore, lease_s: float) -> Lease:
-    """Become the owner, at once where the last one was killed on this machine."""
-    from lyra.kernel.journal.lease import owner_is_dead
-
-    owner = f"lyra store adopt, pid {os.getpid()}"
-    try:
-        return store.acquire(owner, now=None if store.has_clock else SystemClock().now(), ttl_s=lease_s)
-    except Conflict as held:
-        if not owner_is_dead(str(held.fields.get("owner", ""))):
-            raise
-        return store.acquire(owner, now=float(held.fields["expires_at"]), ttl_s=lease_s)
 
 
 # ---------------------------------------------------------------- showing and asking

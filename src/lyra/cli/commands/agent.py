@@ -256,13 +256,13 @@ async def _run(invocation: Invocation, asked: Coroutine[Any, Any, HeadlessOutcom
             if came[0] == signal.SIGINT:
                 note("interrupted")
             return 128 + came[0]
-    if outcome.error is not None:
-        if printer.is_text and outcome.result.get("text"):
-            note(printable(outcome.result["text"]))  # how far it came
-        return report(outcome.error, debug=invocation.debug)
-    if printer.is_text:
+    if printer.is_text and outcome.has_answer:
         printer.answer(outcome.result["text"])
-    return 0
+    if outcome.error is None:
+        return 0
+    if printer.is_text and not outcome.has_answer and outcome.result.get("text"):
+        note(printable(outcome.result["text"]))  # how far it came
+    return report(outcome.error, debug=invocation.debug)
 
 
 async def _asked(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["keys"]
 
 _TIMEOUT_S: Final = 30.0
+_TOKEN_HINT: Final = "set LYRA_TOKEN to one of the server's tokens"  # noqa: S105 (says where one comes from)
 _ERRORS: Final = {400: ConfigError, 404: NoSuchProcess, 409: NameTaken}  # by the status of a server's answer
 _target: Final = click.argument("target", required=False, metavar="[STORE_OR_URL]")
 _key: Final = click.argument("key", metavar="ID_OR_NAME")
@@ -229,7 +230,10 @@ async def _in_store(invocation: Invocation, store: str, act: Callable[[KeyTable]
 def _over_http(invocation: Invocation, url: str, method: str, path: str, body: Any) -> Any:
     import httpx2
 
-    headers = {"authorization": f"Bearer {_token(invocation)}"}
+    token = _token(invocation)
+    if not token:
+        raise Unauthenticated(f"the server at {url} asks for a token", hint=_TOKEN_HINT)
+    headers = {"authorization": f"Bearer {token}"}
     try:
         answer = httpx2.request(method, f"{url}{path}", json=body, headers=headers, timeout=_TIMEOUT_S)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -244,7 +248,7 @@ def _over_http(invocation: Invocation, url: str, method: str, path: str, body: A
     message = str((error_data or {}).get("message") or f"the server answered with {answer.status_code}")
     hint = (error_data or {}).get("hint") or None
     if answer.status_code == 401:
-        raise Unauthenticated(message, hint="set LYRA_TOKEN to one of the server's tokens")
+        raise Unauthenticated(message, hint=_TOKEN_HINT)
     if answer.status_code == 404 and "no such path" in message:
         raise ConfigError(f"the server at {url} has no gateway", hint="start it with `lyra serve --gateway`")
     raise _ERRORS.get(answer.status_code, LyraError)(message, hint=hint)

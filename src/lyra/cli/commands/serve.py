@@ -70,13 +70,12 @@ def serve(
     **tls: str | None,
 ) -> None:
     """Serve the kernel over gRPC and HTTP to other programs and people."""
-    flags = {"server.grpc": grpc, "server.http": http, "kernel.store": db}
+    flags = {"server.grpc": grpc, "server.http": http, "kernel.store": db, "server.token_file": token_file}
+    flags |= {"server.gateway": "true" if gateway else None, **{f"server.{name}": path for name, path in tls.items()}}
     invocation.flags += [f"{name}={value}" for name, value in flags.items() if value is not None]
     from lyra.server.settings import ServeSettings
 
-    settings = ServeSettings.from_config(
-        invocation.config, {"token_file": token_file, "gateway": gateway or None, **tls}
-    )
+    settings = ServeSettings.from_config(invocation.config)
     for warning in settings.tokens.warnings:
         _tell(invocation, warning, logging.WARNING)
     if not allow_open_files(2 * settings.connections_max + _OTHER_FILES):

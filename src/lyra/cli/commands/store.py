@@ -157,8 +157,9 @@ def compact(invocation: Invocation, target: str | None, *, as_json: bool) -> Non
 
 
 def _compacted(opened: Store, now: float, retention_s: float, lease_s: float) -> int:
-    owner = f"lyra store compact, pid {os.getpid()}"
-    lease = opened.acquire(owner, now=None if opened.has_clock else now, ttl_s=lease_s)
+    from lyra.kernel.journal.lease import own_at_once
+
+    lease = own_at_once(opened, "lyra store compact", lease_s)
     try:
         return opened.compact(before=now - retention_s, epoch=lease.epoch)
     finally:
@@ -368,9 +369,10 @@ def _lease(opened: Store) -> dict[str, Any] | None:
     if lease is None:
         return None
     from lyra.core.clock import SystemClock
+    from lyra.kernel.journal.lease import owner_is_dead
 
     now = opened.clock_s() if opened.has_clock else SystemClock().now()
-    return {**lease._asdict(), "expired": lease.expires_at <= now}
+    return {**lease._asdict(), "expired": lease.expires_at <= now or owner_is_dead(lease.owner)}
 
 
 def _show(value: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import Final, NamedTuple
 
+from lyra.core.limits import SERVER_LOGIN_FAILURES
 from lyra.errors import CODES
 
 __all__ = ["pages"]
@@ -29,9 +30,15 @@ language is in [Call Lyra from another language](../how-to/call-from-another-lan
 
 A call carries the metadata `authorization: Bearer TOKEN`. It acts for a user: the one that its token is bound to, else
 the one that a field `user_id` of the request or the metadata `user_id` names. A token that is not bound and names no
-user is the operator's, who sees and may do everything. Processes, envelopes, questions and services belong to the user
-who made them; those of another user are PERMISSION_DENIED, whatever the RPC. The session of what is made comes from the
-field or the metadata `session_id` in the same way.
+user is the operator's, who sees and may do everything. A token that is bound to one user is PERMISSION_DENIED for
+another that the request names. Processes, envelopes and questions belong to the user who made them: those of another
+user are NOT_FOUND, in the words for what does not exist, whatever the RPC. A pid that is taken cannot be chosen for
+something new (PERMISSION_DENIED). Every user sees the services, but for those that only workers of other users serve,
+and changes their own. Messages of the bus are the user's who sends them. The
+session of what is made comes from the field or the metadata `session_id` in the same way.
+
+Of tokens that are not known, one address may try {guesses} different ones a minute, over gRPC and HTTP together; then a
+token that is new from there is RESOURCE_EXHAUSTED until the minute is over.
 
 `grpc.health.v1.Health/Check` needs no token; `Watch` and reflection (`grpc.reflection.v1` and `v1alpha`) do.
 
@@ -87,6 +94,7 @@ def pages(written: str, table: Table) -> dict[str, str]:
     kinds = {kind: [block for block in blocks if block.kind == kind] for kind in ("service", "message", "enum")}
     page = _PAGE.format(
         written=written,
+        guesses=SERVER_LOGIN_FAILURES,
         codes=table(("status", "codes of Lyra's errors"), _codes()),
         services="\n".join(_service(block, table) for block in kinds["service"]),
         messages=table(("message", "fields"), [_message(block) for block in kinds["message"]]),

@@ -24,8 +24,9 @@ document.
 
 A request carries a token: `authorization: Bearer TOKEN`, or `x-api-key: TOKEN`. It acts for the user that the token is
 bound to; with any other token, for the user that `x-user-id` or `user_id` (in the query or the body) names. A token
-that is not bound and names no user is the operator's, who sees everything. What belongs to another user is 403. The
-paths marked *open* need no token.
+that is not bound and names no user is the operator's, who sees everything. A bound token is 403 for another user that
+the request names; what belongs to another user is 404, in the words for what does not exist. An id of a session that is
+taken cannot be chosen for a new one (403). The paths marked *open* need no token.
 
 ## What is refused
 
@@ -46,8 +47,8 @@ _REFUSALS: Final = (
     ("400", "the query or the body cannot be read, or has an unknown key"),
     ("401", "no token, or one that is not known"),
     ("402", "a budget does not allow it"),
-    ("403", "another user's, or a page of another origin (there is no CORS)"),
-    ("404", "there is no such path or thing"),
+    ("403", "for another user than the token's, or a page of another origin (there is no CORS)"),
+    ("404", "there is no such path or thing, or it is another user's"),
     ("405", "the path takes other methods; `allow` says which"),
     ("408", "the body did not come in time"),
     ("409", "not in the state that it is in; also while the server stops"),

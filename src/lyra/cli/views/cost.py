@@ -30,14 +30,14 @@ __all__ = ["cost"]
 def cost(invocation: Invocation, /, *, target: str | None, by: tuple[str, ...], run: str | None, as_json: bool) -> None:
     """Sum up what model calls cost, by agent, model, day, process or gateway key."""
     with source(invocation, target, run=run) as rows:
-        calls = Folded(rows).calls
-    summed = costs(calls.records.values(), by)
+        calls = Folded(rows).calls.records.values()
+    summed = costs([call for call in calls if call.paid_by or "key" not in by], by)  # by key: what keys paid
     total = sum(row.micro_usd for row in summed)
     if as_json:
         document({"rows": [row.to_data(by) for row in summed], "cost_usd": total / 1_000_000})
         return
     if not summed:
-        note("no model call")
+        note("no model call with a key" if "key" in by else "no model call")
         return
     table(
         (*by, "calls", "errors", "input", "output", "cost"),

@@ -203,7 +203,6 @@ class Budget:
         "_used",
         "_warns",
         "due_s",
-        "limits_any",
         "limits_money",
         "limits_tokens",
         "name",
@@ -252,7 +251,6 @@ class Budget:
         self.limits_money: bool = limits[0] != _UNLIMITED or (parent is not None and parent.limits_money)
         tokens = limits[1] != _UNLIMITED or limits[2] != _UNLIMITED
         self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
-        self.limits_any: bool = min(limits) != _UNLIMITED or (parent is not None and parent.limits_any)
         self._used = [0] * len(DIMENSIONS)
         self._taken = [0] * len(DIMENSIONS)  # used + reserved
         # (used, taken, limits that block) of this scope and those above, nearest first: all that `reserve` reads.
@@ -397,6 +395,16 @@ class Budget:
         index = _index(dimension)
         lowest = self._lowest(index)
         return None if lowest == _UNLIMITED else _shown(index, lowest)
+
+    def limits_any(self, usage: Usage) -> bool:
+        """Whether this scope or one above has a limit on something that `usage` has."""
+        scope: Budget | None = self
+        while scope is not None:
+            for index, _ in usage.items:
+                if scope._limits[index] != _UNLIMITED:
+                    return True
+            scope = scope.parent
+        return False
 
     def within(self) -> bool:
         """Whether used plus reserved is inside every limit of this scope; for tests."""

@@ -34,7 +34,7 @@ from lyra.errors import (
     StoreFull,
 )
 
-__all__ = ["ERROR_CLASSES", "Backoff", "Retry", "error_class"]
+__all__ = ["ERROR_CLASSES", "Backoff", "Retry", "error_class", "http_status"]
 
 ERROR_CLASSES: Final[dict[str, str]] = {
     "rate_limit": "too many requests; later will do",
@@ -132,7 +132,7 @@ def error_class(error: BaseException) -> str:
         kind = _BY_KIND.get(str(error.fields.get("kind")))
         if kind:
             return kind
-    status = _status(error)
+    status = http_status(error)
     if status is not None:
         return _BY_STATUS.get(status) or ("temporary" if status >= 500 else "invalid_request")
     for error_type, name in _BY_TYPE:
@@ -142,18 +142,22 @@ def error_class(error: BaseException) -> str:
     return next((name for words, name in _BY_TEXT if words in text), "temporary")
 
 
-def has_status(error: Exception) -> bool:
-    """Whether an error carries an HTTP status, which then decides its class."""
-    return _status(error) is not None
-
-
-def _status(error: Exception) -> int | None:
-    """The HTTP status of an error, from its fields or, for errors of other libraries, its attributes."""
+def http_status(error: Exception) -> int | None:
+    """Return the HTTP status that an error carries, which decides its class: a field of a LyraError, or an attribute of
+    another library's error or of the response that it holds."""
     if isinstance(error, LyraError):
-        status = error.fields.get("status")
-    else:
-        status = getattr(error, "status_code", None) or getattr(error, "status", None)
-    return status if type(status) is int and 400 <= status <= 599 else None
+        return _failed_status(error.fields.get("status"))
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # botocore's
+        metadata = response.get("ResponseMetadata")
+        return _failed_status(metadata.get("HTTPStatusCode")) if isinstance(metadata, Mapping) else None
+    attributes = ((error, "status_code"), (error, "status"), (response, "status_code"))
+    statuses = (_failed_status(getattr(owner, name, None)) for owner, name in attributes)
+    return next((status for status in statuses if status is not None), None)
+
+
+def _failed_status(value: object) -> int | None:
+    return int(value) if isinstance(value, int) and 400 <= value <= 599 else None
 
 
 # ---------------------------------------------------------------- pauses

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -43,6 +45,7 @@ P = TypeVar("P", bound=AnyProcess)
 _encode_row = msgspec.msgpack.Encoder(enc_hook=codec.to_plain).encode  # as `journal.rows` does
 
 
+_FORKED: Final = -1  # the `thread` of a kernel in a forked child: no thread there owns it
 _LIFE: Final = re.compile(r"~\d+:")  # in an idempotency key, behind a pid that a caller chose
 
 
@@ -52,6 +55,7 @@ class AnyJournal(Protocol):
     store: Store
     epoch: int
     seq: int
+    thread: int
     durable_seq: int
     elapsed_s: float
     pending: list[Any]
@@ -106,6 +110,7 @@ class Core(Generic[P]):
     """See the module. `P` is the type of a process, which is defined a layer above."""
 
     __slots__ = (
+        "__weakref__",
         "_drained",
         "_early_settings",
         "_flights_left",
@@ -240,13 +245,26 @@ class Core(Generic[P]):
 
     # ------------------------------------------------------------------ open or not
 
+    def begin(self) -> None:
+        """Belong to the running loop and its thread from now on."""
+        self.loop = asyncio.get_running_loop()
+        self.thread = thread_id()
+        self.started = self.open = True
+        self.started_s = self.clock.monotonic()
+        _begun.add(self)
+
     def raise_if_failed(self) -> None:
         if self.failure is not None:
             raise self.failure
 
     def raise_if_elsewhere(self) -> None:
-        """Refuse a call from another thread than the loop's, before anything has changed."""
+        """Refuse a call from another thread than the loop's, or in a forked child, before anything has changed."""
         if thread_id() != self.thread and self.thread:
+            if self.thread == _FORKED:
+                raise ProcessError(
+                    "the kernel belongs to the process that forked this one",
+                    hint="make a kernel after the fork, or start a new process in place of forking",
+                )
             raise ProcessError(
                 "the kernel belongs to another thread",
                 hint="call it in the thread of its loop: kernel.loop.call_soon_threadsafe(…)",
@@ -460,6 +478,20 @@ class Core(Generic[P]):
         self.listeners.committed(batch)
         for committed in self.after_commit:
             committed(batch[-1][0])
+
+
+_begun: Final[WeakSet[Core[Any]]] = WeakSet()  # kernels that have a loop
+
+
+def _disown_in_child() -> None:
+    """Take the kernels of the parent from a forked child, which has copies of their objects and connections."""
+    for core in _begun:
+        core.thread = _FORKED
+        if core.journal is not None:
+            core.journal.thread = _FORKED
+
+
+os.register_at_fork(after_in_child=_disown_in_child)
 
 
 def _cancel(timers: list[Timer]) -> None:

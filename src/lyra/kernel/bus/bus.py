@@ -10,6 +10,10 @@ quick; async ones run side by side, started in the order of publication, and the
 `stream` gives a reader that may be slower than the publisher: it has room for a hundred messages, then loses the
 oldest, and an Event says so. Middleware (`use`) sees each message before and after.
 
+A message belongs to the user in whose name it was sent (`BusMessage.user_id`): what a process sends is its user's, and
+code outside any process may name one. Subscribers and handlers of a user's process get messages of that user alone;
+those of no user get all messages, and a user's own handler goes before one of no user.
+
 The bus lives in memory and keeps nothing: a message that must outlive a crash goes to a mailbox (`kernel.send`), and a
 program reaches the bus inside an effect (`ctx.do`), so that a replay does not publish again.
 """
@@ -27,13 +31,14 @@ from lyra.core.checking.check import real, whole
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
 from lyra.core.naming import named
 from lyra.core.rights.scope import EVERYTHING
-from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
+from lyra.errors import ConfigError, DeadlineExceeded, Denied, NameTaken, NoSuchHandler, Overloaded, ProcessError
 from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
 from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
 from lyra.kernel.bus.stream import BusStream, Queue
+from lyra.kernel.workers.ownership import checked_user
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -55,9 +60,10 @@ class Middleware(Protocol):
 
 
 class Subscriber:
-    __slots__ = ("fn", "given", "live", "owner")
+    __slots__ = ("fn", "given", "live", "owner", "user_id")
 
-    def __init__(self, fn: Callable[[BusMessage], Any]) -> None:
+    def __init__(self, fn: Callable[[BusMessage], Any], user_id: str = "") -> None:
+        self.user_id = user_id  # whose messages it gets; "" gets all
         self.owner = acting()  # the process that subscribed; None outside any
         self.given = fn  # as it is: enough where its owner is the one that runs
         self.fn = as_registered(fn)
@@ -75,12 +81,13 @@ class BusLayer:
 
 
 class CommBus(Subsystem):
-    __slots__ = ("_core", "_handlers", "_middleware", "_queues", "_subscribers")
+    __slots__ = ("_core", "_handlers", "_middleware", "_queues", "_subscribers", "_user_of")
 
-    def __init__(self, core: Core[Any]) -> None:
+    def __init__(self, core: Core[Any], user_of: Callable[[str], str]) -> None:
         self._core = core
+        self._user_of = user_of  # by pid; "" for a process of no user
         self._subscribers: dict[str, dict[Subscriber, None]] = {}
-        self._handlers: dict[str, Subscriber] = {}
+        self._handlers: dict[tuple[str, str], Subscriber] = {}  # by user ("" for no user's) and type
         self._middleware: list[BusLayer] = []
         self._queues: dict[Queue, None] = {}
 
@@ -88,6 +95,9 @@ class CommBus(Subsystem):
 
     def subscribe(self, type: str, fn: Callable[[BusMessage], Any]) -> Callable[[], None]:  # noqa: A002 (a settled name)
         """Have `fn` called with every event of that type; gives a callable that ends it, as often as you like."""
+        return self._subscribe(type, fn, self._acting_user())
+
+    def _subscribe(self, type: str, fn: Callable[[BusMessage], Any], user_id: str) -> Callable[[], None]:  # noqa: A002
         self._core.raise_if_elsewhere()
         check_type(type)
         _check_callable(fn, "a subscriber")
@@ -99,7 +109,7 @@ class CommBus(Subsystem):
                 hint="call what subscribe gave, to end one",
                 type=type,
             )
-        subscriber = Subscriber(fn)
+        subscriber = Subscriber(fn, user_id)
         listeners[subscriber] = None
 
         def unsubscribe() -> None:
@@ -120,22 +130,28 @@ class CommBus(Subsystem):
         check_type(type)
         _check_callable(fn, "a handler")
         require("events.subscribe", type)
-        if type in self._handlers:
+        key = (self._acting_user(), type)
+        if key in self._handlers:
             raise NameTaken(
                 f"messages of type {type!r} have a handler already", hint="unregister_handler first", type=type
             )
-        self._handlers[type] = Subscriber(fn)
+        self._handlers[key] = Subscriber(fn, key[0])
 
     def unregister_handler(self, type: str) -> None:  # noqa: A002
         self._core.raise_if_elsewhere()
         check_type(type)
         require("events.subscribe", type)
-        if self._handlers.pop(type, None) is None:
+        if self._handlers.pop((self._acting_user(), type), None) is None:
             raise _no_handler(type)
 
     def has_handler(self, type: str) -> bool:  # noqa: A002
         check_type(type)
-        return type in self._handlers
+        return self._handler(self._acting_user(), type) is not None
+
+    def _handler(self, user_id: str, type: str) -> Subscriber | None:  # noqa: A002
+        """The handler for a user's messages of a type: the user's own, else the one of no user."""
+        own = self._handlers.get((user_id, type)) if user_id else None
+        return self._handlers.get(("", type)) if own is None else own
 
     def use(self, middleware: Any) -> Callable[[], None]:
         """Put a middleware behind those that are there; gives a callable that takes it out again. It sees and changes
@@ -156,8 +172,11 @@ class CommBus(Subsystem):
 
         return remove
 
-    def stream(self, types: str | Iterable[str], *, size: int = BUS_STREAM_MESSAGES_MAX) -> BusStream:
-        """Events of these types as an async iterator, from now on; it has room for `size` unread ones."""
+    def stream(
+        self, types: str | Iterable[str], *, size: int = BUS_STREAM_MESSAGES_MAX, user_id: str = ""
+    ) -> BusStream:
+        """Events of these types as an async iterator, from now on; it has room for `size` unread ones. With `user_id`
+        only those of that user."""
         self._core.raise_if_elsewhere()
         self._open()
         wanted = [types] if isinstance(types, str) else list(types)
@@ -166,18 +185,27 @@ class CommBus(Subsystem):
         whole(size, "size", least=1, most=BUS_STREAM_MESSAGES_MAX)
         for word in wanted:
             check_type(word)
+        reader = self._user_named(user_id)
         queue = Queue(self._core, size)
         self._queues[queue] = None
-        queue.ends = [self.subscribe(word, queue.put) for word in dict.fromkeys(wanted)]
+        queue.ends = [self._subscribe(word, queue.put, reader) for word in dict.fromkeys(wanted)]
         queue.ends.append(lambda: self._queues.pop(queue, None))
         return BusStream(queue)
 
     # ------------------------------------------------------------------ messages
 
     @named("lyra:CommBus.publish")
-    async def publish(self, type: str, payload: Any = None, *, trust: str = "trusted") -> int:  # noqa: A002
-        """Call every subscriber; returns when all have run, with their number."""
-        message = self._message("event", type, payload, trust)
+    async def publish(
+        self,
+        type: str,  # noqa: A002
+        payload: Any = None,
+        *,
+        trust: str = "trusted",
+        user_id: str = "",
+    ) -> int:
+        """Call every subscriber; returns when all have run, with their number. `user_id` names the user whose message
+        it is."""
+        message = self._message("event", type, payload, trust, user_id)
         with self._core.flight:
             return await self._publish(message)
 
@@ -194,9 +222,17 @@ class CommBus(Subsystem):
         return delivered
 
     @named("lyra:CommBus.send")
-    async def send(self, type: str, payload: Any = None, *, trust: str = "trusted") -> None:  # noqa: A002
-        """Run the handler and wait for its end. Its exception is raised here."""
-        message = self._message("command", type, payload, trust)
+    async def send(
+        self,
+        type: str,  # noqa: A002
+        payload: Any = None,
+        *,
+        trust: str = "trusted",
+        user_id: str = "",
+    ) -> None:
+        """Run the handler and wait for its end. Its exception is raised here. `user_id` names the user whose message
+        it is."""
+        message = self._message("command", type, payload, trust, user_id)
         with self._core.flight:
             await self._through(message, self._handle)
 
@@ -208,8 +244,10 @@ class CommBus(Subsystem):
         *,
         timeout_s: float | None = BUS_QUERY_TIMEOUT_S,
         trust: str = "trusted",
+        user_id: str = "",
     ) -> Any:
-        """Run the handler and give its result. `timeout_s=None` waits without a limit."""
+        """Run the handler and give its result. `timeout_s=None` waits without a limit; `user_id` names the user whose
+        message it is."""
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
 
         async def ask(message: BusMessage) -> Any:
@@ -218,20 +256,35 @@ class CommBus(Subsystem):
             late = DeadlineExceeded(f"query {message.type} timed out after {limit_s:.2f}s", timeout_s=limit_s)
             return await in_time(self._core.clock, self._handle(message), limit_s, late)
 
-        message = self._message("query", type, payload, trust)
+        message = self._message("query", type, payload, trust, user_id)
         with self._core.flight:
             return await self._through(message, ask)
 
-    def _message(self, category: str, type: str, payload: Any, trust: str) -> BusMessage:  # noqa: A002
+    def _message(self, category: str, type: str, payload: Any, trust: str, user_id: str) -> BusMessage:  # noqa: A002
         self._open()
         check_type(type)
         require("events.publish", type)
         core = self._core
         trust = _UNTRUSTED if core.taint.is_here else checked_trust(trust)
-        return BusMessage(category, type, payload, trust, f"msg_{core.entropy.text(_ID_LENGTH)}", core.now())
+        message_id = f"msg_{core.entropy.text(_ID_LENGTH)}"
+        return BusMessage(category, type, payload, trust, message_id, core.now(), self._user_named(user_id))
+
+    def _acting_user(self) -> str:
+        """The user of the process that runs here; "" outside any, and in one of no user."""
+        process = acting()
+        return "" if process is None or process.core is not self._core else self._user_of(process.pid)
+
+    def _user_named(self, user_id: str) -> str:
+        """The user that a call names, else the user of the process that runs here, which may name no other."""
+        own = self._acting_user()
+        if not user_id or user_id == own:
+            return own
+        if own:
+            raise Denied(f"a process of one user does not use the bus of another: {user_id!r}", user_id=user_id)
+        return checked_user(user_id)
 
     async def _handle(self, message: BusMessage) -> Any:
-        handler = self._handlers.get(message.type)
+        handler = self._handler(message.user_id, message.type)
         if handler is None:
             raise _no_handler(message.type)
         self._mark(handler.owner, message)
@@ -264,6 +317,8 @@ class CommBus(Subsystem):
         is_untrusted = message.trust == _UNTRUSTED
         for subscriber in list(self._subscribers.get(message.type, ())):
             if not subscriber.live:  # an earlier subscriber of this message has removed it
+                continue
+            if subscriber.user_id and subscriber.user_id != message.user_id:
                 continue
             delivered += 1
             if is_untrusted:
@@ -328,9 +383,13 @@ class CommBus(Subsystem):
         return result
 
     def _rewritten(self, layer: BusLayer, message: BusMessage, before: BusMessage) -> BusMessage:
-        """A message that a middleware gave in the place of another; that of a marked process is untrusted, and so is
-        one that was before."""
-        if message is before or not (before.trust == _UNTRUSTED or self._is_marked(layer.owner)):
+        """A message that a middleware gave in the place of another: it is the same user's. That of a marked process is
+        untrusted, and so is one that was before."""
+        if message is before:
+            return message
+        if message.user_id != before.user_id:
+            message = msgspec.structs.replace(message, user_id=before.user_id)
+        if not (before.trust == _UNTRUSTED or self._is_marked(layer.owner)):
             return message
         return msgspec.structs.replace(message, trust=_UNTRUSTED)
 

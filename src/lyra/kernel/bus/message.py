@@ -30,6 +30,7 @@ class BusMessage(msgspec.Struct, frozen=True, eq=False):
     trust: str = "trusted"  # or "untrusted": text from outside that may carry instructions of a third party
     id: str = ""
     timestamp: float = 0.0
+    user_id: str = ""  # the user in whose name it was sent; "" where it is no user's
 
     def __getitem__(self, key: Any) -> Any:
         return self.payload[key]

@@ -43,7 +43,7 @@ from lyra.kernel.process.replay import as_replayed, drop_doubt, raise_journaled,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lyra.core.budgets.budget import Budget, Reservation
+    from lyra.core.budgets.budget import Reservation
     from lyra.kernel.base.core import Core
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.effects.registry import Declared
@@ -108,7 +108,7 @@ class Door:
                 value = await self._after_doubt(Attempt(process, key, effect, args, kwargs, b"", usage))
             if type(value) is Charged:
                 value, usage = value.value, value.usage
-                process.budget.charge(usage)
+                process.charge(usage)
         except BaseException as raised:
             attempt = Attempt(process, key, effect, args, kwargs, b"", usage, stage=_RUNNING)
             error = await self._failed(attempt, raised)
@@ -142,9 +142,10 @@ class Door:
                     drop_doubt(process, key)
                     return await self._replayed(process, entry, effect)
         attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost)
-        is_begun_outside = entry is not None and not entry.idempotent and effect.outside is not None
+        is_begun_outside = entry is not None and effect.outside is not None and (entry.lent or not entry.idempotent)
         if entry is not None and not is_begun_outside:
-            if entry.crashes > process.recovery_attempts_most() and entry.idempotent and not effect.rejoins:
+            is_repeated = entry.idempotent and effect.outside is None and not effect.rejoins
+            if is_repeated and entry.crashes > process.recovery_attempts_most():
                 await self._stop_repeating(attempt, entry.crashes)
             elif not entry.idempotent:
                 settled, value = await self._ask_about_doubt(attempt, entry)
@@ -192,7 +193,10 @@ class Door:
                 if effect.plain:
                     value = await effect.run(*args, **kwargs)
                 else:
-                    value = await (self._find_out(attempt) if is_begun_outside else self._run(attempt))
+                    found_out = is_begun_outside and self._find_out(
+                        attempt, may_repeat=entry is not None and entry.idempotent
+                    )
+                    value = await (found_out or self._run(attempt))
             except OutcomeUnknown:
                 value = await self._after_doubt(attempt)
             if faultpoint.hook is not None:
@@ -293,31 +297,32 @@ class Door:
             row = rows.Finished(key, error=error, name=name, hash=attempt.digest)
             self._core.journal.write(process.pid, "effect.finished", rows.encode(row))
 
-    def _write_started(self, attempt: Attempt, *, may_repeat: bool = True) -> int:
+    def _write_started(self, attempt: Attempt, *, may_repeat: bool = True, lent: bool = False) -> int:
         """Journal that the effect begins. One that another program performs begins when that program gets it: until
         then it may be repeated."""
         effect, journal = attempt.effect, self._core.journal
         assert journal is not None
         cost_data = effect.cost_data if effect.quote is None else _data(attempt.cost)
         idempotent = effect.idempotent or (may_repeat and effect.outside is not None)
-        row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data)
+        row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data, lent)
         return journal.write(attempt.process.pid, "effect.started", rows.encode(row))
 
     # ------------------------------------------------------------------ running
 
-    async def _begin_outside(self, attempt: Attempt) -> None:
+    async def _begin_outside(self, attempt: Attempt, may_repeat: bool = False) -> None:
         """Another program is about to get the work: return when a restart will know."""
         journal = self._core.journal
-        if journal is not None and not attempt.effect.idempotent:
-            await journal.acknowledged(self._write_started(attempt, may_repeat=False))
+        if journal is not None and (may_repeat or not attempt.effect.idempotent):
+            await journal.acknowledged(self._write_started(attempt, may_repeat=may_repeat, lent=True))
 
-    async def _find_out(self, attempt: Attempt) -> Any:
-        """What became of work that another program had got before the restart."""
+    async def _find_out(self, attempt: Attempt, *, may_repeat: bool) -> Any:
+        """What became of work that another program had got before the restart. Work that may be repeated is done again
+        where that program does not come back."""
         effect, replay = attempt.effect, attempt.process.replay
         assert effect.outside is not None
         if replay is not None and f"doubt:{attempt.key}" in replay:
             raise OutcomeUnknown("a person was asked before the restart")
-        return await effect.outside.find_out(*attempt.args)
+        return await effect.outside.find_out(*attempt.args, may_repeat=may_repeat)
 
     async def _after_doubt(self, attempt: Attempt) -> Any:
         """The program that performed the effect is gone: ask a person, and perform it again while the answer says
@@ -488,10 +493,13 @@ class Door:
         process, reservation = attempt.process, attempt.reservation
         if reservation is None:
             if usage.items:
-                process.budget.charge(usage)
+                process.charge(usage)
             return
+        if usage.items:
+            process.count_spent(usage)
         overrun = reservation.scope.settle(reservation, usage)
-        if overrun.items and (attempt.effect.quote is None or _limited(process.budget, overrun)):
+        # A quote sets aside only what is limited: the rest is no overrun.
+        if overrun.items and (attempt.effect.quote is None or process.budget.limits_any(overrun)):
             facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
             self._core.publish(process.pid, "budget.overrun", facts)
 
@@ -539,7 +547,7 @@ class Door:
         if answer.decision == "retry":
             return False, None
         usage = effect.cost if entry.cut_off is None else NOTHING  # an earlier version did not charge it
-        process.budget.charge(usage)
+        process.charge(usage)
         if answer.decision == "skip":
             data = codec.encode(answer.data if effect.skipped is None else effect.skipped(answer.data))
             row = rows.Finished(key, rows.Raw(data), usage=_data(usage))
@@ -582,7 +590,9 @@ def _is_counted(attempt: Attempt) -> bool:
     """Whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
     if attempt.reservation is None:
         return False
-    return attempt.process.budget.limits_any or (attempt.effect.quote is not None and attempt.cost.tokens > 0)
+    return attempt.process.budget.limits_any(attempt.cost) or (
+        attempt.effect.quote is not None and attempt.cost.tokens > 0
+    )
 
 
 def _in_doubt(attempt: Attempt) -> EffectInDoubt:
@@ -591,11 +601,6 @@ def _in_doubt(attempt: Attempt) -> EffectInDoubt:
 
 # What leaves an effect as it is. Anything else that is no Exception (a tool may raise what it likes): EffectFailed.
 _PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, SimulatedCrash)
-
-
-def _limited(budget: Budget, overrun: Usage) -> bool:
-    """A quote sets aside only what is limited: the rest is no overrun."""
-    return any(budget.limit(dimension) is not None for dimension in overrun.to_data())
 
 
 def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:

@@ -72,6 +72,7 @@ __all__ = [
     "InterruptState",
     "InterruptStatus",
     "Interrupts",
+    "unknown_interrupt",
 ]
 
 _log: Final = logging.getLogger("lyra.kernel")
@@ -161,9 +162,7 @@ class InterruptService(Subsystem):
         if isinstance(interrupt_id, str):
             interrupt = self._programs.by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
         if interrupt is None:
-            raise NoSuchInterrupt(
-                f"no interrupt {interrupt_id!r}", hint="kernel.interrupts.list_interrupts() shows them", id=interrupt_id
-            )
+            raise unknown_interrupt(interrupt_id)
         return interrupt
 
     @property
@@ -581,3 +580,9 @@ def _text(pid: Any) -> str:
 
 
 Interrupts = InterruptService  # an older name
+
+
+def unknown_interrupt(interrupt_id: Any) -> NoSuchInterrupt:
+    return NoSuchInterrupt(
+        f"no interrupt {interrupt_id!r}", hint="kernel.interrupts.list_interrupts() shows them", id=interrupt_id
+    )

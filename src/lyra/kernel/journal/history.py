@@ -40,6 +40,7 @@ class Entry(msgspec.Struct, array_like=True):
     error: dict[str, Any] | None = None
     link: str = ""  # the child's pid, the interrupt's id
     due: float = 0.0
+    lent: bool = False  # an effect that another program has got
     crashes: int = 0  # attempts that a crash has cut off
     cut_off: dict[str, int] | None = None  # what stays charged for attempts that were cut off; None: none was
 
@@ -249,7 +250,7 @@ def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> N
     _hold(state, row.key, row.cost or {})
     if rows.is_aside(row.key):
         return
-    entry = Entry("do", row.name, row.hash, idempotent=row.idempotent)
+    entry = Entry("do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent)
     before = state.effects.get(row.key)
     if before is not None and not before.done:
         entry.crashes, entry.cut_off = before.crashes, before.cut_off

@@ -41,7 +41,6 @@ class Journal:
         "_flying",
         "_held",
         "_scheduler",
-        "_thread",
         "_wall_zero",
         "callers",
         "commits",
@@ -54,6 +53,7 @@ class Journal:
         "seq",
         "store",
         "stuck",
+        "thread",
         "waiters",
     )
 
@@ -63,7 +63,7 @@ class Journal:
         self._elapsed = core.elapsed
         self._wall_zero = core.wall_zero
         self.elapsed_s: float = core.elapsed()  # when the last row was written, by `Core.elapsed`
-        self._thread = core.thread
+        self.thread = core.thread
         self.store = store
         self.epoch = epoch
         self.seq = seq
@@ -79,7 +79,7 @@ class Journal:
         self._held: list[list[AnyProcess | asyncio.Future[Any]]] = []  # waiters of rows that found no room
 
     def write(self, pid: str, kind: str, data: bytes) -> int:
-        if thread_id() != self._thread:
+        if thread_id() != self.thread:
             self._core.raise_if_elsewhere()
         if type(pid) is not str:
             pid = sendable_text(pid, "a pid")
@@ -111,6 +111,7 @@ class Journal:
     async def acknowledged(self, seq: int) -> None:
         """Wait until a row is durable, for callers outside any process; a failure to store is raised here."""
         while self.durable_seq < seq:
+            self._core.raise_if_elsewhere()
             if self.stuck is not None:
                 raise self.stuck
             self._core.raise_if_failed()

@@ -20,6 +20,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.clock import SystemClock
 from lyra.core.faultpoint import point
 from lyra.errors import Conflict, LyraError, StoreError, StoreFull
 from lyra.kernel.base.waiting import resume, suspend
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
     from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
+    from lyra.store.signing import SigningStore
 
-__all__ = ["Ownership", "owner_is_dead", "owner_name", "owner_words"]
+__all__ = ["Ownership", "own_at_once", "owner_is_dead", "owner_name", "owner_words"]
 
 _POLL_S: Final = 0.1
 _log: Final = logging.getLogger("lyra.kernel")
@@ -202,6 +204,19 @@ class Ownership:
             with suppress(StoreError):  # a full disk: it runs out by itself
                 self.store.release(self.lease)
             self.lease = None
+
+
+def own_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Lease:
+    """Become the owner of a store for a short command, at once where the last owner was killed on this machine; raise
+    Conflict while another one lives."""
+    owner = f"{command}, pid {os.getpid()}"
+    try:
+        return store.acquire(owner, now=None if store.has_clock else SystemClock().now(), ttl_s=lease_s)
+    except Conflict as held:
+        holder, expires_at = _holder(held)
+        if not owner_is_dead(holder):
+            raise
+        return store.acquire(owner, now=expires_at, ttl_s=lease_s)
 
 
 # ---------------------------------------------------------------------- names of owners

@@ -91,6 +91,7 @@ class Terminated(Row):
     value: Raw = NIL
     blob: str = ""
     error: dict[str, Any] | None = None
+    stopped: bool = False  # it was told to end, for this reason, which is a word of the one that ended it
 
 
 class Stopping(Row):
@@ -106,6 +107,7 @@ class Started(Row):
     hash: bytes
     idempotent: bool = False
     cost: dict[str, int] | None = None
+    lent: bool = False  # another program has got it, and may still have it after a restart
 
 
 class Finished(Row):

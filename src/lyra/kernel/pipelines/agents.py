@@ -120,19 +120,26 @@ class Agents:
     def names(self) -> list[str]:
         return sorted(self._by_name)
 
-    def check(self, names: Iterable[str]) -> None:
-        """Refuse a pipeline whose agents are not all here."""
-        missing = [name for name in names if name not in self._by_name]
+    def is_offered(self, name: str, user_id: str) -> bool:
+        """Whether the agent is here for the work of this user ("" is no user): another program may run it for one user
+        alone."""
+        agent = self._by_name.get(name)
+        return agent is not None and (agent.outside is None or agent.outside.serves(user_id))
+
+    def check(self, names: Iterable[str], user_id: str = "") -> None:
+        """Refuse a pipeline of a user whose agents are not all here for that user."""
+        missing = [name for name in names if not self.is_offered(name, user_id)]
         if missing:
-            hint = self._hint(missing[0])
+            hint = self._hint(missing[0], user_id)
             raise ConfigError(f"no agent is registered as {missing[0]!r}", hint=hint, key=missing[0], missing=missing)
 
-    def must_exist(self, name: Any) -> None:
-        if not isinstance(name, str) or name not in self._by_name:
-            raise NoSuchAgent(f"no agent is registered as {name!r}", hint=self._hint(str(name)), name=str(name))
+    def must_exist(self, name: Any, user_id: str = "") -> None:
+        if not isinstance(name, str) or not self.is_offered(name, user_id):
+            hint = self._hint(str(name), user_id)
+            raise NoSuchAgent(f"no agent is registered as {name!r}", hint=hint, name=str(name))
 
-    def _hint(self, name: str) -> str:
-        near = did_you_mean(name, self._by_name)
+    def _hint(self, name: str, user_id: str) -> str:
+        near = did_you_mean(name, [known for known in self._by_name if self.is_offered(known, user_id)])
         return f"did you mean {near!r}?" if near else "kernel.register_agent(name, fn) makes one known"
 
     def find(self, name: str) -> RegisteredAgent | None:

@@ -466,8 +466,11 @@ class Orchestrator(Subsystem):
         core = self._core
         pid = pid or f"pipeline_{core.entropy.text(16)}"
         session = self.state.sessions.get(pid)
+        work: Envelope | None = None
         if session is None:  # a stage of one that was begun waits for its agent
-            self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
+            work = self.envelope_of(envelope)
+            wanted = [stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT]
+            self.agents.check(wanted, _user_of(work))
             if self._lifecycle.find(self._lifecycle.checked_pid(pid)) is not None:
                 raise NameTaken(f"process {pid} is no pipeline of this kernel", hint="use another pid", pid=pid)
         core.raise_if_closed()
@@ -476,7 +479,8 @@ class Orchestrator(Subsystem):
         feed = self._feeds.open(pid)
         try:
             if session is None:
-                self._begin(sendable_text(pid, "a pid"), checked, self.envelope_of(envelope))
+                assert work is not None
+                self._begin(sendable_text(pid, "a pid"), checked, work)
             else:
                 self.take_over(session)
                 self._feeds.tell_where_it_stands(session, feed)
@@ -516,16 +520,16 @@ class Orchestrator(Subsystem):
     ) -> AgentRun:
         """Run one agent as a pipeline of one stage, in a process of its own."""
         self._core.raise_if_closed()
-        self.agents.must_exist(name)
         work = self.envelope_of(envelope)
+        self.agents.must_exist(name, _user_of(work))
         if work.terminated:
             raise InvalidTransition(f"envelope {work.envelope_id} is over", hint="clone_envelope makes a new one")
         checked = PipelineConfig.of(pipeline_of(name, config, work))
         is_known = bool(pid)
         pid = pid or f"agent_{self._core.entropy.text(16)}"
         if quota is not None and pid not in self.state.sessions:
-            user_id = "" if work.user_id == ANONYMOUS else work.user_id
-            self._resources.open(self._lifecycle.checked_pid(pid), self._resources.resolve(quota), user_id=user_id)
+            quota = self._resources.resolve(quota)
+            self._resources.open(self._lifecycle.checked_pid(pid), quota, user_id=_user_of(work))
         failure = ""
         try:
             async for _event in self.execute_pipeline(checked, work, pid=pid):
@@ -613,3 +617,7 @@ class Orchestrator(Subsystem):
         row = {"reason": reason, "message": message, "pipeline": session.pipeline_config.name}
         self._core.fact(self.state, pid, "pipeline.ended", {**row, "latency_ms": int(seconds * 1000)})
         self._lifecycle.pipeline_over(pid, reason or message)
+
+
+def _user_of(envelope: Envelope) -> str:
+    return "" if envelope.user_id == ANONYMOUS else envelope.user_id

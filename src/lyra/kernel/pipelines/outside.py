@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["OutsideAgent", "OutsideStages", "StageRun", "skipped_result"]
 
 
-async def _begun() -> None:
-    return None
+async def _begun(may_repeat: bool) -> None:
+    """Do nothing: the work was begun before."""
 
 
 class StageRun(msgspec.Struct, kw_only=True):
@@ -34,13 +34,17 @@ class StageRun(msgspec.Struct, kw_only=True):
     envelope: Envelope
     stage: Any  # an AgentConfig
     may_repeat: bool  # the stage may be run again, whatever its agent says
-    begin: Callable[[], Awaitable[None]] = _begun  # awaited right before a worker gets the work
+    # Awaited right before a worker gets the work, with whether another may be given it if this one is lost.
+    begin: Callable[[bool], Awaitable[None]] = _begun
 
 
 class OutsideAgent(Protocol):
     """An agent in another program. `agents.register` knows it by `__lyra_outside__`."""
 
     __lyra_outside__: bool
+
+    def serves(self, user_id: str) -> bool:
+        """Whether that program runs it for this user; "" is no user."""
 
     async def run(self, work: StageRun) -> Any: ...
 
@@ -60,13 +64,13 @@ class OutsideStages:
         self._runner = runner
         self._agent = agent
 
-    async def run(self, pid: str, run: int, stage_name: str, *, begin: Callable[[], Awaitable[None]]) -> Any:
+    async def run(self, pid: str, run: int, stage_name: str, *, begin: Callable[[bool], Awaitable[None]]) -> Any:
         """The function of the effect."""
         return await self._perform(pid, run, stage_name, self._agent.run, begin)
 
-    async def find_out(self, *call: Any) -> Any:
+    async def find_out(self, *call: Any, may_repeat: bool) -> Any:
         pid, run, stage_name = call
-        return await self._perform(pid, run, stage_name, self._agent.find_out)
+        return await self._perform(pid, run, stage_name, self._agent.find_out, may_repeat=may_repeat)
 
     def asked(self, interrupt_id: str, *call: Any) -> None:
         self._agent.asked(interrupt_id, self._runner.run_key(call[0], call[1]))
@@ -80,12 +84,13 @@ class OutsideStages:
         run: int,
         stage_name: str,
         call: Callable[[StageRun], Awaitable[Any]],
-        begin: Callable[[], Awaitable[None]] = _begun,
+        begin: Callable[[bool], Awaitable[None]] = _begun,
+        *,
+        may_repeat: bool = False,
     ) -> Any:
         key = self._runner.run_key(pid, run)
 
         def work(envelope: Envelope, stage: AgentConfig) -> Awaitable[Any]:
-            may_repeat = stage.retry is not None
             return call(
                 StageRun(
                     key=key,
@@ -93,7 +98,7 @@ class OutsideStages:
                     agent_name=stage.agent_name,
                     envelope=envelope,
                     stage=stage,
-                    may_repeat=may_repeat,
+                    may_repeat=may_repeat or stage.retry is not None,
                     begin=begin,
                 )
             )

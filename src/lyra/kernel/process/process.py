@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.budget import NOTHING, Budget, Usage
+from lyra.core.event import ENDS_IN_ORDER
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
@@ -125,6 +126,7 @@ class Process:
         "restored",
         "rng",
         "senders",
+        "spent",
         "state",
         "stepping",
         "traps",
@@ -150,6 +152,7 @@ class Process:
         self.program = program
         self.parent = parent
         self.budget = budget
+        self.spent = NOTHING  # by itself and those below it; a budget may be shared with others
         self.grant = grant
         self.priority = priority
         self.context = context
@@ -213,6 +216,21 @@ class Process:
         """The seconds of its budget have passed: it may tidy up, and tries nothing again."""
         return self.kill_reason == TIME_IS_UP
 
+    def is_stopped_for(self, reason: str) -> bool:
+        """Whether it ends because it was told to, for a reason that says nothing to the kernel."""
+        return reason == self.kill_reason and reason not in PLAIN_ENDS
+
+    @property
+    def has_failed(self) -> bool:
+        """It ended with an error, or by itself for a reason of its own."""
+        ended = self.exit
+        return ended is not None and ended.reason not in ENDS_IN_ORDER and not self.is_stopped_for(ended.reason)
+
+    @property
+    def has_own_budget(self) -> bool:
+        """Whether its budget counts what it and those below it spend, and nothing else."""
+        return self.budget is not (self.core.budget if self.parent is None else self.parent.budget)
+
     @property
     def names(self) -> tuple[str, ...]:
         """All that a right may call it: its name, the program it runs, its pid, and the same of its guard."""
@@ -233,6 +251,18 @@ class Process:
             process = process.parent
         most = None if process is None else process.recovery_attempts
         return self.core.recovery_attempts if most is None else most
+
+    def charge(self, usage: Usage) -> None:
+        """Record what was used without a reservation: in its budget, and as its own."""
+        self.budget.charge(usage)
+        self.count_spent(usage)
+
+    def count_spent(self, usage: Usage) -> None:
+        """Add to what this process and each above it have spent; their budgets may be shared."""
+        process: Process | None = self
+        while process is not None:
+            process.spent += usage
+            process = process.parent
 
     def move(self, state: str) -> None:
         """Change state, if the table allows it."""

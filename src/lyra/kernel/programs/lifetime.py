@@ -347,7 +347,7 @@ class Lifetimes:
             error = self._causes.get(process)
         journal = self._core.journal
         if journal is not None and not journal.frozen:
-            row = rows.Terminated(reason)
+            row = rows.Terminated(reason, stopped=process.is_stopped_for(reason))
             if error is not None:
                 row.error = error_to_row(error)
             elif result is not None:
@@ -372,7 +372,11 @@ class Lifetimes:
                 self._core.publish(
                     process.pid,
                     "process.terminated",
-                    {"reason": reason, "error": error_to_row(error) if error is not None else None},
+                    {
+                        "reason": reason,
+                        "error": error_to_row(error) if error is not None else None,
+                        "stopped": process.is_stopped_for(reason),
+                    },
                 )
         point("process.exiting")
         if process.exit is not None:

@@ -31,7 +31,7 @@ from lyra.core import codec
 from lyra.core.checking.check import one_of, real, sendable_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import RETRY_ATTEMPTS_MAX, SERVICE_HEALTH_CHECK_S, SERVICES_MAX
-from lyra.core.policies.retry import Backoff, Retry, has_status
+from lyra.core.policies.retry import Backoff, Retry, http_status
 from lyra.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -510,11 +510,15 @@ class ServiceRegistry(Subsystem):
     def _find(self, name: Any) -> dict[str, Any]:
         service = self.state.services.get(name) if isinstance(name, str) else None
         if service is None:
-            raise NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
+            raise unknown_service(name)
         return service
 
 
 # ---------------------------------------------------------------------- helpers
+
+
+def unknown_service(name: Any) -> NoSuchService:
+    return NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
 
 
 async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
@@ -538,7 +542,7 @@ def _copied(request: ServiceRequest) -> ServiceRequest:
 
 def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
     """Whether to retry: errors of Lyra and those with an HTTP status by their class, any other error always."""
-    if isinstance(failure, LyraError) or has_status(failure):
+    if isinstance(failure, LyraError) or http_status(failure) is not None:
         return retry.should_retry(failure, attempt)
     return attempt < retry.max_attempts
 

@@ -211,9 +211,11 @@ class Groups(Subsystem):
 
     def on_join(self, fn: Listener, *, group: str | None = None) -> Callable[[], None]:
         """Have `fn(group, pid)` called after each join, of one group or of all; gives a callable that ends it."""
+        self._core.raise_if_elsewhere()
         return _listen(self._join_listeners, fn, group)
 
     def on_leave(self, fn: Listener, *, group: str | None = None) -> Callable[[], None]:
+        self._core.raise_if_elsewhere()
         return _listen(self._leave_listeners, fn, group)
 
     def _tell(self, listeners: list[tuple[str | None, Listener]], name: str, pid: str) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
-__all__ = ["EnvelopeState", "EnvelopeTable"]
+__all__ = ["EnvelopeState", "EnvelopeTable", "unknown_envelope"]
 
 _TABLE: Final = "envelopes"  # the name of the rights to read and write them
 _LASTING: Final = ("request_id", "session_id", "user_id", "created_at", "received_at")
@@ -194,11 +194,15 @@ class EnvelopeTable(Subsystem):
     def _owned(self, envelope_id: Any, user_id: str | None) -> Envelope:
         envelope = self.state.envelopes.get(envelope_id) if isinstance(envelope_id, str) else None
         if envelope is None:
-            raise NoSuchEnvelope(
-                f"no envelope {envelope_id!r}", hint="create_envelope keeps one", envelope_id=str(envelope_id)
-            )
+            raise unknown_envelope(envelope_id)
         check_owner(envelope.user_id, user_id, f"envelope {envelope_id}")
         return envelope
+
+
+def unknown_envelope(envelope_id: Any) -> NoSuchEnvelope:
+    return NoSuchEnvelope(
+        f"no envelope {envelope_id!r}", hint="create_envelope keeps one", envelope_id=str(envelope_id)
+    )
 
 
 def _id_of(envelope: Any) -> Any:

@@ -312,7 +312,7 @@ class LifecycleManager(Subsystem):
         """End an entry whose pipeline has ended."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state in ("ready", "running", "waiting", "blocked"):
-            self._move(pid, entry, "terminated", sendable_text(reason, "a reason"))
+            self._move(pid, entry, "terminated", sendable_text(reason, "a reason"), stopped=False)
 
     def came_with_pipeline(self, pid: str) -> bool:
         entry = self.state.entries.get(pid)
@@ -336,8 +336,9 @@ class LifecycleManager(Subsystem):
                 self._record_move(pid, entry, "terminated", "a process of this kernel took its pipeline over")
             self._core.fact(self.state, pid, "pcb.forgotten", {})
 
-    def _move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
-        """An entry changes its state, and its end ends all that is its own."""
+    def _move(self, pid: str, entry: Entry, state: str, reason: str, *, stopped: bool = True) -> None:
+        """An entry changes its state, and its end ends all that is its own. `stopped`: it ends because a caller ends
+        it, and not because its pipeline has."""
         core = self._core
         with core.listeners.act:
             self._record_move(pid, entry, state, reason)
@@ -345,7 +346,8 @@ class LifecycleManager(Subsystem):
                 self.rate_limiter.loosen(pid, entry.user_id)
                 self.pipelines.entry_ended(pid, reason)
                 self._interrupts.cancel_all(pid, "its process ended")
-                event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
+                owner = {"user_id": entry.user_id, "request_id": entry.request_id}
+                event = {"reason": reason, **owner, "error": None, "stopped": stopped}
                 self._tell(pid, "process.terminated", event)
                 while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # cleanup_process may remove them earlier
                     self.cleanup_process(next(iter(self.state.ended)))

@@ -339,7 +339,7 @@ class ResourceTracker(Subsystem):
         process = self._core.processes.get(pid)
         if pid not in self.state.accounts:  # a listener tidied it up
             return
-        if self._is_near(pid, account, amounts) or (process is not None and _has_own_budget(process)):
+        if self._is_near(pid, account, amounts) or (process is not None and process.has_own_budget):
             with self._core.listeners.act:
                 self._look(pid)
 
@@ -359,11 +359,11 @@ class ResourceTracker(Subsystem):
         return self.record_usage(pid, agent_hops=1)
 
     def get_usage(self, pid: str) -> ResourceUsage:
-        """The usage of a pid; zero for an untracked one. A program's own spending counts, if its budget is its own."""
+        """The usage of a pid. Where none is reported, or its budget is its own, a program's spending counts."""
         account = self.state.accounts.get(_text(pid))
         counted = dict(account.used) if account is not None else {}
         process = self._core.processes.get(pid)
-        if process is not None:
+        if process is not None and (account is None or process.has_own_budget):
             _add(counted, _spent(process))
         return ResourceUsage(**counted, elapsed_seconds=self._lifecycle.elapsed_s(pid))
 
@@ -399,16 +399,9 @@ def _text(pid: Any) -> str:
     return pid if type(pid) is str else sendable_text(pid, "a pid")
 
 
-def _has_own_budget(process: Process) -> bool:
-    parent = process.parent.budget if process.parent is not None else process.core.budget
-    return process.budget is not parent and process.budget is not process.core.budget
-
-
 def _spent(process: Process) -> dict[str, int]:
-    """The spending of a program whose budget is not shared with others."""
-    if not _has_own_budget(process):
-        return {}
-    spent = process.budget.usage.to_data()
+    """What a program and those below it have spent, in the words of quotas."""
+    spent = process.spent.to_data()
     words = {"hops": "agent_hops", "input_tokens": "tokens_in", "output_tokens": "tokens_out"}
     return {words.get(name, name): amount for name, amount in spent.items() if name != "usd"}
 

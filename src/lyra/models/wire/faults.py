@@ -8,12 +8,14 @@ a key or a body in full.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from lyra.core.policies.retry import error_class, http_status
 from lyra.errors import LyraError, ModelError
 
 __all__ = [
@@ -153,28 +155,52 @@ def fault(kind: str, message: str, **fields: Any) -> ModelError:
     )
 
 
-def of_exception(error: BaseException, provider: str) -> ModelError | None:
-    """The ModelError for an ordinary connection error of a provider that a user wrote; None for any other exception.
+def of_exception(error: BaseException, provider: str) -> LyraError | None:
+    """Return the ModelError for an exception of a provider that a user wrote; None for a LyraError and a cancellation.
 
-    Those are Python's own (ConnectionError, TimeoutError, any OSError) and the errors of HTTP libraries, known by the
-    package that they are from.
+    It is sorted by its HTTP status, else by its type and its words. A mistake in the provider, such as a KeyError, is a
+    `bad_response`, which is neither tried again nor hidden behind another model.
     """
-    package = next((base for base in map(_package, type(error).__mro__) if base in _HTTP_PACKAGES), "")
-    if isinstance(error, LyraError) or not (package or isinstance(error, OSError)):
+    if isinstance(error, LyraError) or not isinstance(error, Exception):
         return None
-    message = f"{provider or 'the provider'} failed: {type(error).__name__}: {error}".rstrip(": ")
-    status = getattr(getattr(error, "response", None), "status_code", None) or getattr(error, "status", None)
-    if package and isinstance(status, int):
-        return of_status(status, message, provider=provider)
-    is_late = isinstance(error, TimeoutError) or "Timeout" in type(error).__name__
-    return fault("timeout" if is_late else "connection", message, provider=provider)
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:  # a task group wraps what its task raised
+        error = error.exceptions[0]
+    if isinstance(error, LyraError):
+        return error
+    name = type(error).__name__
+    message = f"{provider or 'the provider'} failed: {name}: {error}".rstrip(": ")
+    code = getattr(error, "code", None)
+    status = http_status(error)
+    if status is None and isinstance(code, int) and 400 <= code <= 599:  # Google's libraries
+        status = code
+    if status is not None:
+        headers = getattr(getattr(error, "response", None), "headers", None)
+        # A date is read as no pause: nothing here knows the time.
+        pause_s = retry_after(headers, math.inf) if isinstance(headers, Mapping) else None
+        words = code if isinstance(code, str) else ""
+        return of_status(status, message, code=words, retry_after_s=pause_s, provider=provider)
+    if isinstance(error, TimeoutError) or "Timeout" in name:
+        return fault("timeout", message, provider=provider)
+    kind = _BY_CLASS.get(error_class(error), "bad_response")
+    is_connection = isinstance(error, OSError) or "Connect" in name or any(map(_is_of_http, type(error).__mro__))
+    if is_connection and kind != "auth":
+        kind = "connection"
+    hint = "look at the code of the provider" if kind == "bad_response" else None
+    return fault(kind, message, provider=provider, hint=hint)
 
 
-def _package(kind: type) -> str:
-    return kind.__module__.partition(".")[0]
+def _is_of_http(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _HTTP_PACKAGES
 
 
 _HTTP_PACKAGES: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests", "urllib3"})
+_BY_CLASS: Final[dict[str, str]] = {  # of an exception without a status
+    "rate_limit": "rate_limit",
+    "overloaded": "overloaded",
+    "timeout": "timeout",
+    "temporary": "temporary",
+    "authentication": "auth",
+}
 
 
 def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:

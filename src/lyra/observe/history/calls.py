@@ -35,6 +35,7 @@ class CallRecord(msgspec.Struct):
     error: str = ""
     started_at: float = 0.0
     ended_at: float | None = None
+    ended_seq: int = 0  # the row of its end: the order of time, whatever the clock did
     micro_usd: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -47,11 +48,9 @@ class CallRecord(msgspec.Struct):
         return None if self.ended_at is None else max(0, round((self.ended_at - self.started_at) * 1000))
 
     def to_data(self) -> dict[str, Any]:
-        return {
-            **msgspec.to_builtins(self),
-            "latency_ms": self.latency_ms,
-            "cost_usd": self.micro_usd / 1_000_000,
-        }
+        data = msgspec.to_builtins(self)
+        del data["ended_seq"]
+        return {**data, "latency_ms": self.latency_ms, "cost_usd": self.micro_usd / 1_000_000}
 
 
 class CallHistory:
@@ -117,7 +116,7 @@ class CallHistory:
             del self.records[event.pid, str(data["key"])]
             return
         usage, error = data.get("usage") or {}, data.get("error")
-        record.ended_at = event.time
+        record.ended_at, record.ended_seq = event.time, event.seq
         record.micro_usd += usage.get("usd", 0)
         record.input_tokens += usage.get("input_tokens", 0)
         record.output_tokens += usage.get("output_tokens", 0)

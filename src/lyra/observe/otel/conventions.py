@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from lyra.core.event import NO_FAILURES
 from lyra.core.secrets.redact import redact
 
 __all__ = [
@@ -37,7 +38,6 @@ PROVIDERS: Final = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-_FINE: Final = ("ok", "paused")
 _TEXT_CHARS_MAX: Final = 1_000  # of an attribute that a program sets
 
 
@@ -58,9 +58,9 @@ def provider_and_model(model: str) -> tuple[str, str]:
 def error_type(kind: str, data: Mapping[str, Any]) -> str:
     """Why a piece of work failed; "" where it did not."""
     status = str(data.get("status", "ok"))
-    if status in _FINE:
-        return ""
-    return str(data.get("error") or status) if kind == "tool.called" else status
+    if kind == "tool.called" and status != "ok":
+        status = str(data.get("error") or status)
+    return "" if status in NO_FAILURES else status
 
 
 def hex_id(text: str, size_bytes: int) -> int:

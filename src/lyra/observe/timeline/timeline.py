@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 from lyra.core.checking.check import did_you_mean
-from lyra.core.event import Event
+from lyra.core.event import Event, is_failed_end
 from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
@@ -49,6 +49,7 @@ class RunTimeline:
         self.run_id = run_id
         self.is_cut = False  # the run has more steps than are held
         self.ended_as = ""
+        self.has_failed = False
         self.fork: Mapping[str, Any] | None = None
         self.program = str((self._rows.kept.get(pid, {}).get("created") or {}).get("program", ""))
         self.refresh()
@@ -123,7 +124,7 @@ class RunTimeline:
         if event.kind == "process.created":
             self.program, self.fork = str(event.data.get("program", "")), event.data.get("fork")
         elif event.kind == "process.terminated":
-            self.ended_as = str(event.data.get("reason", ""))
+            self.ended_as, self.has_failed = str(event.data.get("reason", "")), is_failed_end(event.data)
 
     # ------------------------------------------------------------------ steps
 
@@ -271,6 +272,7 @@ class RunTimeline:
             "steps": len(self.steps),
             "processes": len(self._rows.pids),
             "state": self.ended_as or "running",
+            "failed": self.has_failed,
             "began_at": self.steps[0].began_at if self.steps else None,
             "fork": plain(self.fork) if self.fork else None,
             "is_cut": self.is_cut,

@@ -122,8 +122,6 @@ class OpenSession:
         if reason is None:
             failure = self.live.headless.failure or AgentFailed(f"the turn ended with {status}", status=status)
             raise refusal(failure, _INTERNAL_ERROR)
-        if result.get("cut_off"):
-            reason = "max_tokens"
         return schema.PromptResponse(stop_reason=reason)
 
     async def cancel(self) -> None:
@@ -159,12 +157,13 @@ class OpenSession:
 
     async def _tell_figures(self) -> None:
         context = self.live.context()
-        size = context.get("window")
-        if isinstance(size, int) and size > 0:
+        if context.window is not None:
             cost = self.live.process.metrics.cost_usd
             priced = None if cost is None else schema.Cost(amount=cost, currency="USD")
-            used = int(context["total"])
-            await self._tell(schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=priced))
+            used = schema.UsageUpdate(
+                session_update="usage_update", used=context.tokens.total, size=context.window, cost=priced
+            )
+            await self._tell(used)
         await self.tell_settings()
 
     async def tell_settings(self) -> None:

@@ -1,4 +1,4 @@
-"""The figures of an open session as plain data: what it has used, and what its context window is filled with.
+"""The figures of an open session: what it has used, and what its context window is filled with.
 
 `usage_figures` reads the UsageLog. `context_figures` measures the parts of the next request: the system prompt, what is
 remembered, the tools, the messages. A provider counts a request as a whole; where it has, the parts are scaled to its
@@ -24,6 +24,7 @@ from lyra.models.request import Request
 from lyra.models.tokens import MESSAGE_TOKENS, TOOLS_TOKENS, Measure, Size
 from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.spending import SessionSpending
+from lyra.sage.commands.session_protocol import ContextFigures, ContextTokens, UsageFigures
 from lyra.sage.session.usage_log import UsageSum
 
 __all__ = ["context_figures", "usage_figures"]
@@ -31,68 +32,55 @@ __all__ = ["context_figures", "usage_figures"]
 _TOKENS_A_BYTE: Final = 0.3  # of text with spaces: prose has fewer, code a little more
 _TOKENS_A_DENSE_BYTE: Final = 0.6
 _IMAGE_TOKENS: Final = 1_500
+_NOTHING_USED: Final = UsageSum("", 0.0, 0, 0, 0, 0, 0, 0, 0)
 
 
 # ---------------------------------------------------------------------- usage
 
 
-def usage_figures(spending: SessionSpending, session: str) -> dict[str, Any]:
-    """Tokens and dollars of the session, its last turn, its agents and models; `budget_usd` is its tightest limit."""
+def usage_figures(spending: SessionSpending, session: str) -> UsageFigures:
+    """Return what the session, its last turn, its agents and its models have used, and its tightest limit."""
     log = spending.log
-    total = next(iter(log.sums("session", session=session)), None)
     turns = log.sums("turn", session=session)
     limits = [limit for name, (_, limit) in spending.limits().items() if name != "sage.turn_budget_usd"]
-    return {
-        **_figures(total),
-        "budget_usd": min(limits) / 1_000_000 if limits else None,
-        "turn": _figures(turns[-1] if turns else None),
-        "agents": {row.group: _figures(row) for row in log.sums("agent", session=session)},
-        "models": {row.group: _figures(row) for row in log.sums("model", session=session)},
-    }
-
-
-def _figures(total: UsageSum | None) -> dict[str, Any]:
-    if total is None:
-        total = UsageSum("", 0.0, 0, 0, 0, 0, 0, 0, 0)
-    return {
-        "calls": total.calls,
-        "input_tokens": total.input_tokens,
-        "output_tokens": total.output_tokens,
-        "cache_read_tokens": total.cache_read_tokens,
-        "cache_write_tokens": total.cache_write_tokens,
-        "cache_share": total.cache_share,
-        "cost_usd": total.cost_usd,
-    }
+    return UsageFigures(
+        total=next(iter(log.sums("session", session=session)), _NOTHING_USED),
+        turn=turns[-1] if turns else _NOTHING_USED,
+        agents={row.group: row for row in log.sums("agent", session=session)},
+        models={row.group: row for row in log.sums("model", session=session)},
+        budget_usd=min(limits) / 1_000_000 if limits else None,
+    )
 
 
 # ---------------------------------------------------------------------- context
 
 
-def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) -> dict[str, Any]:
-    """Tokens of the next request by part, its `total`, the window of the model (None where it is not published), the
-    tokens at which the conversation is compacted, and whether the counts are `estimated`."""
+def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) -> ContextFigures:
+    """Measure the next request by part, against the window of the model."""
     system, memory, summary = _prompt_parts(agent)
     tools = session.tools.offered(session.messages) if session is not None else agent.toolbox
     messages = session.sent() if session is not None else ()
-    tokens = {
-        "system": _text_tokens(system),
-        "memory": _text_tokens(memory),
-        "tools": _tool_tokens(tools),
-        "messages": _message_tokens(messages) + _text_tokens(summary),
-    }
-    total = sum(tokens.values())
+    parts = (
+        _text_tokens(system),
+        _text_tokens(memory),
+        _tool_tokens(tools),
+        _message_tokens(messages) + _text_tokens(summary),
+    )
+    total = sum(parts)
     counted = session.ledger.sent(session.messages, session.window) if session and session.ledger.counted else 0
     if counted and total:
-        tokens = {part: round(size * counted / total) for part, size in tokens.items()}
-        total = counted
+        system_size, memory_size, tools_size, messages_size = (round(size * counted / total) for size in parts)
+        tokens = ContextTokens(system_size, memory_size, tools_size, messages_size, total=counted)
+    else:
+        tokens = ContextTokens(*parts, total=total)
     window = context_window(_full_name(agent, kernel))
     share = (agent.context or ContextPolicy()).share
-    return {
-        "tokens": {**tokens, "total": total},
-        "window": window,
-        "compact_at": int(window * share) if window is not None and share is not None else None,
-        "estimated": not counted,
-    }
+    return ContextFigures(
+        tokens,
+        window=window,
+        compact_at=int(window * share) if window is not None and share is not None else None,
+        estimated=not counted,
+    )
 
 
 def _full_name(agent: Agent, kernel: Kernel) -> str:

@@ -33,6 +33,7 @@ from lyra.sage.agent.rewinding import Undone, checkpoint, move, restore, undo
 from lyra.sage.agent.session_core import SessionCore
 from lyra.sage.agent.session_start import SessionStart, read_session
 from lyra.sage.agent.turn_runner import TurnRunner
+from lyra.sage.commands.session_protocol import ContextFigures, UsageFigures
 from lyra.sage.session.record import preview
 from lyra.sage.session.snapshots import Checkpoint, FileChange
 
@@ -144,11 +145,11 @@ class LiveSession(SessionCore):
     def agent_session(self) -> Any:
         return runtime_of(self.kernel).session_to_read(self.process.pid)
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> UsageFigures:
         """Tokens and dollars of the session, its last turn, its agents and models."""
         return usage_figures(self.spending, self.id)
 
-    def context(self) -> dict[str, Any]:
+    def context(self) -> ContextFigures:
         """Tokens of the next request by part, and the size of the model's window."""
         return context_figures(self.headless.agent, self.agent_session, self.kernel)
 

@@ -108,14 +108,14 @@ class TurnRunner:
 
     async def _end(self, partial: PartialTurn, result: dict[str, Any]) -> dict[str, Any]:
         """Write down how a turn ended; what was said and done in one that failed stays in the conversation."""
-        session, status = self._session, str(result["status"])
+        session, status, text = self._session, str(result["status"]), str(result["text"])
+        has_answer = status == "success" or bool(text)  # one that was cut off is an answer, too
         try:
-            if status != "success" and session.process.alive:
+            if not has_answer and session.process.alive:
                 await self._keep(partial, status)
         finally:
             self.partial = None
-        text = str(result["text"])
-        if not text and status != "success":
+        if not has_answer:
             shown = partial.text or partial.text_before
             text = shown if status == "interrupted" else summary_of_guard(status, partial)
         spent = partial.spent(session.process.metrics)
@@ -126,7 +126,7 @@ class TurnRunner:
         session.index.add_text(session.id, partial.number, text)
         if status == "success" and session.mode == "plan":
             session.keep(plan=text)
-        state = "idle" if status == "success" else "interrupted" if status == "interrupted" else "failed"
+        state = "idle" if has_answer else "interrupted" if status == "interrupted" else "failed"
         session.save(state=state, cost_usd=session.process.metrics.cost_usd)
         counted = partial.usage(session.process.metrics)
         return {**result, **counted, "text": text, "session_id": session.id, "turn": partial.number}

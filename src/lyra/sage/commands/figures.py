@@ -19,7 +19,7 @@ __all__ = ["context", "cost", "status"]
 _TURNS_SHOWN: Final = 12
 _DAYS_SHOWN: Final = 14
 _COLUMNS: Final = ("calls", "input", "output", "from cache", "cost")
-_PARTS: Final = {"system": "system prompt", "memory": "memory", "tools": "tools", "messages": "messages"}
+_PARTS: Final = ("system prompt", "memory", "tools", "messages")  # in the order of ContextTokens
 
 
 async def cost(session: CommandSession, arguments: SlashArguments) -> SlashResult:
@@ -66,20 +66,19 @@ def _limits(session: CommandSession) -> list[Block]:
 async def context(session: CommandSession, arguments: SlashArguments) -> SlashResult:
     arguments.none()
     figures = session.context()
-    parts, window = figures["tokens"], figures["window"]
-    total = parts["total"]
+    window, total = figures.window, figures.tokens.total
     full = window or total or 1
     rows = [
-        (name, float(parts[part]), f"{tokens(parts[part])}  {percent(parts[part] / full)}")
-        for part, name in _PARTS.items()
-        if parts[part] or part != "memory"
+        (name, float(size), f"{tokens(size)}  {percent(size / full)}")
+        for name, size in zip(_PARTS, figures.tokens[:-1], strict=True)
+        if size or name != "memory"
     ]
     if window:
         rows.append(("free", float(max(0, window - total)), f"{tokens(max(0, window - total))}"))
-    about = "about " if figures["estimated"] else ""
+    about = "about " if figures.estimated else ""
     size = f"{about}{tokens(total)} of {tokens(window)} tokens" if window else f"{about}{tokens(total)} tokens"
-    if figures["compact_at"]:
-        size = f"{size}, compacted from {tokens(figures['compact_at'])} on"
+    if figures.compact_at:
+        size = f"{size}, compacted from {tokens(figures.compact_at)} on"
     return SlashResult.of(bars(rows, of=float(full), title=f"{session.model}: {size}"))
 
 
@@ -87,7 +86,7 @@ async def status(session: CommandSession, arguments: SlashArguments) -> SlashRes
     arguments.none()
     record, usage = session.record, session.usage()
     figures = session.context()
-    window, filled = figures["window"], figures["tokens"]["total"]
+    window, filled = figures.window, figures.tokens.total
     share = f" of {tokens(window)} ({percent(filled / window)})" if window else ""
     rows: list[tuple[str, str]] = [
         ("session", f"{session.id}  {record.label}" if record.label != session.id else session.id),
@@ -100,7 +99,7 @@ async def status(session: CommandSession, arguments: SlashArguments) -> SlashRes
         ("mode", session.mode),
         ("sandbox", await sandbox_words()),
         ("context", f"{tokens(filled)} tokens{share}"),
-        ("cost", dollars(usage["cost_usd"])),
+        ("cost", dollars(usage.total.cost_usd)),
         *((name, f"{spent} of {limit}") for name, (spent, limit) in session.spending.limits().items()),
         ("MCP", _mcp_words(session)),
     ]

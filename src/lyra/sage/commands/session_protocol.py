@@ -1,10 +1,11 @@
-"""CommandSession: what slash commands need of a session. `lyra.sage.agent.live` has the real one."""
+"""CommandSession: what slash commands need of a session, and the figures that it gives. `lyra.sage.agent.live` has the
+real one, `lyra.sage.agent.figures` measures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.session.agent_process import AgentProcess
@@ -17,9 +18,52 @@ from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord
 from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
-from lyra.sage.session.usage_log import UsageLog
+from lyra.sage.session.usage_log import UsageLog, UsageSum
 
-__all__ = ["CommandSession", "EquipmentView", "SpendingView", "UndoneTurns"]
+__all__ = [
+    "CommandSession",
+    "ContextFigures",
+    "ContextTokens",
+    "EquipmentView",
+    "SpendingView",
+    "UndoneTurns",
+    "UsageFigures",
+]
+
+
+class UsageFigures(NamedTuple):
+    """What a session, its last turn, its agents and its models have used; `budget_usd` is its tightest limit."""
+
+    total: UsageSum
+    turn: UsageSum
+    agents: dict[str, UsageSum]
+    models: dict[str, UsageSum]
+    budget_usd: float | None = None
+
+
+class ContextTokens(NamedTuple):
+    """Tokens of the next request by part, and in all."""
+
+    system: int
+    memory: int
+    tools: int
+    messages: int
+    total: int
+
+
+class ContextFigures(NamedTuple):
+    """`window`: tokens that the model can read, None if that is not published. From `compact_at` tokens on the
+    conversation is compacted. `estimated`: no provider has counted yet."""
+
+    tokens: ContextTokens
+    window: int | None
+    compact_at: int | None
+    estimated: bool
+
+    @property
+    def percent(self) -> int | None:
+        """How full the window is; None if its size is not known."""
+        return min(100, round(100 * self.tokens.total / self.window)) if self.window else None
 
 
 class UndoneTurns(Protocol):
@@ -113,9 +157,9 @@ class CommandSession(Protocol):
     @property
     def spending(self) -> SpendingView: ...
 
-    def usage(self) -> dict[str, Any]: ...
+    def usage(self) -> UsageFigures: ...
 
-    def context(self) -> dict[str, Any]: ...
+    def context(self) -> ContextFigures: ...
 
     def keep(self, **settings: Any) -> None: ...
 

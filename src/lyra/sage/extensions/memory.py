@@ -24,11 +24,11 @@ from lyra.core.checking.check import sendable_text, short_text, whole
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.data_folder import data_folder
 from lyra.core.limits import MEMORY_TEXT_MAX, NAME_LENGTH_MAX
-from lyra.core.own_files import add_own_path, make_folder
+from lyra.core.own_files import add_own_path, has_no_room, make_folder
 from lyra.core.ranking import TextIndex
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import without_invisible
-from lyra.errors import ConfigError, StoreError
+from lyra.errors import ConfigError, StoreError, StoreFull
 from lyra.kernel.base.acting import require
 from lyra.kernel.shared.memories import MemoryItem
 
@@ -130,6 +130,8 @@ class SharedMemories:
                 yield self._connection
         except sqlite3.Error as error:
             self.close()
+            if has_no_room(error, self.path):
+                raise StoreFull(f"there is no room left for {self.path}", hint="free some space") from None
             raise StoreError(
                 f"what Sage remembers cannot be used: {error}", place=str(self.path), hint="move the file away"
             ) from None

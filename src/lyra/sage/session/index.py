@@ -23,9 +23,9 @@ import msgspec
 
 from lyra.config.private_file import alone
 from lyra.core.checking.check import did_you_mean
-from lyra.core.own_files import STORE_SUFFIXES, add_own_path, make_folder
+from lyra.core.own_files import STORE_SUFFIXES, add_own_path, has_no_room, make_folder
 from lyra.core.secrets.redact import redact
-from lyra.errors import ConfigError, Conflict, NoSuchSession, StoreError
+from lyra.errors import ConfigError, Conflict, NoSuchSession, StoreError, StoreFull
 from lyra.sage.session.index_rows import (
     SCHEMA,
     TEXT_FILE,
@@ -205,7 +205,8 @@ class SessionIndex:
                 return action(self._open())
             except sqlite3.Error as error:
                 self.close()
-                raise StoreError(
+                kind = StoreFull if has_no_room(error, self.path) else StoreError
+                raise kind(
                     f"the index of sessions {self.path} cannot be used: {error}", place=str(self.path)
                 ) from error
 

@@ -22,8 +22,8 @@ import msgspec
 
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import one_of
-from lyra.core.own_files import add_own_path, make_folder
-from lyra.errors import StoreError
+from lyra.core.own_files import add_own_path, has_no_room, make_folder
+from lyra.errors import StoreError, StoreFull
 from lyra.sage.session.record import sessions_folder
 
 __all__ = ["GROUPS", "USAGE_FILE", "UsageCall", "UsageGroup", "UsageLog", "UsageSum", "local_day"]
@@ -182,6 +182,8 @@ class UsageLog:
                 yield self._open(create=create)
             except (sqlite3.Error, OSError) as error:
                 self.close()
+                if has_no_room(error, self.path):
+                    raise StoreFull(f"there is no room left for {self.path}", hint="free some space") from error
                 raise StoreError(
                     f"the usage of sessions in {self.path} cannot be used: {error}",
                     hint="move the file away; a new one is made with the next call of a model",

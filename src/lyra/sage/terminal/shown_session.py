@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from lyra.agents.declaration.hooks import AgentHooks
 from lyra.core.message import Message
+from lyra.sage.commands.session_protocol import ContextFigures, UsageFigures
 from lyra.sage.session.facts import SessionFacts
 
 __all__ = ["ShownSession"]
@@ -58,6 +59,6 @@ class ShownSession(Protocol):
 
     def without_keys(self, text: str) -> str: ...
 
-    def usage(self) -> dict[str, Any]: ...
+    def usage(self) -> UsageFigures: ...
 
-    def context(self) -> dict[str, Any]: ...
+    def context(self) -> ContextFigures: ...

@@ -7,7 +7,7 @@ so does the text of a StatusLine hook.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lyra.sage.terminal.text.safe_text import exact
 from lyra.sage.terminal.text.styled_lines import Line, clip, width_of
@@ -22,21 +22,10 @@ class Status(NamedTuple):
     changed_files: int = 0
     model: str = ""
     mode: str = "default"
-    cost_usd: float = 0.0
+    cost_usd: float | None = 0.0  # None: the price of a call is not known
     budget_usd: float | None = None
     context_percent: int | None = None
     own: str = ""  # what a hook of the user says in place of the folder and the branch
-
-
-def percent_of(context: dict[str, Any]) -> int | None:
-    """How full the context window is."""
-    window = context.get("window")
-    tokens = context.get("tokens")
-    if isinstance(tokens, dict):
-        tokens = tokens.get("total", sum(value for value in tokens.values() if isinstance(value, (int, float))))
-    if not isinstance(window, (int, float)) or not window or not isinstance(tokens, (int, float)):
-        return None
-    return min(100, round(100 * tokens / window))
 
 
 def status_line(status: Status, width: int, *, marks: Marks) -> Line:
@@ -48,7 +37,7 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
     if status.branch and not status.own:
         dirty = f" {marks.plus_minus}{status.changed_files}" if status.changed_files else ""
         left.append([("faint", f"{exact(status.branch)}{dirty}")])
-    cost = f"${status.cost_usd:.2f}"
+    cost = "$?" if status.cost_usd is None else f"${status.cost_usd:.2f}"
     right: list[Line] = [[("faint", exact(status.model.rpartition("/")[2]))]] if status.model else []
     right.append([("faint", f"{cost} of ${status.budget_usd:.2f}" if status.budget_usd else cost)])
     if status.context_percent is not None:

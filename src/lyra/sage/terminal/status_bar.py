@@ -13,7 +13,7 @@ from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal.conversation import Conversation
 from lyra.sage.terminal.screen import LiveScreen
 from lyra.sage.terminal.shown_session import ShownSession
-from lyra.sage.terminal.status import Status, percent_of, status_line
+from lyra.sage.terminal.status import Status, status_line
 from lyra.sage.terminal.text.styled_lines import Line
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class StatusBar:
         self._status = before._replace(
             model=session.model,
             mode=session.mode,
-            cost_usd=float(usage.get("cost_usd") or 0.0),
-            budget_usd=usage.get("budget_usd"),
+            cost_usd=usage.total.cost_usd,
+            budget_usd=usage.budget_usd,
         )
         if not self._conversation.working:
-            self._status = self._status._replace(context_percent=percent_of(session.context()))
+            self._status = self._status._replace(context_percent=session.context().percent)
             if self._git is None or self._git.done():
                 self._git = self._tasks.start(self._read_git(), name="git state")
         if self._own is not None and (self._own_text is None or self._own_text.done()):
@@ -62,13 +62,12 @@ class StatusBar:
     async def _read_own(self, own: StatusLine) -> None:
         """The text of the user's StatusLine hooks."""
         session = self._session
-        tokens = session.context().get("tokens")
         data = {
             "session_id": session.id,
             "model": session.model,
             "mode": session.mode,
             "cost_usd": self._status.cost_usd,
-            "context_tokens": tokens.get("total") if isinstance(tokens, dict) else tokens,
+            "context_tokens": session.context().tokens.total,
         }
         self._status = self._status._replace(own=await own.refresh(data))
         self._screen.changed()

@@ -59,7 +59,7 @@ class TurnView:
         self._stands_back = False
         self._held: list[tuple[str, list[Line]]] = []  # printed after the answer to a question
         self._tokens = 0
-        self._cost_usd = 0.0
+        self._cost_usd: float | None = 0.0  # None: the price of a call is not known
         self.status = ""
         self.has_failed = False  # an error was shown
         self._take: Mapping[str, Callable[[dict[str, Any]], None]] = {
@@ -178,7 +178,8 @@ class TurnView:
 
     def _usage(self, line: dict[str, Any]) -> None:
         self._tokens += int(line.get("input_tokens") or 0) + int(line.get("output_tokens") or 0)
-        self._cost_usd += float(line.get("cost_usd") or 0.0)
+        cost_usd = line.get("cost_usd")
+        self._cost_usd = None if self._cost_usd is None or cost_usd is None else self._cost_usd + cost_usd
 
     def _notice(self, line: dict[str, Any]) -> None:
         """Words of a hook; what it does while it runs is not kept."""
@@ -325,7 +326,8 @@ class TurnView:
         figures: Line = []
         if self._tokens:
             tokens = f"{self._tokens:,}".replace(",", " ")
-            figures.append(("faint", f"{tokens} tokens, ${self._cost_usd:.2f}  "))
+            cost = "$?" if self._cost_usd is None else f"${self._cost_usd:.2f}"
+            figures.append(("faint", f"{tokens} tokens, {cost}  "))
         figures += [("faint", f"{seconds_text(seconds):>5}  "), ("spinner", self._spinner())]
         return row(verb, [], figures, width, verb_style="faint")
 

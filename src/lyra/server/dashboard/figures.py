@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.core.event import Event
+from lyra.core.event import Event, is_failed_end
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _CALLS_KEPT: Final = 1_000
 _OWNERS_KEPT: Final = 10_000
 _LOOKED_AT_MAX: Final = 64
 _HANDED_ON_S: Final = 5.0  # a process that fails with the fault of its child does so soon after it
-_PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked"})
 
 
 class FiguresNow(NamedTuple):
@@ -72,13 +71,13 @@ class HeaderFigures:
     def _hear(self, event: Event) -> None:
         owner = owner_if_known(self._kernel, event.pid) if event.pid else ""
         if event.kind == "process.terminated":
-            if event.data.get("reason") not in _PLAIN_ENDS:
+            if is_failed_end(event.data):
                 self._count_failure(event, owner)
             return
         latency_ms = event.data.get("latency_ms")
         if isinstance(latency_ms, (int, float)):
             self._calls.append((owner, latency_ms / 1000))
-        self._begin_day(datetime.fromtimestamp(event.time, UTC).date().isoformat())
+        self._begin_day(_day(event.time))
         self._count_spend(event.time, owner, event.data)
 
     def _count_failure(self, event: Event, owner: str) -> None:
@@ -113,16 +112,16 @@ class HeaderFigures:
         """Add the calls of today from before the server began."""
         await self._records.load_past()
         for owner, span in self._records.past_spans():
-            if span.kind == "model" and datetime.fromtimestamp(span.time, UTC).date().isoformat() == self._day:
-                self._count_spend(span.time, owner, span.data)
+            if span.kind == "model" and _day(span.time) >= self._day:  # the clock may have been ahead
+                self._count_spend(min(span.time, self._kernel.core.now()), owner, span.data)
 
     # ------------------------------------------------------------------ reading
 
     def read(self, caller: Caller) -> FiguresNow:
         """The figures that a caller may see."""
-        now = self._kernel.clock.now()
+        now = self._kernel.core.now()
         today = datetime.fromtimestamp(now, UTC)
-        self._begin_day(today.date().isoformat())
+        self._begin_day(_day(now))
         if not self._asked_past:
             self._asked_past = True
             self._kernel.tasks.start(self._load_past(), name="lyra-costs-past")
@@ -136,7 +135,7 @@ class HeaderFigures:
             failed_per_minute=sum(
                 1 for failure in self._failures if now - failure.time < _MINUTE_S and caller.owns(failure.owner)
             ),
-            spent_micro_usd=self._spent(caller, today.date().isoformat()),
+            spent_micro_usd=self._spent(caller, _day(now)),
             limit_micro_usd=_amount(self._kernel.budget.limit("usd")) if caller.is_operator else None,
             left_micro_usd=_amount(self._kernel.budget.remaining("usd")) if caller.is_operator else None,
             hours_micro_usd=tuple(hours[: today.hour + 1]),
@@ -159,7 +158,11 @@ class HeaderFigures:
         return sum(1 for row in kernel.processes.values() if row.alive and caller.owns(owner_if_known(kernel, row.pid)))
 
     def _spent(self, caller: Caller, day: str) -> int:
-        return sum(row.cost_micro_usd for row in self._records.sums() if row.day == day and caller.owns(row.owner))
+        return sum(row.cost_micro_usd for row in self._records.sums() if row.day >= day and caller.owns(row.owner))
+
+
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).date().isoformat()
 
 
 def _amount(money: Any) -> int | None:

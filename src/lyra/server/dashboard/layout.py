@@ -157,7 +157,7 @@ def page(
         "data_form": call.form_token,
         "data_person": call.caller.name,
         "data_role": call.caller.role,
-        "data_now": f"{call.kernel.clock.now():.3f}",
+        "data_now": f"{call.now:.3f}",
     }
     return document(to_root(call.raw_path), title, body, scripts=("site.js", *scripts), status=status, **data)
 

@@ -16,6 +16,7 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.guard import LOG_OUT, check_same_origin
 from lyra.server.http.logins import begin_login
 from lyra.server.http.page_request import PageRequest, to_root
+from lyra.server.identity import TOKEN_VARIABLE
 
 __all__ = ["ENDPOINTS", "login_page"]
 
@@ -34,9 +35,13 @@ def login_page(request: PageRequest, problem: str = "") -> RawAnswer:
         _form(root, target),
         tag(
             "p",
-            "The server prints a link with a token when it starts. Tokens are lines of its token file; ",
-            tag("code", "lyra serve --help"),
-            " says where that is.",
+            "The operator of this server has the tokens. They are lines of its token file, whose place ",
+            tag("code", "lyra serve"),
+            " prints when it starts, or the value of the variable ",
+            tag("code", TOKEN_VARIABLE),
+            " in its environment. ",
+            tag("code", "?token=TOKEN"),
+            " at the end of this address logs in, too.",
             class_="note",
         ),
         id="main",

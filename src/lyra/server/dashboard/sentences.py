@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from lyra.core.event import is_failed_end
 from lyra.server.dashboard.words import duration, money
 
 __all__ = ["SENTENCES", "Told", "sentence_of"]
@@ -63,6 +64,8 @@ def _ended(data: Data) -> Told:
         return Told("done", "ended")
     if reason in ("shutdown", "killed", "linked"):
         return Told("done", {"shutdown": "was stopped", "killed": "was killed", "linked": "ended with another"}[reason])
+    if not is_failed_end(data):
+        return Told("done", f"was stopped: {reason}")
     return Told("failed", _with("crashed", error or reason))
 
 
@@ -70,6 +73,8 @@ def _answered(data: Data) -> Told:
     tokens = (data.get("input_tokens") or 0) + (data.get("output_tokens") or 0)
     if data.get("status") == "ok":
         return Told("done", f"answered, {tokens} tokens{_cost(data)}")
+    if data.get("status") == "cancelled":
+        return Told("done", "was stopped before it answered")
     return Told("failed", _with("gave no answer", _text(data, "status")))
 
 
@@ -77,6 +82,8 @@ def _called_model(data: Data) -> Told:
     seconds = duration((data.get("latency_ms") or 0) / 1000)
     if data.get("status") == "ok":
         return Told("running", f"asked {_text(data, 'model')}, {seconds}{_cost(data)}")
+    if data.get("status") == "cancelled":
+        return Told("done", f"was stopped while it asked {_text(data, 'model')}")
     return Told("failed", _with(f"{_text(data, 'model')} failed", _text(data, "status", "error")))
 
 
@@ -84,6 +91,8 @@ def _called_tool(data: Data) -> Told:
     seconds = duration((data.get("latency_ms") or 0) / 1000)
     if data.get("status") == "ok":
         return Told("running", f"ran {_text(data, 'tool')}, {seconds}")
+    if data.get("error") == "cancelled":
+        return Told("done", f"was stopped while it ran {_text(data, 'tool')}")
     return Told("failed", _with(f"{_text(data, 'tool')} failed", _text(data, "status")))
 
 
@@ -131,6 +140,7 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "interrupt.cancelled": _plain("done", "took its question back"),
     "pcb.interrupt_created": _plain("needs-you", "waits for a person", "question", "message"),
     "pcb.interrupt_ended": _plain("done", "question is over", "status"),
+    "answer.cut": _plain("failed", "had an answer cut off at its longest"),
     "budget.cut": _plain("failed", "ran out of budget in the middle of an answer"),
     "budget.overrun": _plain("failed", "cost more than was set aside", "effect"),
     "budget.warning": _over_budget,

@@ -72,7 +72,8 @@ def state(name: str, word: Child = None) -> Html:
     return tag("span", shape, " ", look.word if word is None else word, class_="state", data_state=look.colour)
 
 
-# By the reason of an exit: the state that it is shown as, and its word. Every other reason is a failure.
+# By the reason of an exit: the state that it is shown as, and its word. Every other reason is a failure, unless the
+# process was told to end for it.
 _ENDS: Final[dict[str, tuple[str, str]]] = {
     "normal": ("done", "done"),
     "shutdown": ("ended", "stopped"),
@@ -82,9 +83,9 @@ _ENDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def end_state(reason: str, *, has_error: bool = False) -> Html:
+def end_state(reason: str, *, has_error: bool = False, stopped: bool = False) -> Html:
     """How a process or a run ended: one that was stopped has not failed."""
-    name, word = _ENDS.get(reason, ("failed", reason))
+    name, word = _ENDS.get(reason, ("ended" if stopped else "failed", reason))
     return state("failed" if has_error else name, word)
 
 

@@ -20,6 +20,7 @@ from lyra.core.budgets.money import Money
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
+from lyra.models.client import stream_of
 from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.remote import RemoteProvider
@@ -254,7 +255,7 @@ class GatewayCall:
         relay, meter = self.relay, self.meter
         writer = translated.writer(self.id, self.key.process.core.clock.now())
         masked = AnswerFilter(self.target.keys)
-        async for event in self.target.provider.stream(translated.request):
+        async for event in stream_of(self.target.provider, translated.request):
             meter.see(event)
             if self.request.stream:
                 if not relay.has_begun:

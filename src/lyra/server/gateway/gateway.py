@@ -27,8 +27,8 @@ from lyra.server.gateway.token_count import estimated_count
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import store_lost, too_many
 from lyra.server.http.sse import sse_event
-from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import Caller
+from lyra.server.token_limit import credential_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

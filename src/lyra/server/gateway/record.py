@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.session.records import cached_tokens
 from lyra.agents.session.spans import new_span
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import LyraError
@@ -32,7 +33,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
         "span_id": new_span(kernel),
         "agent": f"{KEY_AGENT}{settings.name}",
         "model": asked.target.name,
-        "input_tokens": tokens.input_tokens if has_cost else 0,
+        "input_tokens": tokens.total_input if has_cost else 0,
         "output_tokens": tokens.output_tokens if has_cost else 0,
         "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
         "latency_ms": int(took_s * 1000),
@@ -42,6 +43,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
         "key": settings.name,
         **({"team": settings.team} if settings.team else {}),
         **({"estimated": True} if tokens.estimated and has_cost else {}),
+        **(cached_tokens(tokens) if has_cost else {}),
     }
 
 

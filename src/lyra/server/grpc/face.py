@@ -39,6 +39,7 @@ from lyra.server.act_record import record_act
 from lyra.server.grpc.guard import CallGuard, Observe
 from lyra.server.grpc.handlers import SERVICES, handlers_of, service_names
 from lyra.server.grpc.standard import health_handlers, reflection_handlers
+from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -63,7 +64,13 @@ class GrpcFace:
     ) -> None:
         self._kernel = kernel
         self._settings = settings
-        self._guard = CallGuard(settings.tokens, kernel.clock, observe=observe, tell_act=self._tell_act)
+        self._guard = CallGuard(
+            settings.tokens,
+            kernel.clock,
+            token_limit=TokenLimit.shared(kernel),
+            observe=observe,
+            tell_act=self._tell_act,
+        )
         self._services: dict[str, Any] = {}
         self._health: Any = None
         self._server: Any = None

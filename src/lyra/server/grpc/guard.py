@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -20,8 +21,10 @@ from google.protobuf.message import DecodeError, Message
 from lyra.core.clock import Clock
 from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.observe.otel.requests import grpc_span
+from lyra.server.act_record import outcome_of
 from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, TokenTable, bearer_token
+from lyra.server.token_limit import TokenLimit
 
 __all__ = ["ACTS", "FINISHING", "READING", "WAITING", "CallGuard", "Metadata", "Observe", "TellAct", "UnaryCall"]
 
@@ -99,8 +102,15 @@ class CallGuard:
     """Wraps handlers; knows the calls in flight."""
 
     def __init__(
-        self, tokens: TokenTable, clock: Clock, *, observe: Observe | None = None, tell_act: TellAct | None = None
+        self,
+        tokens: TokenTable,
+        clock: Clock,
+        *,
+        token_limit: TokenLimit | None = None,
+        observe: Observe | None = None,
+        tell_act: TellAct | None = None,
     ) -> None:
+        self._token_limit = TokenLimit(clock) if token_limit is None else token_limit
         self._tell_act = tell_act
         self._tokens = tokens
         self._clock = clock
@@ -115,20 +125,20 @@ class CallGuard:
         """Wait until no call is in flight but those that only wait."""
         await self._idle.wait()
 
-    def caller(self, metadata: Metadata) -> Caller:
-        """Who calls, by the metadata of the call."""
-        fields = _texts(metadata)
-        return self._tokens.caller(
-            bearer_token(fields.get("authorization", "")),
-            user_id=fields.get("user_id", ""),
-            session_id=fields.get("session_id", ""),
-        )
+    def caller(self, context: Any) -> Caller:
+        """Who calls, by the metadata of the call. RateLimited where too many tokens from its address were not known."""
+        fields = _texts(context.invocation_metadata())
+        token = bearer_token(fields.get("authorization", ""))
+        with self._token_limit.attempt(_address(context.peer()), token):
+            return self._tokens.caller(
+                token, user_id=fields.get("user_id", ""), session_id=fields.get("session_id", "")
+            )
 
     def unary(self, method: Method, handler: UnaryCall) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def invoke(data: bytes, context: Any) -> bytes:
             with self._flight(method, context) as call:
                 try:
-                    caller = self.caller(context.invocation_metadata())
+                    caller = self.caller(context)
                     if method.name in ACTS and self._tell_act is not None:
                         response = await self._act(self._tell_act, method, handler, data, caller)
                     else:
@@ -144,7 +154,7 @@ class CallGuard:
         async def invoke(data: bytes, context: Any) -> AsyncIterator[bytes]:
             with self._flight(method, context) as call:
                 try:
-                    caller = self.caller(context.invocation_metadata())
+                    caller = self.caller(context)
                     request = self._admit(method, data, caller)
                     async with aclosing(handler(request, caller)) as messages:
                         async for message in messages:
@@ -162,7 +172,7 @@ class CallGuard:
             outcome = "ok"
             return response
         except LyraError as error:
-            outcome = error.code
+            outcome = outcome_of(error)
             raise
         finally:
             await tell(caller, method.name, _target(method, data), outcome)
@@ -235,6 +245,12 @@ def _target(method: Method, data: bytes) -> dict[str, str]:
         return {ACTS[method.name]: str(getattr(method.request.FromString(data), ACTS[method.name]))}
     except DecodeError:
         return {}
+
+
+def _address(peer: str) -> str:
+    """The address of a peer as gRPC writes it, without its port: of `ipv4:127.0.0.1:5` and `ipv6:%5B::1%5D:5`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
 
 
 def _texts(metadata: Metadata) -> dict[str, str]:

@@ -62,7 +62,7 @@ def reflection_handlers(names: Sequence[str], guard: CallGuard) -> list[grpc.Gen
 
 async def _require_token(guard: CallGuard, context: Any) -> None:
     try:
-        guard.caller(context.invocation_metadata())
+        guard.caller(context)
     except LyraError as error:
         ended = end_of(error, "token")
         await context.abort(ended.code, ended.details, ended.metadata)

@@ -20,7 +20,7 @@ from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
 from lyra.errors import LyraError, Overloaded, Unauthenticated
 from lyra.observe.otel.requests import request_span
-from lyra.server.act_record import record_act
+from lyra.server.act_record import outcome_of, record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
 from lyra.server.http.compat.vendor_paths import VendorPathMissed, VendorPaths
@@ -41,8 +41,8 @@ from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store_lost, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
-from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import TokenTable
+from lyra.server.token_limit import credential_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -176,7 +176,7 @@ class HttpApp:
             outcome = "cancelled"
             raise
         except Exception as error:
-            outcome = problem_of(error).code
+            outcome = outcome_of(error) if isinstance(error, LyraError) else problem_of(error).code
             raise
         finally:
             if call.act:

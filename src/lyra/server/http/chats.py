@@ -227,7 +227,8 @@ class Chats:
                 await current
             text = next((row.text for row in reversed(process.messages) if row.role == "assistant"), "")
             stream.tell("text_delta", {"delta": text})
-            stream.tell("result", {"status": "success", "text": text, "session_id": stream.session_id})
+            status = process.execution.status if process.execution is not None else "success"
+            stream.tell("result", {"status": status, "text": text, "session_id": stream.session_id})
         except LyraError as error:
             if stream.is_stopped:
                 stream.tell("result", {"status": "cancelled", "text": "", "session_id": stream.session_id})

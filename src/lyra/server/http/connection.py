@@ -1,5 +1,5 @@
 """One connection of a client, held to limits that uvicorn does not have: size and time of the headers, a reader that
-does not read, the number of connections.
+does not read, the number of connections. The size of a head is looked at before the parser gets it.
 
 `guarded_protocol` gives a protocol class for uvicorn. A connection that says nothing, or says its headers one byte at a
 time, is closed after `SERVER_HEAD_S`; a client that takes nothing of an answer for `SERVER_UNREAD_S` is dropped. The
@@ -24,6 +24,8 @@ SECURITY_HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _SECURITY_LINES: Final = b"".join(b"%s: %s\r\n" % pair for pair in SECURITY_HEADERS)
+_HEAD_END: Final = b"\r\n\r\n"
+_SLICE_BYTES: Final = 16 * 1024  # given to the parser at once
 _REFUSAL: Final = (
     b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
     b"cache-control: no-store\r\n%s%s\r\n%s"
@@ -63,7 +65,9 @@ def guarded_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
         _head_timer: asyncio.TimerHandle | None = None
         _unread_timer: asyncio.TimerHandle | None = None
-        _head_bytes = 0
+        _head_bytes = 0  # of the head that has begun
+        _head_tail = b""  # its last bytes: where its end may have begun
+        _is_in_body = False
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -79,20 +83,41 @@ def guarded_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
-                return
             before = self.cycle
-            super().data_received(data)
+            for start in range(0, len(data), _SLICE_BYTES):
+                if self.transport.is_closing():
+                    return
+                piece = data[start : start + _SLICE_BYTES]
+                if not self._is_in_body and self._is_head_too_large(piece):
+                    self._refuse_head()
+                    return
+                super().data_received(piece)
             if self.cycle is not before or (self.cycle is not None and not self.cycle.response_complete):
                 self._disarm_head()
-                self._head_bytes = 0
-                return
-            self._head_bytes += len(data)
-            if self._head_bytes > limits.head_bytes_max and not self.transport.is_closing():
-                self.transport.write(_refusal(431, b"Request Header Fields Too Large", _LARGE))
-                self.transport.close()
-            elif self._head_timer is None:
+            elif self._head_timer is None and not self.transport.is_closing():
                 self._arm_head()
+
+        def _is_head_too_large(self, piece: bytes) -> bool:
+            """Count what a piece adds to the head that has begun."""
+            known = len(self._head_tail)
+            end = (self._head_tail + piece).find(_HEAD_END)
+            self._head_bytes += len(piece) if end < 0 else end + len(_HEAD_END) - known
+            self._head_tail = (self._head_tail + piece)[1 - len(_HEAD_END) :]
+            return self._head_bytes > limits.head_bytes_max
+
+        def _refuse_head(self) -> None:
+            if self.cycle is None or self.cycle.response_complete:  # else it would stand inside another answer
+                self.transport.write(_refusal(431, b"Request Header Fields Too Large", _LARGE))
+            self.transport.close()
+
+        def on_headers_complete(self) -> None:
+            self._is_in_body = True
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._is_in_body = False
+            self._head_bytes, self._head_tail = 0, b""
+            super().on_message_complete()
 
         def send_400_response(self, msg: str) -> None:
             del msg

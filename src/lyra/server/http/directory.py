@@ -16,6 +16,7 @@ from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.server.identity import Caller
 
 __all__ = ["AgentDirectory", "KnownAgent"]
 
@@ -40,23 +41,27 @@ class AgentDirectory:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def agents(self) -> dict[str, KnownAgent]:
-        """All of them, by name."""
+    def agents(self, caller: Caller | None = None) -> dict[str, KnownAgent]:
+        """All of them, by name; those that a worker of a user runs are there for that user and for the operator."""
         known: dict[str, KnownAgent] = {}
         for program in self._kernel.programs.known().values():
             declaration = getattr(program, "__lyra_agent__", None)
             if isinstance(declaration, AgentDeclaration):
                 known[declaration.name] = KnownAgent(declaration.name, declaration)
         registered = self._kernel.orchestrator.agents
+        sees_all = caller is not None and caller.is_operator
+        user_id = "" if caller is None else caller.user_id
         for name in registered.names():
+            if not (sees_all or registered.is_offered(name, user_id)):
+                continue
             declaration = _declared(registered.find(name))
             if declaration is not None or name not in known:
                 known[name] = KnownAgent(name, declaration)
         return dict(sorted(known.items()))
 
-    def get(self, name: str) -> KnownAgent:
+    def get(self, name: str, caller: Caller | None = None) -> KnownAgent:
         """An agent; `agent/NAME` is another way to write NAME."""
-        agents = self.agents()
+        agents = self.agents(caller)
         plain = name if name in agents else name.removeprefix("agent/")
         if plain not in agents:
             near = did_you_mean(plain, agents)

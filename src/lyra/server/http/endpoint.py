@@ -16,6 +16,7 @@ import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
+from lyra.kernel.workers.blocks import unknown_process
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.owners import owner_of
 
@@ -162,6 +163,11 @@ class HttpCall:
     def kernel(self) -> Kernel:
         return self.parts.kernel
 
+    @property
+    def now(self) -> float:
+        """The time by which the kernel stamps its rows: no change of the wall clock puts them into the future."""
+        return self.kernel.core.now()
+
     def take_query(self, items: Iterable[tuple[str, str]]) -> None:
         values: dict[str, str] = {}
         for name, value in items:
@@ -191,8 +197,8 @@ class HttpCall:
     # ------------------------------------------------------------------ whose it is
 
     def require_process(self, pid: str) -> str:
-        """The pid of a process of the caller's; NoSuchProcess where there is none, Denied where it is another's."""
-        self.caller.require_owner(owner_of(self.kernel, pid), f"process {pid}")
+        """The pid of a process of the caller's; NoSuchProcess where there is none, also where it is another's."""
+        self.caller.require_owner(owner_of(self.kernel, pid), unknown_process, pid)
         return pid
 
 

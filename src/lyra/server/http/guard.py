@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import hmac
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -25,9 +26,9 @@ from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, Unauthenticated
 from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
 from lyra.server.http.problems import HttpRefusal, too_many
-from lyra.server.http.token_limit import credential_of
 from lyra.server.identity import OPERATOR, USER, Caller, TokenTable
 from lyra.server.request_window import RequestWindow
+from lyra.server.token_limit import TokenLimit, credential_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -39,6 +40,7 @@ __all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestIdentity", "c
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST: Final = re.compile(r"(?:[a-z0-9_.-]+|\[[0-9a-f:.%]+\])(?::[0-9]{1,5})?")
 LOG_OUT: Final = "acts.logout"  # the one change that every role may make
 _DISCARD_S: Final = 1.0  # for the rest of a body that is refused: a client that still writes would not read the refusal
 _DISCARD_BYTES: Final = 256 * 1024 * 1024
@@ -76,7 +78,7 @@ class HttpGuard:
         if (tokens is None) == (authenticate is None):
             raise ConfigError("a server has tokens or an authenticator", hint="app(kernel, tokens=…)")
         self._kernel = kernel
-        self.logins = LoginTable(kernel.clock, tokens)
+        self.logins = LoginTable(kernel.clock, tokens, TokenLimit.shared(kernel))
         self._authenticate = authenticate
         self._hosts = frozenset(host.lower() for host in hosts)
         self._bytes_max = message_bytes_max
@@ -88,6 +90,8 @@ class HttpGuard:
     def check_place(self, headers: Mapping[str, str]) -> None:
         """Refuse a request for another host, or of a page of another origin."""
         host = headers.get("host", "").lower()
+        if host and not _HOST.fullmatch(host):  # also two of them, which come joined
+            raise HttpRefusal(400, "a request has one Host: a name or an address, and a port")
         if "*" not in self._hosts and _host_name(host) not in self._hosts:
             raise HttpRefusal(421, "this server is not reached under that host", hint="see [server] hosts")
         origin = headers.get("origin")
@@ -235,7 +239,8 @@ def check_same_origin(headers: Mapping[str, str]) -> None:
 
 def check_opened_by_person(headers: Mapping[str, str]) -> None:
     """Refuse a link with a token that a page of another site opens: it would log the person in as another."""
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    from_browser = any(name.startswith("sec-fetch-") for name in headers)  # one that says where it comes from
+    if from_browser and headers.get("sec-fetch-site") not in ("none", "same-origin"):
         raise HttpRefusal(
             403,
             "a link with a token is opened by a person, not by a page of another site",

@@ -19,8 +19,8 @@ from lyra.core.ids import Entropy, random_key
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
 from lyra.server.act_record import record_act
-from lyra.server.http.token_limit import TokenLimit
 from lyra.server.identity import Caller
+from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
@@ -76,14 +76,16 @@ class LoginTable:
 
     __slots__ = ("_clock", "_entropy", "_key", "_logins", "token_limit", "tokens")
 
-    def __init__(self, clock: Clock, tokens: TokenTable | None) -> None:
+    def __init__(self, clock: Clock, tokens: TokenTable | None, token_limit: TokenLimit | None = None) -> None:
         """Without tokens the application has an authenticator of its own, and no login is made here."""
         self.tokens = tokens
         self._clock = clock
         self._entropy = Entropy()
         self._key = random_key()
         self._logins: OrderedDict[bytes, PersonLogin] = OrderedDict()
-        self.token_limit = TokenLimit(clock)  # shared by logins and by requests with a token or a key
+        self.token_limit = (
+            TokenLimit(clock) if token_limit is None else token_limit
+        )  # shared by logins and by requests with a token or a key
 
     def begin(self, token: str, address: str = "") -> tuple[Caller, str]:
         """A new login of the holder of a token: the caller, and what the cookie holds. Unauthenticated if the token is

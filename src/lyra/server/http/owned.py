@@ -1,14 +1,15 @@
 """Processes of one kind that the server started for users, by the id under which clients know them.
 
 The pid carries the kind, the user and the id (`lyra.server.owners`), so that all of it is known after a restart. An id
-belongs to the user that first used it: for another user it is denied, not begun anew.
+belongs to the user that first used it: another user's is answered as one that does not exist, and cannot be chosen for
+one that begins.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lyra.errors import LyraError, NoSuchProcess
+from lyra.errors import Denied, LyraError, NoSuchProcess
 from lyra.server.owners import OwnedPid, owned_pid
 
 if TYPE_CHECKING:
@@ -54,9 +55,12 @@ class OwnedProcesses:
         pid = self._pids.get(name)
         process = None if pid is None else self._kernel.processes.get(pid)
         if pid is None or process is None:
-            raise self._missing(f"no {self._word} {name[:80]!r}")
-        caller.require_owner(_user(pid), f"{self._word} {name}")
+            raise self._unknown(name)
+        caller.require_owner(_user(pid), self._unknown, name)
         return process
+
+    def _unknown(self, name: str) -> LyraError:
+        return self._missing(f"no {self._word} {name[:80]!r}")
 
     def find(self, name: str) -> Process | None:
         """The process of an id, of any user."""
@@ -71,7 +75,8 @@ class OwnedProcesses:
         """The pid for an id: the one that has it, if it is the caller's, or a new one."""
         pid = self._pids.get(name)
         if pid is not None and pid in self._kernel.processes:
-            caller.require_owner(_user(pid), f"{self._word} {name}")
+            if not caller.owns(_user(pid)):
+                raise Denied(f"the {self._word} {name} cannot be chosen", hint="choose another id, or leave it out")
             return pid
         pid = self._pids[name] = owned_pid(self._kind, caller.user_id, name)
         return pid

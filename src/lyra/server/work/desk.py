@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_NAMES_MAX, WORK_RETURN_S
 from lyra.errors import AgentFailed, ConfigError, LyraError, OutcomeUnknown, Overloaded
 from lyra.kernel.base.waiting import resume
-from lyra.server.work.names import ServedNames
+from lyra.server.work.names import SERVED_NAMES, ServedNames
 from lyra.server.work.piece import PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
 from lyra.server.work.queue import WorkQueue
 
@@ -46,7 +46,7 @@ class WorkDesk:
     def __init__(self, kernel: Kernel, queue: WorkQueue | None = None, *, return_s: float = WORK_RETURN_S) -> None:
         self._kernel = kernel
         self._queue = WorkQueue() if queue is None else queue
-        self._names = ServedNames(kernel, self)
+        self._names = kernel.parts[SERVED_NAMES] = ServedNames(kernel, self)
         self._results: dict[str, asyncio.Future[Any]] = {}  # by id of the piece: the call that waits for it
         self._settling: dict[str, list[asyncio.Future[bool]]] = {}  # by id: workers whose result becomes durable
         self._questions: dict[str, str] = {}  # by id: the interrupt that asks what became of it
@@ -120,6 +120,8 @@ class WorkDesk:
         self._changed()
         if claim.announce:
             return None
+        if self._kernel.journal is not None:
+            self._queue.life = self._kernel.journal.epoch
         deadline = self._now() + min(claim.wait_s, WORK_CLAIM_WAIT_S_MAX)
         worker.claims += 1
         try:
@@ -141,28 +143,34 @@ class WorkDesk:
         return None
 
     async def _begun(self, lease: WorkLease) -> bool:
-        """Journal that the worker gets the piece, where a restart has to know; False if it is not wanted any more."""
+        """Journal that the worker gets the piece, so that a restart knows; False if it is not wanted any more."""
         self._arm()
-        if not lease.may_repeat:
-            try:
-                await lease.piece.payload.begin()
-            except BaseException:
-                self._queue.give_back(lease)
-                self._changed()
-                raise
+        try:
+            await lease.piece.payload.begin(may_repeat=lease.may_repeat)
+        except BaseException:
+            self._queue.give_back(lease)
+            self._changed()
+            raise
         if lease.piece.lease is lease and not lease.piece.is_cancelled:
             return True
         self._queue.give_back(lease)
         return False
 
     def renew(self, work_id: str, worker_id: str, *, user_id: str = "", lease_s: float = 0.0) -> Renewal:
-        """Extend a lease. For a while after a restart a lease that is not known may become known again."""
-        self._queue.require_owner(work_id, worker_id, user_id)
+        """Extend a lease. For a while after a restart a lease that is not known may become known again. Another user's
+        is answered as one that is not known."""
+        if self._queue.is_foreign(work_id, worker_id, user_id):
+            return Renewal(held=self._awaits_return, cancelled=False)
+        self._require_announced(work_id, worker_id)
         renewal = self._queue.renew(work_id, worker_id, lease_s, self._now())
         self._arm()
         if not renewal.held and self._may_return(work_id):
             return Renewal(held=True, cancelled=False)
         return renewal
+
+    def users_of(self, served: ServedName) -> set[str]:
+        """The users for whom workers serve a name; "" among them stands for every user."""
+        return self._queue.users_of(served)
 
     def served(self, work_id: str) -> ServedName:
         """Whether the work is an agent's or a service's; an agent's where it is not known."""
@@ -172,10 +180,15 @@ class WorkDesk:
     async def complete(
         self, work_id: str, worker_id: str, value: Any, *, error: Exception | None = None, user_id: str = ""
     ) -> bool:
-        """Take the result of a piece of work: a value, or an error. Whether it counts; then it is durable."""
-        while self._may_return(work_id):
+        """Take the result of a piece of work: a value, or an error. Whether it counts; then it is durable. Another
+        user's is answered as one that is not known."""
+        while self._may_return(work_id) or (
+            self._awaits_return and self._queue.is_foreign(work_id, worker_id, user_id)
+        ):
             await self._wait_for_change(self._returned_at)
-        self._queue.require_owner(work_id, worker_id, user_id)
+        if self._queue.is_foreign(work_id, worker_id, user_id):
+            return False
+        self._require_announced(work_id, worker_id)
         is_accepted, piece = self._queue.complete(work_id, worker_id, self._now())
         self._arm()
         if piece is None:
@@ -206,10 +219,21 @@ class WorkDesk:
             return False
         return True
 
+    def _require_announced(self, work_id: str, worker_id: str) -> None:
+        """Have a worker from before a restart say what it serves first: one whose places are all taken does not claim,
+        and may not have noticed the restart."""
+        may_be_its_own = self._queue.is_known(work_id) and not self._queue.is_attempt(work_id)
+        if may_be_its_own and worker_id not in self._queue.workers and self._now() < self._returned_at:
+            raise Overloaded(f"the server was restarted and does not know worker {worker_id}", worker=worker_id)
+
     def _may_return(self, work_id: str) -> bool:
         """Whether work that is not known may be from before a restart, and come back with its process."""
-        is_known = self._queue.is_known(work_id)
-        return not is_known and not self._is_closed and self._now() < self._returned_at
+        return self._awaits_return and not self._queue.is_known(work_id)
+
+    @property
+    def _awaits_return(self) -> bool:
+        """Whether workers of an earlier server may still come back with their work."""
+        return not self._is_closed and self._now() < self._returned_at
 
     def close(self) -> None:
         """The server stops: claims that wait end without work."""

@@ -2,7 +2,8 @@
 
 While at least one worker serves a name, pipelines, `execute_agent` and `dispatch` find it. A name that the server's own
 program registered is never taken over. When the last worker of a name has left, the name is unknown again, and a
-pipeline that comes to it after a restart waits for it.
+pipeline that comes to it after a restart waits for it. What only workers of some users serve is there for those users
+alone: to others it does not exist.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import WORK_WAITING_PER_NAME_MAX
 from lyra.core.trace_context import outgoing
 from lyra.errors import LyraError, NameTaken
-from lyra.kernel.services.service import ServiceRequest
+from lyra.kernel.services.registry import unknown_service
+from lyra.kernel.services.service import ServiceInfo, ServiceRequest
 from lyra.server.work.piece import PieceOfWork, ServedName, WorkPayload
 
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.pipelines.outside import StageRun
+    from lyra.server.identity import Caller
 
-__all__ = ["Desk", "ServedNames", "WorkerAgent"]
+__all__ = ["SERVED_NAMES", "Desk", "ServedNames", "WorkerAgent", "is_offered", "service_for"]
 
+SERVED_NAMES: Final = "work.names"  # the part of the kernel that knows the names which workers serve
+_MADE_FOR: Final = "made_for"  # in a service's metadata: the user whose worker made it known
 _log: Final = logging.getLogger("lyra.server")
 
 
@@ -39,6 +44,8 @@ class Desk(Protocol):
 
     def settled(self, piece_id: str, *, is_durable: bool) -> None: ...
 
+    def users_of(self, served: ServedName) -> set[str]: ...
+
 
 class WorkerAgent:
     """An agent that workers run, as the kernel knows it (`OutsideAgent`)."""
@@ -49,6 +56,9 @@ class WorkerAgent:
     def __init__(self, desk: Desk, name: str) -> None:
         self._desk = desk
         self.name = name
+
+    def serves(self, user_id: str) -> bool:
+        return _is_for(user_id, self._desk.users_of(ServedName("agent", self.name)))
 
     async def run(self, work: StageRun) -> Any:
         return await self._desk.perform(self._piece(work))
@@ -72,6 +82,24 @@ class WorkerAgent:
         )
 
 
+def is_offered(kernel: Kernel, service: ServiceInfo, caller: Caller) -> bool:
+    """Whether a service is there for the caller: one that a worker of another user made known is not, unless a worker
+    serves it for the caller, too."""
+    made_for = service.metadata.get(_MADE_FOR)
+    if not made_for or caller.owns(made_for):
+        return True
+    names = kernel.parts.get(SERVED_NAMES)
+    return names is not None and names.serves(service.name, caller.user_id)
+
+
+def service_for(kernel: Kernel, caller: Caller, name: str) -> ServiceInfo:
+    """A service that is there for the caller; NoSuchService where there is none, also where it is for others alone."""
+    service = kernel.services.get_service(name)
+    if not is_offered(kernel, service, caller):
+        raise unknown_service(name)
+    return service
+
+
 class ServedNames:
     """See the module."""
 
@@ -79,6 +107,10 @@ class ServedNames:
         self._kernel = kernel
         self._desk = desk
         self._known: set[ServedName] = set()
+
+    async def close(self) -> None:
+        """Serve nothing any more: the kernel closes."""
+        self._known.clear()
 
     def require_free(self, names: Iterable[ServedName]) -> None:
         """Refuse names that the server's own program has registered."""
@@ -101,6 +133,10 @@ class ServedNames:
                 except LyraError as error:  # the kernel is closing, or has room for no more services
                     _log.warning("%s %s is not served: %s", name.kind, name.name, error.message)
 
+    def serves(self, service: str, user_id: str) -> bool:
+        """Whether a worker serves a service for a user."""
+        return _is_for(user_id, self._desk.users_of(ServedName("service", service)))
+
     def _is_taken(self, served: ServedName) -> bool:
         if served.kind == "service":
             return self._kernel.services.has_handler(served.name)
@@ -112,7 +148,11 @@ class ServedNames:
             self._known.add(served)
             return
         if served.name not in self._kernel.services.state.services:
-            self._kernel.register_service({"name": served.name, "max_concurrent": WORK_WAITING_PER_NAME_MAX})
+            users = self._desk.users_of(served)
+            metadata = {} if len(users) > 1 or "" in users else {_MADE_FOR: min(users)}
+            self._kernel.register_service(
+                {"name": served.name, "max_concurrent": WORK_WAITING_PER_NAME_MAX, "metadata": metadata}
+            )
         self._kernel.register_handler(served.name, self._handler(served))
         self._known.add(served)
 
@@ -125,15 +165,23 @@ class ServedNames:
 
     def _handler(self, served: ServedName) -> Any:
         async def handle(request: ServiceRequest) -> Any:
+            user_id = _user_of(request.envelope) or request.user_id
+            if not self.serves(served.name, user_id):
+                raise unknown_service(served.name)
             piece = PieceOfWork(
                 self._kernel.entropy.id("request", 16),
                 served,
-                user_id=_user_of(request.envelope) or request.user_id,
+                user_id=user_id,
                 payload=WorkPayload(request=request, traceparent=_traceparent()),
             )
             return await self._desk.perform(piece)
 
         return handle
+
+
+def _is_for(user_id: str, users: set[str]) -> bool:
+    """Whether workers of these users do the work of a user; a worker of no user does the work of all."""
+    return "" in users or (bool(user_id) and user_id in users)
 
 
 def _traceparent() -> str:

@@ -86,7 +86,7 @@ class WorkPayload(NamedTuple):
     request: Any = None  # a ServiceRequest
     traceparent: str = ""  # of the span that is open around the call
 
-    async def begin(self) -> None:
+    async def begin(self, *, may_repeat: bool) -> None:
         """Journal that a worker gets it. Requests to services are not durable."""
         if self.stage_run is not None:
-            await self.stage_run.begin()
+            await self.stage_run.begin(may_repeat)

@@ -33,12 +33,12 @@ from lyra.core.limits import (
     WORK_WAITING_PER_NAME_MAX,
     WORK_WORKERS_MAX,
 )
-from lyra.errors import Denied, NameTaken, Overloaded
+from lyra.errors import NameTaken, Overloaded
 from lyra.server.work.piece import LeaseEnd, PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
 
 __all__ = ["WorkQueue"]
 
-_ATTEMPT_DIGITS_MAX: Final = 7
+_DIGITS_MAX: Final = 9  # of a life, and of an attempt
 _BROKEN_SHARE: Final = 0.5  # of its lease a worker keeps when its connection breaks; it renews after a third
 
 
@@ -61,6 +61,7 @@ class WorkQueue:
         self._attempts_max = attempts_max
         self._presence_s = presence_s
         self._results_kept = results_kept
+        self.life = 0  # of the server, on one store: attempts of another life have other ids
         self.pieces: dict[str, PieceOfWork] = {}
         self.workers: dict[str, ServingWorker] = {}
         self._waiting: dict[ServedName, deque[PieceOfWork]] = {}
@@ -142,7 +143,7 @@ class WorkQueue:
                 raise Overloaded(f"{self._workers_max} workers are connected, the most there may be")
             worker = self.workers[worker_id] = ServingWorker(worker_id, frozenset(), user_id=user_id)
         elif worker.user_id != user_id:
-            raise NameTaken(f"worker {worker_id!r} belongs to another user", hint="choose another worker id")
+            raise NameTaken(f"the worker id {worker_id!r} is taken", hint="choose another worker id")
         worker.names, worker.idempotent = frozenset(names), frozenset(idempotent)
         worker.seen_at = now
         return worker
@@ -157,6 +158,10 @@ class WorkQueue:
     def served(self) -> set[ServedName]:
         """The names that at least one worker serves."""
         return {name for worker in self.workers.values() for name in worker.names}
+
+    def users_of(self, served: ServedName) -> set[str]:
+        """The users for whom workers serve a name; "" among them stands for every user."""
+        return {worker.user_id for worker in self.workers.values() if served in worker.names}
 
     # ------------------------------------------------------------------ leases
 
@@ -185,10 +190,12 @@ class WorkQueue:
             else:
                 self.repeat(piece.id)
 
-    def _lend(self, piece: PieceOfWork, worker: ServingWorker, lease_s: float, now: float) -> WorkLease:
+    def _lend(
+        self, piece: PieceOfWork, worker: ServingWorker, lease_s: float, now: float, *, work_id: str = ""
+    ) -> WorkLease:
         seconds = min(max(lease_s or WORK_LEASE_S, WORK_LEASE_S_MIN), WORK_LEASE_S_MAX)
         may_repeat = piece.may_repeat or piece.served.name in worker.idempotent
-        lease = WorkLease(piece, f"{piece.id}.{piece.attempt}", worker.id, seconds, now + seconds, may_repeat)
+        lease = WorkLease(piece, work_id or self._work_id(piece), worker.id, seconds, now + seconds, may_repeat)
         piece.lease = lease
         piece.state = "lent"
         self._orphans.pop(piece.id, None)
@@ -198,36 +205,44 @@ class WorkQueue:
         worker.holds.add(piece.id)
         return lease
 
+    def _work_id(self, piece: PieceOfWork) -> str:
+        return f"{piece.id}.{self.life}-{piece.attempt}" if self.life else f"{piece.id}.{piece.attempt}"
+
     def _adopt(self, work_id: str, worker_id: str, now: float) -> None:
         """Lend a piece to the worker that says it got it before a restart, if no other worker has it."""
         piece_id, _, number = work_id.rpartition(".")
         piece, worker = self.pieces.get(piece_id), self.workers.get(worker_id)
         if piece is None or worker is None or piece.lease is not None or not worker.may_take(piece):
             return
-        if not (number.isascii() and number.isdigit() and len(number) < _ATTEMPT_DIGITS_MAX):
+        life, _, attempt = number.rpartition("-")
+        if not all(text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX for text in (life or "0", attempt)):
             return
-        if int(number) > piece.attempt:
+        if int(life or "0") < self.life or int(attempt) > piece.attempt:
             if piece.state == "waiting":
                 self._leave_line(piece)
-            piece.attempt = int(number)
-            self._lend(piece, worker, 0.0, now)
+            piece.attempt = max(piece.attempt, int(attempt))
+            self._lend(piece, worker, 0.0, now, work_id=work_id)
 
     def piece_of(self, work_id: str) -> PieceOfWork | None:
         """The piece that an attempt belongs to, while a result of that attempt would be taken."""
         lease = self._attempts.get(work_id)
         return lease.piece if lease is not None else None
 
+    def is_attempt(self, work_id: str) -> bool:
+        """Whether this server has lent it under this id, or has taken its result."""
+        return work_id in self._attempts or work_id in self._taken
+
     def is_known(self, work_id: str) -> bool:
         """Whether the work is here, or its result was taken."""
-        return work_id in self._attempts or work_id in self._taken or work_id.rpartition(".")[0] in self.pieces
+        return self.is_attempt(work_id) or work_id.rpartition(".")[0] in self.pieces
 
-    def require_owner(self, work_id: str, worker_id: str, user_id: str) -> None:
-        """Refuse a caller that acts for another user than the piece or the worker belongs to; "" may see all."""
-        piece, worker = self.piece_of(work_id), self.workers.get(worker_id)
+    def is_foreign(self, work_id: str, worker_id: str, user_id: str) -> bool:
+        """Whether the piece or the worker belongs to another user than the caller acts for; "" may see all pieces."""
+        piece = self.piece_of(work_id) or self.pieces.get(work_id.rpartition(".")[0])
+        worker = self.workers.get(worker_id)
         if user_id and piece is not None and piece.user_id != user_id:
-            raise Denied("the work belongs to another user")
-        if worker is not None and worker.user_id != user_id:
-            raise Denied("the worker belongs to another user")
+            return True
+        return worker is not None and worker.user_id != user_id
 
     def renew(self, work_id: str, worker_id: str, lease_s: float, now: float) -> Renewal:
         """Extend a lease. Without it (it ran out, or was never this worker's) the work is no longer this worker's."""
@@ -273,8 +288,14 @@ class WorkQueue:
         ends = [LeaseEnd(lease.piece, lease.worker_id, self._end(lease)) for lease in over]
         for piece_id in [piece_id for piece_id, until in self._orphans.items() if until <= now]:
             del self._orphans[piece_id]
-            self.pieces[piece_id].state = "doubtful"
-            ends.append(LeaseEnd(self.pieces[piece_id], "", "doubtful"))
+            piece = self.pieces[piece_id]
+            piece.attempt = max(piece.attempt, 1)  # of the worker that did not come back
+            if piece.may_repeat:
+                piece.losses += 1
+                self.repeat(piece_id)
+            else:
+                piece.state = "doubtful"
+            ends.append(LeaseEnd(piece, "", piece.state))
         for worker in list(self.workers.values()):
             if not (worker.claims or worker.holds) and worker.seen_at + self._presence_s <= now:
                 self._forget_worker(worker)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from lyra.core.own_files import FULL_ERRNOS
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import admitted, hides
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
@@ -280,7 +281,7 @@ _WORDS: Final = {
     errno.EPERM: ("{path} may not be opened by this user", "permission_denied"),
     errno.EISDIR: ("{path} is a folder", "not_a_file"),
     errno.ENAMETOOLONG: ("the path is too long", "invalid_arguments"),
-    errno.ENOSPC: ("there is no space left for {path}", "io_error"),
+    **dict.fromkeys(FULL_ERRNOS, ("there is no space left for {path}", "io_error")),
     errno.EROFS: ("{path} is on a read-only file system", "io_error"),
     errno.EEXIST: ("{path} has appeared meanwhile; read it first", "changed"),
     errno.ENXIO: ("{path} is not a plain file", "not_a_file"),

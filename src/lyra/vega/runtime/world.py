@@ -205,6 +205,7 @@ class World:
         if self.picture is not None:
             self.picture.attach(kernel, self.budget)
         kernel.parts.setdefault(_PART, Worlds())[run_id] = self
+        self.runtime.cut_listeners.append(self._warn_of_cut)
 
     def begin(self, main: VegaJob) -> None:
         """The main process begins. Without a journal, messages and spawns take the short cut of LightProcesses."""
@@ -463,7 +464,14 @@ class World:
             return True
         return _is_due(loop) or _has_come(loop)
 
+    def _warn_of_cut(self, pid: str) -> None:
+        """Warn that the provider of an agent of this run has cut its answer off."""
+        if turns := self.turns.get(pid):
+            name = turns[0].slot.plan.name
+            self.options.warn(f"warning: an answer of agent {name} was cut off at its longest; raise its max_tokens")
+
     def close(self) -> None:
+        self.runtime.cut_listeners.remove(self._warn_of_cut)
         if self._light_processes is not None:
             self._light_processes.close()
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)

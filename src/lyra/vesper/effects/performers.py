@@ -13,6 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from lyra.agents.session.replies import Reply
+from lyra.core.codec import to_plain
 from lyra.core.rights.capability import Grant
 from lyra.errors import LyraError
 from lyra.vesper.effects.database import Database
@@ -133,7 +137,9 @@ async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: st
         raise EffectError("unknown_agent", f"no agent {name!r} was handed in")
     handle = world.kernel.spawn(agent, pid=f"vesper-agent-{key}")
     reply = await handle.send(str(payload.get("prompt") or ""))
-    return getattr(reply, "output", None) or str(reply)
+    if isinstance(reply, Reply) and reply.status != "success":
+        raise EffectError(reply.status, f"the answer of agent {name!r} was cut off at its longest")
+    return str(reply) if isinstance(reply, str) else msgspec.to_builtins(reply, enc_hook=to_plain)
 
 
 async def _custom(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001

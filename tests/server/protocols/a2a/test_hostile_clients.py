@@ -32,8 +32,9 @@ def test_a_message_of_a_forgotten_task_is_refused(monkeypatch: pytest.MonkeyPatc
     in_loop(main())
 
 
-def test_a_task_whose_process_the_operator_ends_is_canceled() -> None:
-    """Its readers get the end, it can be looked up, and it counts as ended."""
+@pytest.mark.parametrize("reason", ["", "budget review"])
+def test_a_task_whose_process_the_operator_ends_is_canceled(reason: str) -> None:
+    """For whatever reason. Its readers get the end, it can be looked up, and it counts as ended."""
     agent = scripted("slow", {"text": "never", "first_s": 600})
 
     async def main() -> None:
@@ -47,7 +48,7 @@ def test_a_task_whose_process_the_operator_ends_is_canceled() -> None:
             pid = next(pid for pid in served.kernel.processes if pid.startswith("task-"))
             stream = reader.subscribe(pb.SubscribeToTaskRequest(id=task.id))
             assert (await anext(stream)).task.status.state == pb.TASK_STATE_WORKING
-            assert (await operator.post(f"/api/processes/{pid}/terminate", json={})).status_code == 200
+            assert (await operator.post(f"/api/processes/{pid}/terminate", json={"reason": reason})).status_code == 200
             events = [event async for event in stream]
             assert events[-1].status_update.status.state == pb.TASK_STATE_CANCELED
             again = await client.get_task(pb.GetTaskRequest(id=task.id))

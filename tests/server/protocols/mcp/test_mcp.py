@@ -61,7 +61,7 @@ def test_a_session_belongs_to_its_user() -> None:
             async with asking(served, BOB) as client:
                 refused = await client.call_tool("echo", again)
                 assert refused.is_error
-                assert "another user" in refused.content[0].text
+                assert "cannot be chosen" in refused.content[0].text
             async with asking(served, OPERATOR, **{"x-user-id": "ada"}) as client:
                 assert not (await client.call_tool("echo", again)).is_error
 

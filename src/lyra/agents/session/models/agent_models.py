@@ -63,7 +63,7 @@ class AgentModels:
     def load(self, model: str | LLMProvider, *, priced: bool = True) -> tuple[LLMProvider, str, str]:
         """`find`, and load libraries and prices before the first question. That takes a quarter of a second, which must
         not count as the call's time, nor lie between an answer and its row in the journal. A call that no money budget
-        holds is not `priced` before it is made: `price_later` looks the price up while the answer is waited for."""
+        holds need not be `priced` here: see `look_up_price`."""
         resolved = provider, named, name = self.find(model)
         if model not in self._loaded:
             provider.price(named)  # a scripted provider reads its script for this
@@ -74,11 +74,15 @@ class AgentModels:
             self._priced.add(name)
         return resolved
 
-    def price_later(self, provider: LLMProvider, named: str, name: str) -> None:
-        """Look up the price of a model while its first answer is waited for."""
+    def look_up_price(self, provider: LLMProvider, named: str, name: str) -> None:
+        """Look up the price of a model that is asked for the first time: before the request where there is a journal,
+        since an answer that has arrived and has no row yet is paid for again after a crash; else while the answer is
+        waited for."""
         if name not in self._priced:
             self._priced.add(name)
-            if not name.startswith("sim/"):
+            if self._kernel.journal is not None:
+                self.price(provider, named, name)
+            elif not name.startswith("sim/"):
                 self._kernel.loop.call_later(_PRICE_AFTER_S, self.price, provider, named, name)
 
     def prepare(self, agent: AgentDeclaration) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lyra.core.own_files import make_folder
+from lyra.core.own_files import FULL_ERRNOS, make_folder
 from lyra.errors import Corrupt, StoreError, StoreFull
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class KeptContents:
                 if digest not in self._index():
                     self._append(digest, data)
         except OSError as error:
-            kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            kind = StoreFull if error.errno in FULL_ERRNOS else StoreError
             raise kind(f"a file's content cannot be kept: {error.strerror}", place=str(self.folder)) from error
         return digest, size
 

@@ -7,7 +7,6 @@ on a new line. One process writes at a time (a lock); any number may read. Never
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.core.own_files import make_folder
+from lyra.core.own_files import FULL_ERRNOS, make_folder
 from lyra.errors import Conflict, StoreError, StoreFull
 from lyra.sage.session.files.state import FileState, StatSignature
 
@@ -122,7 +121,7 @@ class SnapshotJournal:
                 view = view[os.write(fd, view) :]
             self._is_torn = False
         except OSError as error:
-            kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            kind = StoreFull if error.errno in FULL_ERRNOS else StoreError
             raise kind(f"{self.path} cannot be written: {error.strerror}", place=str(self.path)) from error
 
     def _open(self) -> int:

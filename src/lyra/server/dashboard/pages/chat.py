@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, NoSuchSession
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.pages.inbox import EVENTS as QUESTION_EVENTS
 from lyra.server.dashboard.pages.inbox import question_card
-from lyra.server.dashboard.views.conversation import conversation
+from lyra.server.dashboard.views.conversation import conversation, speaker
 from lyra.server.dashboard.words import empty, moment, money
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
@@ -56,7 +56,7 @@ def _talks(call: HttpCall) -> list[Talk]:
         handle = None if call.kernel.missing_program(process) is not None else call.kernel.agent(process.pid)
         messages = () if handle is None else handle.messages
         title = next((message.text for message in messages if message.role == "user"), "")
-        spent = int(process.budget.used("usd"))
+        spent = int(process.spent.usd)
         agent = run.program.partition(":")[2]
         rows.append(Talk(session_id, process.pid, agent, title, process.created_at, process.alive, spent))
     return sorted(rows, key=lambda talk: -talk.created_at)[:_LISTED_MAX]
@@ -85,7 +85,7 @@ def _talk_row(call: HttpCall, talk: Talk, now: float, chosen: str) -> Html:
 
 
 def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
-    now = call.kernel.clock.now()
+    now = call.now
     talks = [_talk_row(call, talk, now, session_id) for talk in _talks(call)]
     agents = [_agent_row(call, row, "" if session_id else agent) for row in _agents(call)]
     listed = tag("ul", talks, class_="plain") if talks else tag("p", "None yet.", class_="note")
@@ -104,9 +104,10 @@ def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
 # ---------------------------------------------------------------- one conversation
 def _handle(call: HttpCall, session_id: str) -> AgentProcess[Any] | None:
     """The session, if there is one already; the caller's own."""
-    if not session_id or call.parts.chats.sessions.find(session_id) is None:
+    try:
+        return call.parts.chats.handle(session_id, call.caller) if session_id else None
+    except NoSuchSession:
         return None
-    return call.parts.chats.handle(session_id, call.caller)
 
 
 def _composer(call: HttpCall, agent: str, session_id: str, *, is_running: bool) -> Html:
@@ -148,14 +149,14 @@ def _head(call: HttpCall, known: KnownAgent, handle: AgentProcess[Any] | None) -
     if handle is None:
         return tag("div", models, class_="bar spread")
     process = call.kernel.processes[handle.pid]
-    spent = tag("span", "this conversation: ", tag("strong", money(int(process.budget.used("usd")))))
+    spent = tag("span", "this conversation: ", tag("strong", money(int(process.spent.usd))))
     about = tag("a", "its process", href=link(call, "processes", handle.pid))
     return tag("div", models, tag("span", spent, " · ", about, class_="note"), class_="bar spread")
 
 
 def _questions(call: HttpCall, pid: str) -> Html:
     """What the agent asks a person in this conversation, answered here as in the inbox."""
-    now = call.kernel.clock.now()
+    now = call.now
     cards = [question_card(call, row, now) for row in call.kernel.interrupts.pending(pid)] if pid else []
     return region(call, "asked", QUESTION_EVENTS, tag("div", cards, class_="questions"), aria_label="Questions to you")
 
@@ -177,7 +178,8 @@ def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProce
         ]
         failure = "" if is_running else call.parts.chats.last_failure(session_id, call.caller)
         failed = tag("p", "The last message has no answer: ", failure, class_="problem") if failure else None
-        content = conversation(handle.messages, costs, agent=known.name, is_running=is_running)
+        person = speaker(call, call.kernel.processes[handle.pid])
+        content = conversation(handle.messages, costs, agent=known.name, person=person, is_running=is_running)
     again = tag("noscript", tag("p", tag("a", "Show the answer", href=_address(call, known.name, session_id))))
     return region(
         call,
@@ -249,6 +251,7 @@ async def _stop(call: HttpCall) -> RawAnswer:
     """Give up the answer that is on its way; the conversation goes on."""
     session_id = call.form.get("session_id", "")
     call.parts.chats.cancel(session_id, call.caller)
+    await call.kernel.durable()
     address = _address(call, call.path["agent"], session_id)
     return RawAnswer(b"", "text/plain", 303, {"location": address})
 

@@ -69,14 +69,14 @@ def _address(call: HttpCall, query: CostPageQuery, **changes: Any) -> str:
 
 def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
     wanted = CostFilter(query.chosen, query.days)
-    return narrowed(call.parts.records.sums(), wanted, call.caller, call.kernel.clock.now())
+    return narrowed(call.parts.records.sums(), wanted, call.caller, call.now)
 
 
 async def _costs(call: HttpCall) -> RawAnswer:
     query: CostPageQuery = call.query.checked(call.kernel.get_system_status().uptime_seconds)
     note = await past_note(call)
     sums = _sums(call, query)
-    points = call.parts.records.series.points(query.range, call.kernel.clock.now(), call.caller.owns)
+    points = call.parts.records.series.points(query.range, call.now, call.caller.owns)
     return page(
         call,
         "Costs",
@@ -131,7 +131,7 @@ def _spend(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> lis
         return [tag("div", class_="to-come")]
     if not sums:
         return [nothing_yet(call, "What calls of models cost stands here, by day.")]
-    days = by_day(sums, query.by, days_until(call.kernel.clock.now(), query.days))
+    days = by_day(sums, query.by, days_until(call.now, query.days))
     columns = [PlotColumn(group, "bar", _narrower(call, query, group)) for group in days.groups]
     steps = [
         PlotStep(day, day[5:], [micro_usd / 1_000_000 for micro_usd in costs_of_day]) for day, costs_of_day in days.rows
@@ -239,11 +239,10 @@ def _field(name: str) -> _Reading:
 
 
 def _cached_share(point: FigurePoint) -> float | None:
-    """The share of a step's input that came from a cache; some providers count cached tokens apart from the others."""
+    """The share of a step's input that came from a cache."""
     if not point.calls:
         return None
-    total = max(point.input_tokens, point.cached_tokens) or 1
-    return point.cached_tokens / total
+    return point.cached_tokens / max(point.input_tokens, point.cached_tokens, 1)
 
 
 async def _costs_csv(call: HttpCall) -> RawAnswer:

@@ -14,6 +14,7 @@ import msgspec
 from lyra.core.checking.check import one_of
 from lyra.core.codec import to_plain
 from lyra.core.secrets.visible import visible
+from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.words import copied_id, empty, moment, state
@@ -220,7 +221,7 @@ def _ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Html | No
 
 # ---------------------------------------------------------------- the page
 async def _inbox(call: HttpCall) -> RawAnswer:
-    now = call.kernel.clock.now()
+    now = call.now
     rows = _seen(call)
     waiting = [row for row in rows if row.status == "pending"]
     ended = sorted((row for row in rows if row.status != "pending"), key=lambda row: -(row.resolved_at or 0.0))
@@ -241,7 +242,7 @@ async def _inbox(call: HttpCall) -> RawAnswer:
 async def _answer(call: HttpCall) -> RawAnswer:
     interrupt = call.kernel.interrupts.get_interrupt(call.path["interrupt_id"])
     call.caller.require_owner(
-        interrupt.user_id or owner_if_known(call.kernel, interrupt.pid), f"interrupt {interrupt.id}"
+        interrupt.user_id or owner_if_known(call.kernel, interrupt.pid), unknown_interrupt, interrupt.id
     )
     name = one_of(call.form.get("choice", ""), CHOICES, "a choice")
     text = call.form.get("text", "")[:_TEXT_CHARS_MAX]

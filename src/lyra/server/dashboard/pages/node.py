@@ -61,7 +61,7 @@ def _head(call: HttpCall, facts: NodeFacts) -> Html:
             f"{facts.low * 100:.4f} % to {facts.high * 100:.4f} %" if facts.compared else "nothing compared",
         ),
         ("Compared", f"{facts.compared:,}"),
-        ("Divergences", f"{facts.divergences:,}" + (", one can be reproduced" if facts.is_blocked else "")),
+        ("Divergences", _divergence_words(facts)),
         ("Executions", executions),
         ("Errors", f"{facts.errors:,}"),
         *((("Routes", ", ".join(facts.routes)),) if facts.routes else ()),
@@ -124,13 +124,21 @@ def _evidence(facts: NodeFacts) -> Html:
     return confidence_plot(facts)
 
 
+def _divergence_words(facts: NodeFacts) -> str:
+    """How many there are, and of how many of those that are kept it is known that they happen again."""
+    again = sum(1 for row in facts.found if row.get("reproducible"))
+    if again == 0 and facts.is_blocked:
+        return f"{facts.divergences:,}, an earlier one can be reproduced"
+    return f"{facts.divergences:,}" + (f", {again:,} can be reproduced" if again else "")
+
+
 def _divergences(call: HttpCall, facts: NodeFacts) -> Html:
     head = tag("h2", "Divergences")
     if not call.caller.is_operator:
         return join(head, tag("p", "They have the inputs of all users, and are shown to the operator.", class_="note"))
     if not facts.found:
         return join(head, tag("p", "Both paths have agreed on everything that was compared.", class_="note"))
-    now = call.kernel.clock.now()
+    now = call.now
     newest = facts.found[: -_DIVERGENCES_SHOWN - 1 : -1]
     return join(head, *(_divergence(row, now, index) for index, row in enumerate(newest)))
 
@@ -183,7 +191,7 @@ def _json(value: Any) -> str:
 def _changes(call: HttpCall, facts: NodeFacts) -> Html:
     if not facts.changes:
         return join(tag("h2", "Changes of the mode"), tag("p", "None yet.", class_="note"))
-    now = call.kernel.clock.now()
+    now = call.now
     rows = [
         TableRow(str(change["time"]), (moment(change["time"], now), change["from"], change["to"], change["why"]))
         for change in reversed(facts.changes)

@@ -52,7 +52,7 @@ async def _pipeline(call: HttpCall) -> RawAnswer:
 
 def _head(call: HttpCall, session: Session) -> Html:
     standing, envelope = standing_of(session), session.envelope
-    now = call.kernel.clock.now()
+    now = call.now
     end = session.last_activity_at if session.terminated else now
     facts: list[tuple[str, Child]] = [
         ("State", state(standing.status, standing.word)),
@@ -88,7 +88,7 @@ def _stages(call: HttpCall, session: Session) -> Html:
         TableColumn("model calls", is_figure=True),
         "Error",
     ]
-    now = call.kernel.clock.now()
+    now = call.now
     rows = [
         TableRow(
             f"{number}-{record.agent}",

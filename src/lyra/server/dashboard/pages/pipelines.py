@@ -83,14 +83,14 @@ def _short(pid: str) -> str:
 
 def _row(call: HttpCall, session: Session) -> TableRow:
     standing, envelope = standing_of(session), session.envelope
-    end = session.last_activity_at if session.terminated else call.kernel.clock.now()
+    end = session.last_activity_at if session.terminated else call.now
     pid = session.process_id
     stages = ", ".join(dict.fromkeys(token.stage for token in session.tokens if token.stage)) or envelope.current_stage
     cells = (
         tag("a", _short(pid), href=link(call, "pipelines", pid), title=pid),
         state(standing.status, standing.word),
         "–" if session.terminated else stages,
-        moment(session.created_at, call.kernel.clock.now()),
+        moment(session.created_at, call.now),
         duration(max(end - session.created_at, 0.0)),
         f"{sum(session.stage_visits.values()):,}",
         f"{envelope.llm_call_count:,}",

@@ -13,7 +13,7 @@ from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.process_acts import act_buttons
 from lyra.server.dashboard.sentences import SENTENCES
 from lyra.server.dashboard.views.budget import budget_bars
-from lyra.server.dashboard.views.conversation import conversation
+from lyra.server.dashboard.views.conversation import conversation, speaker
 from lyra.server.dashboard.views.event_lines import EventSentences, lines_list
 from lyra.server.dashboard.views.facts import facts_row
 from lyra.server.dashboard.views.grant import grant_words
@@ -77,7 +77,7 @@ def _head(call: HttpCall, row: ProcessRow) -> Html:
 
 
 def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
-    now = call.kernel.clock.now()
+    now = call.now
     facts: list[tuple[str, Child]] = [
         ("Pid", copied_id(row.pid, chars_max=40)),
         ("Runs", tag("code", row.program)),
@@ -137,9 +137,7 @@ def _link_to(call: HttpCall, pid: str) -> Html:
 
 # ---------------------------------------------------------------- what it has
 def _budget(call: HttpCall, process: Process) -> Html:
-    return region(
-        call, "budget", ("effect.started", "effect.finished"), tag("h2", "Budget"), budget_bars(process.budget)
-    )
+    return region(call, "budget", ("effect.started", "effect.finished"), tag("h2", "Budget"), budget_bars(process))
 
 
 def _mailbox(call: HttpCall, run: Process) -> Html:
@@ -177,7 +175,7 @@ def _conversation(call: HttpCall, process: Process) -> Html | None:
         return None
     messages = agent.messages
     name = (process.stands_for or process).program.partition(":")[2]
-    talk = conversation(messages, (), agent=name, is_running=False)
+    talk = conversation(messages, (), agent=name, person=speaker(call, process), is_running=False)
     content = tag("div", talk, class_="talk") if messages else tag("p", "Nothing was said yet.", class_="note")
     return region(call, "conversation", _TALK_EVENTS, tag("h2", "Conversation"), content)
 

@@ -135,12 +135,12 @@ def _facts(call: HttpCall, look: RunLook) -> Html:
     usage, recorded = summary["usage"], summary["recorded"]
     cost = money(usage.get("usd", 0)) + (f" (+ {money(recorded.get('usd', 0))} recorded)" if recorded else "")
     word = summary["state"]
-    mark = state("running") if word == "running" else end_state(word)
+    mark = state("running") if word == "running" else end_state(word, stopped=not summary["failed"])
     pid = summary["pid"] if vega is None else vega.run_id
     facts: list[tuple[str, Child]] = [
         ("State", mark if vega is None else vega_state(vega.state)),
         ("Program", summary["program"] if vega is None else vega.file),
-        ("Began", moment(summary["began_at"], call.kernel.clock.now())),
+        ("Began", moment(summary["began_at"], call.now)),
         ("Steps", f"{summary['steps']:,}" + ("+" if summary["is_cut"] else "")),
         ("Processes", f"{summary['processes']:,}"),
         ("Tokens", f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,}"),

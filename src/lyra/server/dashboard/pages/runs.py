@@ -78,7 +78,7 @@ def state_of(process: Process) -> Html:
     run = process.stands_for or process
     if ended is None:
         return state("idle" if run.receiver is not None else process.state)
-    return end_state(ended.reason, has_error=ended.error is not None)
+    return end_state(ended.reason, has_error=ended.error is not None, stopped=not process.has_failed)
 
 
 def vega_state(word: str) -> Html:
@@ -122,18 +122,10 @@ def _names(call: HttpCall, process: Process) -> RunNames:
 
 
 def _lines(call: HttpCall, runs: Iterable[Process]) -> list[RunLine]:
-    pids = {process.pid for process in runs}
-    spent = dict.fromkeys(pids, 0.0)
-    for _, span in call.parts.records.spans():
-        if span.kind == "model" and span.pid in pids:
-            spent[span.pid] += float(span.data.get("cost_usd") or 0.0)
     lines = []
     for process in runs:
         kind, name, what = _names(call, process)
-        parent = process.parent
-        above = call.kernel.budget if parent is None else parent.budget
-        is_own = process.budget is not above
-        micro_usd = int(process.budget.used("usd")) if is_own else round(spent[process.pid] * 1_000_000)
+        micro_usd = int(process.spent.usd)
         lines.append(RunLine(process.pid, name, kind, state_of(process), micro_usd, process.created_at, what))
     return lines
 
@@ -187,7 +179,7 @@ def _row(call: HttpCall, line: RunLine) -> TableRow:
             line.kind,
             line.state,
             money(line.micro_usd),
-            moment(line.began_at, call.kernel.clock.now()),
+            moment(line.began_at, call.now),
             copied_id(line.pid),
         ),
     )

@@ -10,6 +10,7 @@ from lyra.server.dashboard.layout import page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.work.names import is_offered
 
 __all__ = ["ENDPOINTS"]
 
@@ -18,9 +19,8 @@ _WORST_FIRST: Final = ("unhealthy", "degraded", "unknown", "healthy")
 
 
 async def _services(call: HttpCall) -> RawAnswer:
-    services = sorted(
-        call.kernel.services.list_services(), key=lambda info: (_WORST_FIRST.index(info.status), info.name)
-    )
+    seen = [info for info in call.kernel.services.list_services() if is_offered(call.kernel, info, call.caller)]
+    services = sorted(seen, key=lambda info: (_WORST_FIRST.index(info.status), info.name))
     listed = region(call, "services", _EVENTS, _summary(services), _list(call, services))
     lead = "Named handlers that processes call. One that is degraded takes less work, one that is unhealthy takes none."
     return page(call, "Services", listed, lead=lead)
@@ -38,7 +38,7 @@ def _list(call: HttpCall, services: list[ServiceInfo]) -> Html:
             "Services stand here: named handlers with their health and load.",
             'kernel.register_service({"name": "search", "max_concurrent": 4})',
         )
-    now = call.kernel.clock.now()
+    now = call.now
     columns: list[TableColumn | str] = [
         *("Service", "Health", "Load"),
         TableColumn("running", is_figure=True),

@@ -73,7 +73,7 @@ def _facts(call: HttpCall, trace_id: str, spans: Sequence[Span], status: str) ->
     ]
     facts: list[tuple[str, Child]] = [
         ("State", state("ok") if status in ("ok", "paused") else state("failed", status)),
-        ("Began", moment(began, call.kernel.clock.now())),
+        ("Began", moment(began, call.now)),
         ("Took", duration(took_s)),
         ("Spans", f"{len(spans):,}" + (f", {errors} failed" if errors else "")),
         ("Tokens", f"{sum(tokens):,}"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from lyra.server.dashboard.layout import link, page, region
 from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.views.past import past_note
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
-from lyra.server.http.api.traces import TraceView, known_spans, trace_line
+from lyra.server.http.api.traces import TraceView, known_spans, spans_by_trace, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 
 __all__ = ["ENDPOINTS"]
@@ -34,13 +34,6 @@ class TracePageQuery(RequestQuery):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
 
 
-def _grouped(spans: Iterable[Span]) -> dict[str, list[Span]]:
-    by_trace: dict[str, list[Span]] = {}
-    for span in spans:
-        by_trace.setdefault(span.trace_id, []).append(span)
-    return by_trace
-
-
 def _fits(query: TracePageQuery, trace_id: str, spans: list[Span]) -> bool:
     if query.agent and all(span.agent != query.agent for span in spans):
         return False
@@ -54,7 +47,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
     query: TracePageQuery = call.query
     one_of(query.order, _ORDERS, "order")
     note = await past_note(call)
-    by_trace = _grouped(known_spans(call))
+    by_trace = spans_by_trace(known_spans(call))
     agents = sorted({span.agent for spans in by_trace.values() for span in spans if span.agent})
     fitting = {trace_id: spans for trace_id, spans in by_trace.items() if _fits(query, trace_id, spans)}
     shown = _ordered(fitting, query)
@@ -74,8 +67,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
 def _ordered(fitting: dict[str, list[Span]], query: TracePageQuery) -> list[TraceView]:
     """The lines to show. Those of all traces are made only where they are needed to tell the order."""
     if query.order == "newest":
-        newest = sorted(fitting.items(), key=lambda item: -item[1][-1].time)[: query.limit]
-        return [trace_line(trace_id, spans) for trace_id, spans in newest]
+        return [trace_line(trace_id, spans) for trace_id, spans in islice(fitting.items(), query.limit)]
     lines = [trace_line(trace_id, spans) for trace_id, spans in fitting.items()]
     lines.sort(key=lambda line: -line.latency_ms if query.order == "slowest" else -line.cost_usd)
     return lines[: query.limit]
@@ -110,7 +102,7 @@ def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], 
         if total:
             return empty("No trace fits.")
         return nothing_yet(call, "A trace of each conversation stands here: turns, model calls, tool calls.")
-    now = call.kernel.clock.now()
+    now = call.now
     columns: list[TableColumn | str] = [
         *("Trace", "Agent", "State", "Began"),
         *(TableColumn(name, is_figure=True) for name in ("took", "spans", "errors", "cost")),

@@ -36,7 +36,7 @@ export function readTable(figure) {
 export function csvOf(table) {
   const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   // A cell that a spreadsheet would read as a formula is made text.
-  const safe = (text) => quoted(/^[=+\-@\t]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text);
+  const safe = (text) => quoted(/^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text);
   const lines = [...table.rows].map((row) =>
     [...row.cells].map((cell) => safe(cell.dataset.value ?? cell.textContent.trim())).join(","));
   return `${lines.join("\r\n")}\r\n`;

@@ -9,7 +9,7 @@ from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.words import money
 
 if TYPE_CHECKING:
-    from lyra.core.budgets.budget import Budget
+    from lyra.kernel.process.process import Process
 
 __all__ = ["budget_bars"]
 
@@ -26,28 +26,34 @@ _WORDS: Final = {
 }
 
 
-def budget_bars(budget: Budget) -> Html:
-    """A line for each dimension that has a limit or was used."""
-    rows = [_line(budget, dimension) for dimension in DIMENSIONS if _matters(budget, dimension)]
-    if budget.seconds is not None:
-        rows.append(tag("li", tag("span", "time"), tag("span", f"at most {budget.seconds:g} s", class_="figure-cell")))
+def budget_bars(process: Process) -> Html:
+    """A line for each dimension that has a limit or was used. A limit that is shared with others has no bar: what they
+    used of it is not shown."""
+    rows = [line for dimension in DIMENSIONS if (line := _line(process, dimension)) is not None]
+    seconds = process.budget.seconds
+    if seconds is not None:
+        rows.append(tag("li", tag("span", "time"), tag("span", f"at most {seconds:g} s", class_="figure-cell")))
     if not rows:
         return tag("p", "No limit, and nothing spent yet.", class_="note")
     return tag("ul", rows, class_="budget")
 
 
-def _matters(budget: Budget, dimension: str) -> bool:
-    return budget.limit(dimension) is not None or int(budget.used(dimension)) > 0
-
-
-def _line(budget: Budget, dimension: str) -> Html:
-    used, aside = int(budget.used(dimension)), int(budget.reserved(dimension))
+def _line(process: Process, dimension: str) -> Html | None:
+    budget, is_own = process.budget, process.has_own_budget
+    used = int(budget.used(dimension)) if is_own else process.spent[dimension]
+    aside = int(budget.reserved(dimension)) if is_own else 0
     limit = budget.limit(dimension)
+    if limit is None and not used:
+        return None
     amount = money if dimension == "usd" else "{:,}".format
-    words = amount(used) + (f" of {amount(int(limit))}" if limit is not None else "")
+    words, bar = amount(used), None
+    if limit is not None and is_own:
+        words += f" of {amount(int(limit))}"
+        bar = _bar(used, aside, int(limit), f"{_WORDS[dimension]}: {words}")
+    elif limit is not None:
+        words += f"; with others at most {amount(int(limit))}"
     if aside:
         words += f", {amount(aside)} set aside"
-    bar = None if limit is None else _bar(used, aside, int(limit), f"{_WORDS[dimension]}: {words}")
     return tag(
         "li",
         tag("span", _WORDS[dimension]),

@@ -7,7 +7,7 @@ Markdown: it comes from models and from tools.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -16,16 +16,34 @@ from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
+from lyra.server.owners import OwnedPid, owner_if_known
 
-__all__ = ["CallCost", "conversation", "tool_part"]
+if TYPE_CHECKING:
+    from lyra.kernel.process.process import Process
+    from lyra.server.http.endpoint import HttpCall
+
+__all__ = ["CallCost", "conversation", "speaker", "tool_part"]
 
 CallCost = tuple[float | None, int | None, int | None]  # dollars, tokens in, tokens out
 _SHORT_CHARS: Final = 80
 
 
-def conversation(messages: Sequence[Message], costs: Sequence[CallCost], *, agent: str, is_running: bool) -> Html:
-    """All turns. `costs` are those of the model's last calls; the newest call gave the newest message of the agent. Of
-    a turn that is under way only the question is drawn: its answer comes as events."""
+def speaker(call: HttpCall, process: Process) -> str:
+    """Who says what an agent is asked: "You" where the words are the viewer's own, else the user or the agent that
+    asks; of a process that no person talks to, a program."""
+    if process.parent is not None and process.parent.program.startswith("agent:"):
+        return process.parent.name or process.parent.program.partition(":")[2]
+    owner, caller = owner_if_known(call.kernel, process.pid), call.caller
+    if OwnedPid.read(process.pid) is None:
+        return owner or "Program"
+    return "You" if owner == caller.user_id and caller.may_change else owner or "Operator"
+
+
+def conversation(
+    messages: Sequence[Message], costs: Sequence[CallCost], *, agent: str, person: str, is_running: bool
+) -> Html:
+    """All turns; `person` is who asks the agent. `costs` are those of the model's last calls; the newest call gave the
+    newest message of the agent. Of a turn that is under way only the question is drawn: its answer comes as events."""
     spoken = list(messages)
     if is_running:
         last = max((place for place, row in enumerate(spoken) if row.role == "user"), default=len(spoken) - 1)
@@ -35,7 +53,7 @@ def conversation(messages: Sequence[Message], costs: Sequence[CallCost], *, agen
     priced = dict(zip((id(row) for row in reversed(answers)), reversed(costs), strict=False))
     parts: list[Child] = []
     for turn in _turns(spoken):
-        parts += _turn(turn, results, [priced[id(row)] for row in turn if id(row) in priced], agent)
+        parts += _turn(turn, results, [priced[id(row)] for row in turn if id(row) in priced], agent, person)
     return join(parts)
 
 
@@ -49,12 +67,14 @@ def _turns(messages: Sequence[Message]) -> list[list[Message]]:
     return turns
 
 
-def _turn(turn: list[Message], results: dict[str, ToolResult], costs: list[CallCost], agent: str) -> list[Child]:
+def _turn(
+    turn: list[Message], results: dict[str, ToolResult], costs: list[CallCost], agent: str, person: str
+) -> list[Child]:
     parts: list[Child] = []
     answer: list[Child] = []
     for message in turn:
         if message.role == "user":
-            parts.append(_spoken_by("you", "You", [tag("p", message.text, class_="text")]))
+            parts.append(_spoken_by("you", person, [tag("p", message.text, class_="text")]))
         elif message.role == "assistant":
             if message.text:
                 answer.append(tag("p", message.text, class_="text"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
@@ -30,7 +31,7 @@ _CSV_COLUMNS: Final = (
     *("day", "agent", "model", "key", "owner", "calls", "errors", "input_tokens", "output_tokens", "cached_tokens"),
     *("cost_usd", "unpriced_calls"),
 )
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = re.compile(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # how one begins, also in full width
 
 
 class CostFilter(NamedTuple):
@@ -81,7 +82,8 @@ def days_until(now: float, count: int) -> list[str]:
 
 
 def by_day(sums: Sequence[CostSum], dimension: str, days: Sequence[str]) -> DayCosts:
-    """The costs of each day by the values of a dimension; those that cost least stand together."""
+    """The costs of each day by the values of a dimension; those that cost least stand together. What was stamped later
+    than the last day, before the clock was set back, is in the last day."""
     totals: dict[str, int] = {}
     for total in sums:
         group = dimension_value(total, dimension)
@@ -93,8 +95,9 @@ def by_day(sums: Sequence[CostSum], dimension: str, days: Sequence[str]) -> DayC
     places = {group: min(index, len(groups) - 1) for index, group in enumerate(ordered)}
     cells: dict[str, list[int]] = {day: [0] * len(groups) for day in days}
     for total in sums:
-        if total.day in cells:
-            cells[total.day][places[dimension_value(total, dimension)]] += total.cost_micro_usd
+        day = min(total.day, days[-1])
+        if day in cells:
+            cells[day][places[dimension_value(total, dimension)]] += total.cost_micro_usd
     return DayCosts(groups, list(cells.items()))
 
 
@@ -126,4 +129,4 @@ def costs_csv(sums: Iterable[CostSum]) -> str:
 
 
 def _plain(value: str | int) -> str | int:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value

@@ -25,7 +25,7 @@ from lyra.server.grpc.messages.envelopes import (
     event_message,
 )
 from lyra.server.grpc.messages.fields import json_mapping, required
-from lyra.server.grpc.services.owners import chosen_pid, owned_envelope
+from lyra.server.grpc.services.owners import chosen_pid, owned_envelope, require_envelope
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -56,7 +56,7 @@ class EngineCalls:
     async def update_envelope(self, request: pb.UpdateEnvelopeRequest, caller: Caller) -> pb.Envelope:
         given = envelope_fields(request.envelope)
         envelope_id = required(request.envelope.envelope_id, "envelope_id")
-        held = envelope_message(self._kernel.envelopes.get(envelope_id, user_id=caller.user_id or None))
+        held = envelope_message(require_envelope(self._kernel, caller, envelope_id))
         if held.ByteSize() + request.ByteSize() > SERVER_MESSAGE_BYTES_MAX:
             raise LimitExceeded(
                 f"envelope {envelope_id} would be larger than a message may be", envelope_id=envelope_id
@@ -67,11 +67,11 @@ class EngineCalls:
 
     async def clone_envelope(self, request: pb.CloneRequest, caller: Caller) -> pb.Envelope:
         envelope_id = required(request.envelope.envelope_id, "envelope_id")
-        return await self._kept(self._kernel.clone_envelope(envelope_id, user_id=caller.user_id or None))
+        require_envelope(self._kernel, caller, envelope_id)
+        return await self._kept(self._kernel.clone_envelope(envelope_id))
 
     async def check_bounds(self, request: pb.Envelope, caller: Caller) -> pb.BoundsResult:
-        envelope = self._envelope(request, caller)
-        return bounds_message(self._kernel.check_bounds(envelope, user_id=caller.user_id or None))
+        return bounds_message(self._envelope(request, caller).check_bounds())
 
     async def _kept(self, envelope: Envelope) -> pb.Envelope:
         """The message of an envelope, once the store has it."""

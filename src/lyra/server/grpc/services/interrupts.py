@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import INTERRUPT_KIND, INTERRUPT_STATUS
 from lyra.server.grpc.messages.fields import json_value, required
@@ -59,5 +60,5 @@ class InterruptCalls:
 
     def _own(self, interrupt_id: str, caller: Caller) -> Interrupt:
         interrupt = self._kernel.interrupts.get_interrupt(required(interrupt_id, "interrupt_id"))
-        caller.require_owner(interrupt_owner(self._kernel, interrupt), f"interrupt {interrupt_id}")
+        caller.require_owner(interrupt_owner(self._kernel, interrupt), unknown_interrupt, interrupt_id)
         return interrupt

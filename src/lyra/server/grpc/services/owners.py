@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.envelope import ANONYMOUS
+from lyra.core.envelope import ANONYMOUS, Envelope
 from lyra.errors import ConfigError, Denied
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.services.service import ServiceInfo
+from lyra.kernel.workers.blocks import unknown_process
+from lyra.kernel.workers.envelope_table import unknown_envelope
 from lyra.server.owners import OwnedPid, owner_if_known
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ __all__ = [
     "interrupt_owner",
     "owned_envelope",
     "owner_of",
+    "require_envelope",
     "require_process",
     "service_owner",
 ]
@@ -46,17 +49,26 @@ def owner_of(kernel: Kernel, pid: str) -> str:
 def chosen_pid(kernel: Kernel, caller: Caller, pid: str, user_id: str = "") -> str:
     """A pid that a client chose: one that the caller owns, or a new one, for `user_id`, that names no other user."""
     if exists(kernel, pid):
-        return require_process(kernel, caller, pid)
-    owned = OwnedPid.read(pid)
-    if owned is not None and not owned.belongs_to(user_id or caller.user_id):
-        raise Denied(f"the pid {pid} is kept for processes of another user", hint="choose another")
+        is_free = caller.owns(owner_of(kernel, pid))
+    else:
+        owned = OwnedPid.read(pid)
+        is_free = owned is None or owned.belongs_to(user_id or caller.user_id)
+    if not is_free:
+        raise Denied(f"the pid {pid} cannot be chosen", hint="choose another")
     return pid
 
 
 def require_process(kernel: Kernel, caller: Caller, pid: str) -> str:
-    """The pid of a process that the caller may see and change."""
-    caller.require_owner(owner_of(kernel, pid), f"process {pid}")
+    """The pid of a process that the caller may see and change; NoSuchProcess also where it is another user's."""
+    caller.require_owner(owner_of(kernel, pid), unknown_process, pid)
     return pid
+
+
+def require_envelope(kernel: Kernel, caller: Caller, envelope_id: str) -> Envelope:
+    """An envelope that the kernel keeps for the caller; NoSuchEnvelope also where it is another user's."""
+    envelope = kernel.envelopes.get(envelope_id)
+    caller.require_owner(envelope.user_id, unknown_envelope, envelope_id)
+    return envelope
 
 
 def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:

@@ -1,14 +1,14 @@
 """The services of SystemService: registered, reported on, listed and dispatched to.
 
-Every user may list services and dispatch to them. The health and the registration of a service are changed by the user
-who registered it, and by the operator.
+Every user may list services and dispatch to them, but for those that only workers of other users serve. The health and
+the registration of a service are changed by the user who registered it, and by the operator.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lyra.errors import EffectFailed
+from lyra.errors import Denied, EffectFailed
 from lyra.kernel.services.service import ServiceInfo
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import HEALTH
@@ -16,6 +16,7 @@ from lyra.server.grpc.messages.envelopes import json_envelope
 from lyra.server.grpc.messages.fields import json_mapping, required, text
 from lyra.server.grpc.messages.services import response_message, service_fields, service_message
 from lyra.server.grpc.services.owners import SERVICE_OWNER, owned_envelope, require_process, service_owner
+from lyra.server.work.names import is_offered, service_for
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -33,8 +34,10 @@ class RegistryCalls:
     async def register_service(self, request: pb.RegisterServiceRequest, caller: Caller) -> pb.ServiceInfo:
         fields = service_fields(request.service)
         name = required(fields["name"], "service.name")
-        if name in self._kernel.services.state.services:
-            self._require_owner(name, caller)
+        if name in self._kernel.services.state.services and not caller.owns(
+            service_owner(self._kernel.services.get_service(name))
+        ):
+            raise Denied(f"the service {name} cannot be chosen", hint="choose another name")
         if caller.user_id:
             fields["metadata"][SERVICE_OWNER] = caller.user_id
         await self._kernel.register_service(fields)
@@ -50,12 +53,13 @@ class RegistryCalls:
         await self._kernel.services.update_health(info.name, HEALTH.required(request.status))
         return service_message(self._kernel.services.get_service(info.name))
 
-    async def list_services(self, request: pb.ListServicesRequest, _caller: Caller) -> pb.ListServicesResponse:
+    async def list_services(self, request: pb.ListServicesRequest, caller: Caller) -> pb.ListServicesResponse:
         services = self._kernel.services
         infos = (
             services.list_services_by_type(request.service_type) if request.service_type else services.list_services()
         )
-        return pb.ListServicesResponse(services=map(service_message, infos))
+        seen = [info for info in infos if is_offered(self._kernel, info, caller)]
+        return pb.ListServicesResponse(services=map(service_message, seen))
 
     async def dispatch_service(self, request: pb.DispatchServiceRequest, caller: Caller) -> pb.DispatchServiceResponse:
         name = required(request.service, "service")
@@ -77,6 +81,7 @@ class RegistryCalls:
         return response_message(response)
 
     def _require_owner(self, name: str, caller: Caller) -> ServiceInfo:
-        info = self._kernel.services.get_service(name)
-        caller.require_owner(service_owner(info), f"service {name}")
+        info = service_for(self._kernel, caller, name)
+        if not caller.owns(service_owner(info)):
+            raise Denied(f"service {name} belongs to another user")
         return info

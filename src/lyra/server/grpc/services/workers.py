@@ -1,6 +1,7 @@
 """WorkerService: programs that run agents and services claim work, renew their leases and deliver results.
 
-A token that is bound to a user, or that names one, claims and completes work of that user alone.
+A token that is bound to a user, or that names one, claims and completes work of that user alone; what it announces is
+there for that user alone, and its worker ids are the user's own.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class WorkerCalls:
             raise ConfigError("wait_seconds is a number from 0 on", key="wait_seconds")
         lease = await self._desk.claim(
             Claim(
-                worker_id=_worker(request.worker_id),
+                worker_id=_worker(request.worker_id, caller),
                 names=frozenset(names),
                 idempotent=frozenset(request.idempotent),
                 user_id=caller.user_id,
@@ -58,14 +59,14 @@ class WorkerCalls:
     async def renew_work(self, request: pb.RenewWorkRequest, caller: Caller) -> pb.RenewWorkResponse:
         held, cancelled = self._desk.renew(
             required(request.work_id, "work_id"),
-            _worker(request.worker_id),
+            _worker(request.worker_id, caller),
             user_id=caller.user_id,
             lease_s=_lease(request.lease_seconds),
         )
         return pb.RenewWorkResponse(held=held, cancelled=cancelled)
 
     async def complete_work(self, request: pb.CompleteWorkRequest, caller: Caller) -> pb.CompleteWorkResponse:
-        work_id, worker_id = required(request.work_id, "work_id"), _worker(request.worker_id)
+        work_id, worker_id = required(request.work_id, "work_id"), _worker(request.worker_id, caller)
         kind, name = self._desk.served(work_id)
         value: Any = None
         error = None
@@ -79,8 +80,10 @@ class WorkerCalls:
         return pb.CompleteWorkResponse(accepted=accepted)
 
 
-def _worker(worker_id: str) -> str:
-    return short_text(required(worker_id, "worker_id"), "worker_id", most=SERVER_ID_CHARS_MAX)
+def _worker(worker_id: str, caller: Caller) -> str:
+    """The worker's id on the desk: each user's workers have names of their own."""
+    given = short_text(required(worker_id, "worker_id"), "worker_id", most=SERVER_ID_CHARS_MAX)
+    return f"{given}@{caller.user_id}" if caller.user_id else given
 
 
 def _name(name: str) -> str:

@@ -35,13 +35,24 @@ class ChatBody(RequestBody):
     session_id: str = ""
 
 
+class ChatUsage(msgspec.Struct):
+    """What an answer took, its helpers included; `cost_usd` is null where a price is not known. Empty for an agent with
+    an output type."""
+
+    input_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    output_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    cost_usd: float | msgspec.UnsetType | None = msgspec.UNSET
+
+
 class ChatAnswer(msgspec.Struct, kw_only=True):
-    """The answer; `output` is the value of an agent with an output type."""
+    """The answer; `output` is the value of an agent with an output type. `status` is `max_tokens` for one that was cut
+    off."""
 
     text: str
     session_id: str
+    status: str = "success"
     output: Any = None
-    usage: dict[str, Any] = {}
+    usage: ChatUsage = msgspec.field(default_factory=ChatUsage)
 
 
 class StreamQuery(RequestQuery):
@@ -60,11 +71,11 @@ def _view(agent: KnownAgent) -> AgentSummary:
 
 
 async def list_agents(call: HttpCall) -> AgentList:
-    return AgentList([_view(agent) for agent in call.parts.chats.directory.agents().values()])
+    return AgentList([_view(agent) for agent in call.parts.chats.directory.agents(call.caller).values()])
 
 
 async def get_agent(call: HttpCall) -> AgentSummary:
-    return _view(call.parts.chats.directory.get(call.path["name"]))
+    return _view(call.parts.chats.directory.get(call.path["name"], call.caller))
 
 
 async def chat(call: HttpCall) -> ChatAnswer:
@@ -73,12 +84,8 @@ async def chat(call: HttpCall) -> ChatAnswer:
     session_id, process = await call.parts.chats.open(call.path["name"], call.caller, body.session_id)
     answer = await process.send(body.message)
     if isinstance(answer, Reply):
-        usage = {
-            "input_tokens": answer.input_tokens,
-            "output_tokens": answer.output_tokens,
-            "cost_usd": answer.cost_usd,
-        }
-        return ChatAnswer(text=str(answer), session_id=session_id, usage=usage)
+        usage = ChatUsage(answer.input_tokens, answer.output_tokens, answer.cost_usd)
+        return ChatAnswer(text=str(answer), session_id=session_id, status=answer.status, usage=usage)
     plain = msgspec.to_builtins(answer, enc_hook=to_plain)
     text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
     return ChatAnswer(text=text, session_id=session_id, output=plain)
@@ -94,7 +101,7 @@ async def chat_stream(call: HttpCall) -> Streamed:
 
 
 async def resume_stream(call: HttpCall) -> Streamed:
-    call.parts.chats.directory.get(call.path["name"])
+    call.parts.chats.directory.get(call.path["name"], call.caller)
     stream, after = call.parts.chats.find(call.headers.get("last-event-id", ""), call.query.session_id, call.caller)
     return Streamed(stream.read(after))
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.kernel.interrupts.interrupt import Interrupt, InterruptStatus
+from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.owners import owner_if_known
 
@@ -79,7 +80,7 @@ def _view(call: HttpCall, interrupt: Interrupt) -> InterruptView:
 
 def _required(call: HttpCall) -> Interrupt:
     interrupt = call.kernel.interrupts.get_interrupt(call.path["interrupt_id"])
-    call.caller.require_owner(_owner(call, interrupt), f"interrupt {interrupt.id}")
+    call.caller.require_owner(_owner(call, interrupt), unknown_interrupt, interrupt.id)
     return interrupt
 
 

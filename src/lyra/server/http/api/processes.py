@@ -102,7 +102,7 @@ def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
         pending_interrupt=block.pending_interrupt,
         termination_reason=block.termination_reason,
         usage=msgspec.structs.asdict(block.usage),
-        cost_usd=0.0 if process is None else int(process.budget.used("usd")) / 1_000_000,
+        cost_usd=0.0 if process is None else int(process.spent.usd) / 1_000_000,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from lyra.kernel.services.service import ServiceInfo
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody
+from lyra.server.work.names import is_offered, service_for
 
 __all__ = ["ENDPOINTS"]
 
@@ -46,11 +47,12 @@ def _view(info: ServiceInfo) -> ServiceView:
 
 
 async def list_services(call: HttpCall) -> ServiceList:
-    return ServiceList([_view(info) for info in call.kernel.services.list_services()])
+    services = call.kernel.services.list_services()
+    return ServiceList([_view(info) for info in services if is_offered(call.kernel, info, call.caller)])
 
 
 async def get_service(call: HttpCall) -> ServiceView:
-    return _view(call.kernel.services.get_service(call.path["name"]))
+    return _view(service_for(call.kernel, call.caller, call.path["name"]))
 
 
 async def dispatch(call: HttpCall) -> DispatchAnswer:

@@ -60,7 +60,7 @@ def _view(call: HttpCall, session_id: str, pid: str) -> dict[str, Any]:
         "alive": process.alive,
         "created_at": process.created_at,
         "message_count": 0 if agent is None else len(agent.messages),
-        "cost_usd": int(process.budget.used("usd")) / 1_000_000,
+        "cost_usd": int(process.spent.usd) / 1_000_000,
     }
 
 
@@ -87,7 +87,9 @@ async def end_session(call: HttpCall) -> SessionView:
 
 
 async def cancel_answer(call: HttpCall) -> CancelAnswer:
-    return CancelAnswer(call.parts.chats.cancel(call.path["session_id"], call.caller))
+    cancelled = call.parts.chats.cancel(call.path["session_id"], call.caller)
+    await call.kernel.durable()  # a message that is told to be cancelled is not carried out by a later server
+    return CancelAnswer(cancelled)
 
 
 _PATH: Final = "/api/sessions/{session_id}"

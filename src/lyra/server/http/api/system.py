@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from lyra.errors import Denied
 from lyra.kernel.workers.quota import SystemUsage
 from lyra.observe.metrics import attach_metrics
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
+from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.openapi import openapi_bytes
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.owners import owner_if_known
@@ -85,7 +87,11 @@ def _figures_of(kernel: Kernel, caller: Caller) -> dict[str, Any]:
 async def metrics(call: HttpCall) -> RawAnswer:
     if call.caller.is_bound:  # they tell of the agents of all users
         raise Denied("metrics are for the operator", hint="use a token that is bound to no user")
-    return RawAnswer(*attach_metrics(call.kernel).render())
+    body, media = attach_metrics(call.kernel).render()
+    mounted = mounted_nodes(call.kernel)
+    if mounted is not None and b"# TYPE sir_executions_total " not in body:  # the application may have added them
+        body += (await asyncio.to_thread(mounted.runtime.metrics_text)).encode()
+    return RawAnswer(body, media)
 
 
 async def openapi(call: HttpCall) -> RawAnswer:

@@ -1,6 +1,7 @@
 """Runs to step through: the steps of a process, how it stood after each, forks of it, and two runs side by side.
 
-A run is named by the pid of its process, or by the id of a session. What belongs to another user is denied.
+A run is named by the pid of its process, or by the id of a session. Another user's is answered as one that does not
+exist.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import start_prepared
 from lyra.core.limits import NAME_LENGTH_MAX
-from lyra.errors import ConfigError, Denied, InvalidTransition
+from lyra.errors import ConfigError, Denied, InvalidTransition, NoSuchProcess
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
@@ -74,13 +75,17 @@ class ForkStarted(msgspec.Struct, kw_only=True):
 
 
 def run_pid(call: HttpCall, word: str) -> str:
-    """The pid of a run of the caller's, by pid or session; Denied where it is another user's."""
+    """The pid of a run of the caller's, by pid or session; NoSuchProcess also where it is another user's."""
     pid = word
     if word not in call.kernel.processes:
         session = call.parts.chats.sessions.find(word)
         pid = word if session is None else session.pid
-    call.caller.require_owner(owner_if_known(call.kernel, pid), f"run {word[:80]}")
+    call.caller.require_owner(owner_if_known(call.kernel, pid), _unknown_run, word)
     return pid
+
+
+def _unknown_run(word: str) -> NoSuchProcess:
+    return NoSuchProcess(f"there is no run {word[:80]!r}")
 
 
 async def timeline(call: HttpCall) -> TimelineAnswer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.past.records import CostSum
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS", "TraceView", "known_spans", "own_spans", "trace_line"]
+__all__ = ["ENDPOINTS", "TraceView", "known_spans", "own_spans", "spans_by_trace", "trace_line"]
 
 
 class TraceView(msgspec.Struct, kw_only=True):
@@ -101,11 +102,18 @@ def known_spans(call: HttpCall) -> list[Span]:
 
 
 async def list_traces(call: HttpCall) -> TraceList:
+    by_trace = spans_by_trace(await own_spans(call))
+    return TraceList([trace_line(trace_id, spans) for trace_id, spans in islice(by_trace.items(), call.query.limit)])
+
+
+def spans_by_trace(spans: Iterable[Span]) -> dict[str, list[Span]]:
+    """The spans of each trace, the trace whose last span ended last before the others."""
     by_trace: dict[str, list[Span]] = {}
-    for span in await own_spans(call):
-        by_trace.setdefault(span.trace_id, []).append(span)
-    newest = sorted(by_trace.items(), key=lambda item: -item[1][-1].time)[: call.query.limit]
-    return TraceList([trace_line(trace_id, spans) for trace_id, spans in newest])
+    for span in spans:
+        of_trace = by_trace.pop(span.trace_id, None) or []
+        of_trace.append(span)
+        by_trace[span.trace_id] = of_trace
+    return dict(reversed(by_trace.items()))
 
 
 def trace_line(trace_id: str, spans: list[Span]) -> TraceView:

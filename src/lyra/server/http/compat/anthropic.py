@@ -109,7 +109,11 @@ async def messages(call: HttpCall) -> MessageAnswer | Streamed:
         return Streamed(_events(call, empty, first, pieces, usage))
     text = await answer(call, body.model, conversation, usage)
     counts = MessageUsage(usage.input_tokens, usage.output_tokens)
-    return MessageAnswer(answer_id, body.model, [TextBlock(text)], counts)
+    return MessageAnswer(answer_id, body.model, [TextBlock(text)], counts, stop_reason=_stop_reason(usage))
+
+
+def _stop_reason(usage: AnswerUsage) -> str:
+    return "max_tokens" if usage.is_cut else "end_turn"
 
 
 def _event(word: str, **data: Any) -> bytes:
@@ -132,7 +136,7 @@ async def _events(
             return
         yield _event("content_block_stop", index=0)
         counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        yield _event("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage=counts)
+        yield _event("message_delta", delta={"stop_reason": _stop_reason(usage), "stop_sequence": None}, usage=counts)
         yield _event("message_stop")
 
 

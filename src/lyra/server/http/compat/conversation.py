@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.message import Message
 from lyra.errors import ConfigError
+from lyra.models.stream import CUT_BY_PROVIDER
 from lyra.server.owners import owned_pid, spawn_for
 
 if TYPE_CHECKING:
@@ -37,16 +38,18 @@ class Spoken(NamedTuple):
 
 
 class AnswerUsage:
-    """What one answer took; filled in when it has come."""
+    """What one answer took, and whether its provider cut it off; filled in when it has come."""
 
-    __slots__ = ("input_tokens", "output_tokens")
+    __slots__ = ("input_tokens", "is_cut", "output_tokens")
 
     def __init__(self) -> None:
+        self.is_cut = False
         self.input_tokens = 0
         self.output_tokens = 0
 
     def read(self, process: AgentProcess[Any]) -> None:
         self.input_tokens, self.output_tokens = process.metrics.totals[:2]
+        self.is_cut = process.execution is not None and process.execution.status == CUT_BY_PROVIDER
 
 
 class VendorConversation:

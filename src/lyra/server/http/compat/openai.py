@@ -125,6 +125,10 @@ def _usage(usage: AnswerUsage) -> CompletionUsage:
     return CompletionUsage(usage.input_tokens, usage.output_tokens, total)
 
 
+def _finish_reason(usage: AnswerUsage) -> str:
+    return "length" if usage.is_cut else "stop"
+
+
 async def completions(call: HttpCall) -> ChatCompletion | Streamed:
     refuse_if_draining(call.parts.is_draining)
     body: CompletionBody = call.body
@@ -135,16 +139,22 @@ async def completions(call: HttpCall) -> ChatCompletion | Streamed:
         first = await anext(pieces, "")  # what is wrong at the beginning is told by the status
         head = {"id": answer_id, "object": "chat.completion.chunk", "created": created, "model": body.model}
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        return Streamed(_chunks(call, head, first, pieces, usage if wants_usage else None))
+        return Streamed(_chunks(call, head, first, pieces, usage, wants_usage=bool(wants_usage)))
     text = await answer(call, body.model, conversation, usage)
-    choice = CompletionChoice(0, CompletionAnswer("assistant", text), "stop")
+    choice = CompletionChoice(0, CompletionAnswer("assistant", text), _finish_reason(usage))
     return ChatCompletion(answer_id, "chat.completion", created, body.model, [choice], _usage(usage))
 
 
 async def _chunks(
-    call: HttpCall, head: dict[str, Any], first: str, pieces: AsyncGenerator[str, None], usage: AnswerUsage | None
+    call: HttpCall,
+    head: dict[str, Any],
+    first: str,
+    pieces: AsyncGenerator[str, None],
+    usage: AnswerUsage,
+    *,
+    wants_usage: bool,
 ) -> AsyncGenerator[bytes, None]:
-    more = {} if usage is None else {"usage": None}
+    more = {"usage": None} if wants_usage else {}
 
     def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -158,8 +168,8 @@ async def _chunks(
         except Exception as error:  # noqa: BLE001 (told to the client in its form)
             yield sse_event(error_body(problem_of(error, call.kernel), "openai"))
             return
-        yield chunk({}, "stop")
-        if usage is not None:
+        yield chunk({}, _finish_reason(usage))
+        if wants_usage:
             yield sse_event({**head, "choices": [], "usage": _usage(usage)})
         yield sse_event("[DONE]")
 

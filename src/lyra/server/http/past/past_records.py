@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.codec import decode
@@ -67,31 +68,35 @@ class ReadingPace:
         return not self._is_stopped.is_set()
 
 
-def read_past(store: Store, until: float, pace: ReadingPace) -> PastRecords:
-    """What ended or was started again before a time."""
+def read_past(store: Store, until_seq: int, pace: ReadingPace) -> PastRecords:
+    """What ended or was started again up to a row. The clock may have been set back since: times do not tell."""
     restarts: list[tuple[float, str]] = []
     try:
-        records = list(stored_records(_past_events(store, restarts, pace), store.identity().id))
+        records = list(stored_records(_past_events(store, until_seq, restarts, pace), store.identity().id))
     finally:
         store.close()
-    spans = [session_of(event) if event.kind == _SESSION_ENDED else span_of(event) for event in records]
-    ended = sorted((span for span in spans if span is not None and span.time < until), key=lambda span: span.time)
-    return PastRecords(ended, [(time, pid) for time, pid in restarts if time < until])
+    return PastRecords(_spans(records), restarts)
 
 
-def read_recent(store: Store, until: float) -> list[Span]:
-    """The spans of processes that began in the last rows of a journal, themselves and all above them."""
+def read_recent(store: Store, until_seq: int) -> list[Span]:
+    """The spans of processes that began in the last rows up to one, themselves and all above them."""
     try:
-        first = max(store.first_seq() - 1, store.last_seq() - _RECENT_ROWS)
-        rows = [row for row in store.read(after=first) if row.kind in _PAST_KINDS]
+        first = max(store.first_seq() - 1, until_seq - _RECENT_ROWS)
+        until = takewhile(lambda row: row.seq <= until_seq, store.read(after=first))
+        rows = [row for row in until if row.kind in _PAST_KINDS]
         events = [Event(row.seq, row.time, row.pid, row.kind, decode(row.data)) for row in rows]
         records = list(stored_records(events, store.identity().id))
     finally:
         store.close()
     parents = {event.pid: event.data.get("parent") or "" for event in events if event.kind == "process.created"}
-    spans = [session_of(event) if event.kind == _SESSION_ENDED else span_of(event) for event in records]
-    whole = [span for span in spans if span is not None and span.time < until and _is_whole(span.pid, parents)]
-    return sorted(whole, key=lambda span: span.time)
+    return [span for span in _spans(records) if _is_whole(span.pid, parents)]
+
+
+def _spans(records: list[Event]) -> list[Span]:
+    """The spans of records, in the order of their end."""
+    ordered = sorted(records, key=lambda event: event.seq)
+    spans = [session_of(event) if event.kind == _SESSION_ENDED else span_of(event) for event in ordered]
+    return [span for span in spans if span is not None]
 
 
 def _is_whole(pid: str, parents: Mapping[str, str]) -> bool:
@@ -103,12 +108,14 @@ def _is_whole(pid: str, parents: Mapping[str, str]) -> bool:
     return pid == ""
 
 
-def _past_events(store: Store, restarts: list[tuple[float, str]], pace: ReadingPace) -> Iterator[Event]:
+def _past_events(store: Store, until_seq: int, restarts: list[tuple[float, str]], pace: ReadingPace) -> Iterator[Event]:
     """The rows that spans are made of; `restarts` are noted on the way. None after a stop: the server has no use for
     them."""
     starts = SupervisedStarts()
     for number, row in enumerate(store.read()):
         if number % _ROWS_BETWEEN_PAUSES == 0 and not pace.goes_on():
+            return
+        if row.seq > until_seq:
             return
         if row.kind not in _PAST_KINDS:
             continue

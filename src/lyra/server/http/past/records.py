@@ -69,17 +69,17 @@ class Records:
             "_pace",
             "_past",
             "_recent",
-            "_since",
             "_spans",
             "_sums",
             "_threads",
+            "_until_seq",
         ),
         "series",
     )
 
     def __init__(self) -> None:
         self._kernel: Kernel | None = None
-        self._since = 0.0  # when it began to listen
+        self._until_seq = 0  # the last row of the journal when it began to listen
         self._is_past_loaded = False
         self._loading = asyncio.Lock()
         self._threads = BlockingCalls("lyra-costs")
@@ -92,7 +92,7 @@ class Records:
 
     def attach(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._since = kernel.clock.now()
+        self._until_seq = 0 if kernel.journal is None else kernel.journal.durable_seq
         kernel.parts["server.records"] = self
         kernel.on_event(self._hear, kinds=(*KINDS, _SESSION_ENDED, _RESTARTED))
 
@@ -121,9 +121,9 @@ class Records:
             if store is None or self._kernel is None:
                 self._is_past_loaded = True  # of a kernel without a store there is none
                 return
-            past = await self._threads.call(read_past, store, self._since, self._pace)
+            past = await self._threads.call(read_past, store, self._until_seq, self._pace)
             for time, pid in past.restarts:
-                self.series.add_restart(time, owner_if_known(self._kernel, pid))
+                self.series.add_restart(self._shown_at(time), owner_if_known(self._kernel, pid))
             for number, span in enumerate(past.spans):
                 owner = owner_if_known(self._kernel, span.pid)
                 self._past.append((owner, span))
@@ -140,7 +140,7 @@ class Records:
         store = None if self._kernel is None or self._is_past_loaded or self._recent else self._kernel.open_reader()
         if store is None or self._kernel is None:
             return
-        spans = await self._threads.call(read_recent, store, self._since)
+        spans = await self._threads.call(read_recent, store, self._until_seq)
         if not self._is_past_loaded:
             self._recent = [(owner_if_known(self._kernel, span.pid), span) for span in spans]
 
@@ -189,13 +189,17 @@ class Records:
         for name, count in tokens.items():
             setattr(total, name, getattr(total, name) + count)
         self.series.add_call(
-            span.time,
+            self._shown_at(span.time),
             owner,
             latency_ms=span.latency_ms,
             is_error=span.status != "ok",
             micro_usd=cost_micro_usd,
             **tokens,
         )
+
+    def _shown_at(self, time: float) -> float:
+        """Where figures over time have what was stamped: what has happened is not later than now."""
+        return time if self._kernel is None else min(time, self._kernel.core.now())
 
     def _sum_of(self, span: Span, owner: str) -> CostSum:
         day = _day(int(span.time // _DAY_S))

@@ -27,8 +27,6 @@ __all__ = ["TREE_EVENTS", "LiveTree", "ProcessRow"]
 
 _CHANGES_KEPT: Final = 50_000
 _ENDED: Final = frozenset({"terminated", "zombie"})
-_PLAIN_ENDS: Final = frozenset({"normal", "shutdown", "killed", "linked", ""})
-
 _END_WORDS: Final = {"normal": "", "shutdown": "stopped", "linked": "ended with another", "error": "crashed"}
 
 # What the first word of an effect's name says about a process.
@@ -258,7 +256,7 @@ class LiveTree:
             doing=doing,
             strategy=_strategy(plan) if plan is not None and not is_guard else "",
             restarts=self._restarts_of(process),
-            cost_micro_usd=_own_cost(process),
+            cost_micro_usd=int(process.spent.usd),
             children=len(inner.children or ()),
             created_at=process.created_at or 0.0,
         )
@@ -289,7 +287,7 @@ class LiveTree:
         if not process.alive:
             ended = process.exit
             reason = "" if ended is None else ended.reason
-            return ("ended" if reason in _PLAIN_ENDS else "failed"), _END_WORDS.get(reason, reason)
+            return ("failed" if process.has_failed else "ended"), _END_WORDS.get(reason, reason)
         if self._kernel.missing_program(process) is not None:
             return "dormant", "its program is not known here"
         asked = self._kernel.interrupts.get_pending_interrupt(inner.pid)
@@ -331,10 +329,3 @@ def _doing(effect: str) -> str:
     if words is None:
         return f"performs {effect}"
     return f"{words} {rest}" if first == "tool" and rest else words
-
-
-def _own_cost(process: Process) -> int:
-    """What a process and those below it spent, in micro-dollars; 0 where it has no budget of its own: what it spends
-    counts in the scope of the process above, where others spend, too."""
-    above = process.core.budget if process.parent is None else process.parent.budget
-    return 0 if process.budget is above else int(process.budget.used("usd"))

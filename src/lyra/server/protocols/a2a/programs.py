@@ -85,12 +85,15 @@ async def a2a_turn(
     session = runtime_of(kernel).sessions.get(ctx.own_process.pid)
     usage: dict[str, Any] = {}
     if session is not None:
+        tokens_in, tokens_out, _, _ = session.metrics.totals
         cost_usd = session.metrics.cost_usd
-        usage = {"input_tokens": session.metrics.input_tokens, "output_tokens": session.metrics.output_tokens}
+        usage = {"input_tokens": tokens_in, "output_tokens": tokens_out}
         usage |= {} if cost_usd is None else {"cost_usd": cost_usd}
     if agent.output is not None:  # the value as its type reads it, whatever the model wrote around it
         text = msgspec.json.encode(agent.output.read(text), enc_hook=to_plain).decode()
-    return {"text": text, "is_data": agent.output is not None, "usage": usage}
+    execution = session.execution if session is not None else None
+    status = execution.status if execution is not None else "success"
+    return {"text": text, "is_data": agent.output is not None, "usage": usage, "status": status}
 
 
 def _messages(history: Iterable[dict[str, Any]]) -> list[Message]:

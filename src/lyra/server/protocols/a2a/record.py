@@ -22,7 +22,6 @@ __all__ = ["ANSWER", "CANCELED", "STATES", "A2aRecord", "agent_message", "answer
 
 CANCELED: Final = "canceled"  # also the reason with which a task's process is stopped
 ANSWER: Final = "answer"  # the id of the artifact
-_STOPPED: Final = frozenset({CANCELED, "shutdown", "killed", "terminated"})
 _REFUSED: Final = "message_refused"  # the status of a turn whose message a hook refused
 
 # The word of a record → the state of the protocol, and whether the task has ended.
@@ -67,8 +66,10 @@ class A2aRecord(msgspec.Struct):
         if ended.reason == "normal":
             self.state, self.answer = "completed", str(result.get("text", ""))
             self.is_data, self.usage = bool(result.get("is_data")), dict(result.get("usage") or {})
+            if result.get("status", "success") != "success":
+                self.code, self.reason = str(result["status"]), "the answer was cut off at its longest"
         elif ended.error is None or ended.reason == CANCELED:
-            self.state = "canceled" if ended.reason in _STOPPED else "failed"
+            self.state = "canceled"  # a task ends without an error only where it is ended, for whatever reason
             self.code, self.reason = ended.reason, "" if ended.reason == CANCELED else "the server stopped the task"
         else:
             problem = problem_of(ended.error, kernel)

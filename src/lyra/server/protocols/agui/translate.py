@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lyra.agents.session.events import (
     AgentEvent,
+    AnswerDone,
     HookNotice,
     Interrupted,
     Restart,
@@ -22,6 +23,7 @@ from lyra.agents.session.events import (
     UsageTold,
 )
 from lyra.agents.turn.call_drafts import CallDraft
+from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER
 from lyra.server.protocols.agui.messages import MessageIds, as_json, as_text
 from lyra.server.protocols.agui.sdk import agui_types
 from lyra.server.protocols.agui.turns import AguiTurn
@@ -193,11 +195,17 @@ class EventTranslator:
             self._turn.call_of[event.id] = call_id
         return []
 
+    def _done(self, event: AnswerDone) -> list[Any]:
+        """Tell an answer that was cut off; how any other ended is in the end of the run."""
+        is_cut = event.status in (CUT_BY_PROVIDER, CUT_BY_BUDGET) and event.text
+        return [self._types.CustomEvent(name="lyra.cut_off", value={"status": event.status})] if is_cut else []
+
     def _notice(self, event: HookNotice) -> list[Any]:
         return [self._types.CustomEvent(name="lyra.notice", value={"text": event.text, "level": event.level})]
 
 
 _FEEDS: Final[dict[type[AgentEvent], Callable[[EventTranslator, Any], list[Any]]]] = {
+    AnswerDone: EventTranslator._done,
     Text: EventTranslator._text,
     Thinking: EventTranslator._thinking,
     Restart: EventTranslator._restart,

@@ -199,7 +199,7 @@ async def _follow(
         turn.value = await current
         text = next((row.text for row in reversed(process.messages) if row.role == "assistant"), "")
         turn.put(Text(text))
-        turn.put(AnswerDone("success", text))
+        turn.put(AnswerDone(process.execution.status if process.execution is not None else "success", text))
     except LyraError as error:
         failure = error
     except asyncio.CancelledError as cancelled:

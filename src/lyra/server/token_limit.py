@@ -3,7 +3,7 @@
 An address from which too many different ones came within a minute has to wait before a new one is looked at. One that
 was looked at before is looked at again, whether it was known or not, and counts once: a program with a wrong token
 locks no other out, and those that work go on while another one behind the same address, or the same proxy, guesses.
-Kept in memory, for a bounded number of addresses and tokens, which are known by their hashes.
+Kept in memory, for a bounded number of addresses and tokens, which are known by their hashes; HTTP and gRPC share one.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lyra.core.limits import SERVER_CALLERS_KEPT, SERVER_LOGIN_FAILURES
-from lyra.errors import Unauthenticated
-from lyra.server.http.problems import too_many
+from lyra.errors import RateLimited, Unauthenticated
 from lyra.server.identity import bearer_token
 from lyra.server.request_window import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
+    from lyra.kernel.kernel import Kernel
 
 __all__ = ["TokenLimit", "credential_of"]
+
+_PART: Final = "server.token_limit"  # the name under which the kernel keeps it for its faces
 
 
 def credential_of(headers: Mapping[str, str]) -> str:
@@ -36,9 +38,20 @@ class TokenLimit:
 
     __slots__ = ("_failures", "_seen")
 
+    @classmethod
+    def shared(cls, kernel: Kernel) -> TokenLimit:
+        """The one of all faces of a kernel."""
+        limit: TokenLimit = kernel.parts.setdefault(_PART, cls(kernel.clock))
+        return limit
+
     def __init__(self, clock: Clock) -> None:
         self._failures = RequestWindow(SERVER_LOGIN_FAILURES, clock)  # by address
         self._seen: OrderedDict[bytes, None] = OrderedDict()  # tokens with their address; the last used is the last
+
+    async def close(self) -> None:
+        """Forget all addresses and tokens: the kernel closes."""
+        self._failures.clear()
+        self._seen.clear()
 
     @contextmanager
     def attempt(self, address: str, token: str) -> Iterator[None]:
@@ -51,7 +64,11 @@ class TokenLimit:
         is_new = pair not in self._seen
         wait_s = self._failures.wait_s(address) if is_new else 0.0
         if wait_s:
-            raise too_many(wait_s, "tokens that are not known, from this address")
+            raise RateLimited(
+                "too many requests: tokens that are not known, from this address",
+                hint="wait, then ask again",
+                retry_after_s=wait_s,
+            )
         self._seen[pair] = None
         self._seen.move_to_end(pair)
         if len(self._seen) > SERVER_CALLERS_KEPT:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from lyra import Kernel
+from lyra.core.address import Address
 from lyra.core.limits import SERVER_CALLERS_KEPT, SERVER_LOGIN_FAILURES
 from lyra.errors import RateLimited, Unauthenticated
-from lyra.server.http.token_limit import TokenLimit, credential_of
+from lyra.server.grpc.guard import _address
+from lyra.server.http.face import HttpFace
+from lyra.server.http.routes import ENDPOINTS
+from lyra.server.token_limit import TokenLimit, credential_of
 from lyra.testing import SimClock
 from tests.server.gateway.support import serving_gateway
+from tests.server.grpc.client import ALICE, settings
+from tests.server.grpc.client import serving as serving_grpc
 from tests.server.http.support import ADA, client, in_loop
 
 
@@ -116,3 +123,44 @@ def test_a_stranger_is_told_what_to_send(path: str, is_gateway: bool) -> None:
             assert ("lyra keys create" in answer.text, "x-api-key" in answer.text) == (is_gateway, is_gateway)
 
     in_loop(main())
+
+
+def test_tokens_that_are_guessed_over_grpc_and_http_count_together() -> None:
+    """After too many from one address a new one is RESOURCE_EXHAUSTED over gRPC, the right one too, and 429 over HTTP;
+    one that was known before goes on, and a call without a token tries none."""
+
+    async def main() -> None:
+        kernel = Kernel()
+        async with serving_grpc(kernel) as (_, grpc_client):
+            face = HttpFace(kernel, settings(http=Address("127.0.0.1", 0)), endpoints=ENDPOINTS)
+            address = await face.start()
+            try:
+                assert await grpc_client.status("KernelService/GetProcessCounts") == "OK"
+                for number in range(SERVER_LOGIN_FAILURES):
+                    guesser = grpc_client.as_(f"guess-{number}")
+                    assert await guesser.status("KernelService/GetProcessCounts") == "UNAUTHENTICATED"
+                for token in ("another-guess", ALICE):
+                    status = await grpc_client.as_(token).status("KernelService/GetProcessCounts")
+                    assert status == "RESOURCE_EXHAUSTED"
+                assert await grpc_client.as_("").status("KernelService/GetProcessCounts") == "UNAUTHENTICATED"
+                assert await grpc_client.as_("guess-1").status("KernelService/GetProcessCounts") == "UNAUTHENTICATED"
+                assert await grpc_client.status("KernelService/GetProcessCounts") == "OK"
+                async with client(address, ALICE) as alice:
+                    assert (await alice.get("/api/processes")).status_code == 429
+            finally:
+                await face.stop(1.0)
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:10.0.0.1:5123", "10.0.0.1"),
+        ("ipv6:%5B2001:db8::1%5D:443", "2001:db8::1"),
+        ("unix:/run/lyra", "/run/lyra"),
+    ],
+)
+def test_a_peer_is_known_by_its_address_without_its_port(peer: str, address: str) -> None:
+    """A new connection from the same machine has another port, and is the same address."""
+    assert _address(peer) == address
