@@ -187,6 +187,11 @@ class LimitExceeded(LyraError):
 class BudgetExceeded(LimitExceeded):
     code = "budget_exceeded"
 
+    @property
+    def partial(self) -> str:
+        """The text of an answer that the budget cut; empty where no answer had begun."""
+        return str(self.fields.get("partial") or "")
+
 
 class RateLimited(LimitExceeded):
     code = "rate_limited"

@@ -27,6 +27,12 @@ async def later(value: Any, seconds: float) -> Any:
     return value
 
 
+@dataclass
+class Town:
+    name: str
+    people: int
+
+
 # ---------------------------------------------------------------------- in order
 
 
@@ -296,6 +302,57 @@ def test_an_agent_spawned_with_a_task_answers_and_ends():
             return good.result, bad.error.fields["status"]
 
     assert run(main()) == ("did it", "empty")
+
+
+def test_an_agent_gives_its_output_type(tmp_path):
+    """`kernel.run(agent, task)` and `spawn(agent, task).wait()` give the declared type, also after a restart and where
+    two agents share a name; in a program, too. Without an output it is a Reply with its figures."""
+    town = Agent("same", model=says('{"name": "Oslo", "people": 700000}'), output=Town)
+    number = Agent("same", model=says("41"), output=int)
+    plain = Agent("plain", model=says("hello"))
+
+    async def program(ctx: Any) -> str:
+        return repr((await ctx.spawn(town, "which?").wait()).result)
+
+    async def first():
+        async with Kernel(tmp_path / "run.db", programs=[program]) as kernel:
+            early = kernel.spawn(town, "which?", pid="town")
+            assert await kernel.run(number, "how many?") == 41
+            assert (await early.wait()).result == await kernel.run(town, "which?") == Town("Oslo", 700000)
+            reply = await kernel.run(plain, "hi")
+            assert (type(reply), reply, reply.status, reply.cost_usd) == (lyra.Reply, "hello", "success", 0.0)
+            assert reply.output_tokens > 0
+            assert await kernel.run(program) == "Town(name='Oslo', people=700000)"
+
+    async def second():
+        async with Kernel(tmp_path / "run.db") as kernel:
+            assert (await kernel.spawn(town, "which?", pid="town").wait()).result == Town("Oslo", 700000)
+
+    run(first())
+    run(second())
+
+
+def test_a_batch_gives_its_errors_where_it_is_asked_to():
+    """With `return_exceptions` every call is made, and the error of one stands in its place."""
+    bad = Agent("bad", model=says(""))
+    calls = [(echo("a", "a {user}"), "1"), (bad, "2"), (echo("c", "c {user}"), "3")]
+    first, error, last = run(lyra.batch(calls, limit=1, return_exceptions=True))
+    assert (first, type(error), last) == ("a 1", AgentFailed, "c 3")
+
+
+def test_the_error_of_a_batch_names_its_call_and_has_the_results():
+    """Without `return_exceptions` the error says which call failed and what was asked, and carries the results."""
+    bad = Agent("bad", model=says(""))
+    calls = [(echo("a", "a {user}"), "1"), (bad, "the second question"), (echo("c", "c {user}"), "3")]
+    with pytest.raises(AgentFailed) as caught:
+        run(lyra.batch(calls, limit=1))
+    notes = " / ".join(caught.value.__notes__)
+    assert "bad was asked: the second question" in notes
+    assert "call 1 of 3" in notes
+    assert (caught.value.call, caught.value.results) == (1, {0: "a 1"})
+    with pytest.raises(ValueError, match="no number") as other:
+        run(lyra.parallel(later(1, 0), later(ValueError("no number"), 0.01)))
+    assert vars(other.value) == {"call": 1, "results": {0: 1}, "__notes__": other.value.__notes__}
 
 
 # ---------------------------------------------------------------------- where they run, and how many at a time

@@ -253,3 +253,32 @@ async def test_plots_and_graphs_fit_a_phone(worked_stage: Stage, new_page: NewPa
         widths = "[...document.querySelectorAll('.plot-box svg')].map((svg) => svg.getBoundingClientRect().right)"
         assert max(await page.page.evaluate(widths)) <= PHONE["width"]
         assert await page.overflow_px() <= 0
+
+
+_FRAME = """async ([unit, peak, times]) => {
+  const script = [...document.scripts].find((row) => row.src.endsWith("plot.js")).src;
+  const { axisTicks, frameOf } = await import(script.replace("plot.js", "plot_scales.js"));
+  const cells = times.map(() => ({ value: peak }));
+  const series = [{ name: "x", roles: ["line"], cells }];
+  const data = { kind: "lines", unit, low: null, steps: times.map((at) => ({ at })), series };
+  const frame = frameOf(data, 600, 200);
+  const texts = axisTicks(frame.low, frame.high, unit).map((tick) => tick.text);
+  const places = times.map((_, index) => frame.x(index));
+  return { texts, places, found: places.map((place) => frame.indexAt(place + 1)) };
+}"""
+
+
+async def test_axes_name_different_values_and_are_to_scale(stage: Stage, browser_page: WatchedPage) -> None:
+    """No two labels of an axis are equal, whatever the amounts; what was twice as long ago lies twice as far away."""
+    await browser_page.go("/costs")
+    await browser_page.page.wait_for_function("[...document.scripts].some((row) => row.src.endsWith('plot.js'))")
+    for unit in ("usd", "ms", "share", ""):
+        for peak in (0.0000031, 0.0004, 0.011, 0.02, 0.3, 1.0, 4.6, 17.0, 999.0, 12_345.0, 9_800_000.0):
+            drawn = await browser_page.page.evaluate(_FRAME, [unit, peak, [0, 60, 600, 6_000]])
+            assert len(set(drawn["texts"])) == len(drawn["texts"]) > 1, (unit, peak, drawn["texts"])
+            left, first, second, right = drawn["places"]
+            assert (first - left) / (right - left) == pytest.approx(0.01)
+            assert (second - left) / (right - left) == pytest.approx(0.1)
+            assert drawn["found"] == [0, 1, 2, 3]
+    drawn = await browser_page.page.evaluate(_FRAME, ["usd", 0.0151, [0, 1]])
+    assert drawn["texts"] == ["$0", "$0.005", "$0.010", "$0.015"]

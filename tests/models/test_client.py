@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 import lyra.models
+from lyra import Agent
 from lyra.core.policies.retry import Retry
 from lyra.core.providers import SETTINGS, USUAL
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError
 from lyra.models import LLMClient, LLMProvider, Message, Request
 from lyra.models.names import PROVIDERS
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta
 from lyra.models.wire.faults import KINDS, fault
+from lyra.testing import MockServer
 from tests.models.server import Reply, Server, run
 from tests.models.wires import HELLO, KEY, WIRES
 
@@ -181,3 +183,30 @@ def test_configured_providers_have_settings_or_a_key() -> None:
     )
     assert client.configured() == ("own", "anthropic")
     assert LLMClient(env={}).configured() == ()
+
+
+def test_an_agent_takes_a_model_of_a_client_with_its_price() -> None:
+    """`Agent(model=client.model(NAME, price=…))` reaches a server that no configuration names, and a budget of money
+    holds it; without a price the budget refuses the call."""
+
+    async def main() -> None:
+        async with (
+            MockServer({"replies": [{"text": "Hello"}]}) as server,
+            LLMClient({"here": {"base_url": f"{server.url}/v1"}}) as client,
+            lyra.Kernel() as kernel,
+        ):
+            priced = client.model("here/qwen-3", price={"input_usd_per_mtok": "10", "output_usd_per_mtok": "20"})
+            reply = await kernel.run(Agent("a", model=priced, budget="$1.00"), "hi")
+            assert (reply, server.requests[-1].model) == ("Hello", "qwen-3")
+            used = reply.input_tokens * 10 + reply.output_tokens * 20
+            assert reply.cost_usd == pytest.approx(used / 1e6)
+            assert used > 0
+            with pytest.raises(LyraError, match="price"):
+                await kernel.run(Agent("b", model=client.model("here/qwen-3"), budget="$1.00"), "hi")
+            assert await kernel.run(Agent("c", model=client.model("here/qwen-3")), "hi") == "Hello"
+            with pytest.raises(ConfigError, match="output_usd_per_mtok"):
+                client.model("here/x", price={"input_usd_per_mtok": 1})
+            with pytest.raises(ConfigError, match="elsewhere"):
+                client.model("elsewhere/x")
+
+    run(main())

@@ -354,3 +354,17 @@ def test_links_that_protect_nothing(do, tmp_path):
     assert result.set_aside == result.put_back == ()
     assert not (tmp_path / "plain").is_symlink()
     assert obeyed_part(f"{tmp_path}/node_modules/y", [str(tmp_path)]) is None
+
+
+def test_commands_do_not_write_what_editors_and_agents_obey(sandbox, tmp_path):
+    """Settings of checkers and instructions for agents stay; a new one is set aside. Settings of builds are written."""
+    for name in ("AGENTS.md", ".flake8", "eslint.config.js"):
+        (tmp_path / name).write_text("kept")
+    script = (
+        "echo x > AGENTS.md; rm -f .flake8; mv eslint.config.js e.js; mkdir lib; echo x > lib/CLAUDE.md;"
+        " echo x > mypy.ini; echo fine > pyproject.toml; echo fine > Makefile; true"
+    )
+    result = asyncio.run(sandbox.run(["bash", "-c", script], Profile(str(tmp_path))))
+    assert [(tmp_path / name).read_text() for name in ("AGENTS.md", ".flake8", "eslint.config.js")] == ["kept"] * 3
+    assert sorted(name.partition(".held-")[0] for name in result.set_aside) == ["lib/CLAUDE.md", "mypy.ini"]
+    assert (tmp_path / "pyproject.toml").read_text() == (tmp_path / "Makefile").read_text() == "fine\n"

@@ -381,3 +381,28 @@ def test_calls_without_an_id_have_keys_of_their_own():
     assert keys[2] == "mine"
     assert len(set(keys)) == 3
     assert all(keys)
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"type": "object", "properties": {"x": {"type": "strng"}}}, "properties.x.type"),
+        ({"type": "object", "properties": [1]}, "properties"),
+        ({"type": "object", "required": "x"}, "required"),
+    ],
+)
+def test_a_schema_of_ones_own_is_checked(schema, place):
+    """`Tool(schema=…)` with a mistake in it is refused where it is declared."""
+    with pytest.raises(ConfigError, match=f"schema of tool 'count' has a mistake at {place}"):
+        Tool("count", schema=schema, run=lambda **_: "")
+
+
+def test_arguments_are_checked_against_a_schema_of_ones_own():
+    """A function behind `Tool(schema=…)` gets only arguments that fit: a model's mistake is told to the model."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    count = Tool("count", schema=schema, run=lambda n: n + 1)
+    registry = ToolRegistry([count])
+    assert asyncio.run(registry.call("count", {"n": 1})).output == 2
+    for arguments in ({"n": "one"}, {}):
+        wrong = asyncio.run(registry.call("count", arguments))
+        assert (wrong.error_code, "bad arguments for count" in str(wrong.output)) == ("invalid_arguments", True)

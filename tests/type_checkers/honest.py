@@ -117,6 +117,11 @@ async def main() -> None:
         assert_type(handle, Handle[Order])
         print((await handle.wait()).result.total)
         print(await kernel.run(untyped, 1, 2))
+        assert_type(await kernel.run(reviewer, "Look", budget="$0.05"), Review)
+        assert_type(await kernel.run(writer, "Hi"), Reply)
+        assert_type((await kernel.spawn(reviewer, "Look").wait()).result, Review)
+        stop_watching = kernel.monitor(handle, lambda down: print(down.pid, down.reason))
+        stop_watching()
         process = await kernel.spawn(reviewer, name="reviewer")
         assert_type(process, AgentProcess[Review])
         assert_type(await process.send("Look", timeout=3, budget="$0.05"), Review)
@@ -141,6 +146,7 @@ async def main() -> None:
         assert_type(await lyra.fan_in(["a", "b"], reviewer), Review)
         assert_type(await lyra.map_reduce(["a"], writer, reviewer), Review)
         assert_type(await lyra.batch([(reviewer, "a"), (reviewer, "b")], limit=2), list[Review])
+        assert_type(await lyra.batch([(reviewer, "a")], return_exceptions=True), list[Review | Exception])
         assert_type(await lyra.router("a", {"one": reviewer}, by=clerk), Review)
         review, reply = await lyra.parallel(process.send("a"), chat.send("b"))
         print(review.summary, reply.status)
@@ -152,6 +158,22 @@ async def side_by_side(process: AgentProcess[Review]) -> int:
     first = await process.send("a")
     second = await process.send("b")
     return first.score + second.score
+
+
+async def remote() -> None:
+    async with lyra.connect("127.0.0.1:8420", user_id="ada", timeout_s=3) as kernel:
+        block = await kernel.submit("job-1", priority="high")
+        print(block.pid, block.state, (await kernel.check_quota("job-1")).within_bounds)
+        print([process.user_id for process in await kernel.list_processes(state="ready")])
+        async for event in kernel.execute_pipeline({"name": "p", "agents": [{"name": "a"}]}, "the input"):
+            print(event.type)
+    async with lyra.LLMClient({"here": {"base_url": "http://127.0.0.1:8000/v1"}}) as client:
+        model = client.model("here/qwen-3", price={"input_usd_per_mtok": 1, "output_usd_per_mtok": 2})
+        print(Agent("local", model=model))
+
+
+def partial_text(error: lyra.errors.BudgetExceeded) -> str:
+    return error.partial.upper()
 
 
 def script() -> None:

@@ -83,6 +83,10 @@ async def main() -> None:
         await kernel.run(program, "a", budget=1)  # wrong
         (await kernel.run(program, "a")).sumary  # wrong
         kernel.spawn(program, 5)  # wrong
+        (await kernel.run(reviewer, "Look")).sumary  # wrong
+        (await kernel.spawn(reviewer, "Look").wait()).result.sumary  # wrong
+        kernel.monitor(program, print)  # wrong
+        kernel.monitor("p1", "print")  # wrong
         kernel.spawn(program, "a", bugdet="$1")  # wrong
         (await kernel.spawn(child, "a").wait()).result.sumary  # wrong
         process = await kernel.spawn(reviewer)
@@ -101,10 +105,22 @@ async def main() -> None:
         (await lyra.fan_in(["a"], reviewer)).sumary  # wrong
         (await lyra.map_reduce(["a"], writer, reviewer)).sumary  # wrong
         (await lyra.batch([(reviewer, "a")]))[0].sumary  # wrong
+        (await lyra.batch([(reviewer, "a")], return_exceptions=True))[0].summary  # wrong
         (await lyra.router("a", {"one": reviewer}, by=writer)).sumary  # wrong
         review, reply = await lyra.parallel(process.send("a"), kernel.run(program, "a"))
         print(review.sumary)  # wrong
         print(reply.sumary)  # wrong
+
+
+async def remote() -> None:
+    lyra.connect("127.0.0.1:8420", timout_s=3)  # wrong
+    async with lyra.connect("127.0.0.1:8420") as kernel:
+        await kernel.submitt("job-1")  # wrong
+        await kernel.submit("job-1", prio="high")  # wrong
+        await kernel.submit(5)  # wrong
+        (await kernel.submit("job-1")).stat  # wrong
+        (await kernel.list_processes()).pid  # wrong
+        kernel.submit("job-1").pid  # wrong
 
 
 def script() -> None:

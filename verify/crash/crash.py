@@ -27,6 +27,7 @@ from lyra.core import codec, faultpoint
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.history import Fold
+from lyra.store.ended import load_all
 from lyra.store.sqlite import SqliteStore
 from verify.crash import workload as errand
 from verify.simulation.scenes import POINTS_OF_PARTS
@@ -235,7 +236,7 @@ def verify(store_file: Path, world_file: Path, results: dict[str, Any], peace: C
     try:
         journal = list(store.read())
         problems = store.check()
-        snapshot = store.load_snapshots()
+        snapshot = load_all(store)
         fold = Fold.load(snapshot.seq, snapshot.states)
         fold.add_all(store.read(after=snapshot.seq))
     finally:

@@ -107,9 +107,9 @@ class FaultStore:
     def check(self) -> list[str]:
         return self._disk.check()
 
-    def compact(self, *, before: float, epoch: int) -> int:
+    def compact(self, *, before: float, epoch: int, most: int | None = None) -> int:
         self._write()
-        return self._disk.compact(before=before, epoch=epoch)
+        return self._disk.compact(before=before, epoch=epoch, most=most)
 
     def close(self) -> None:
         """Nothing: the world's disk outlives its kernels."""

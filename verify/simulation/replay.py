@@ -18,6 +18,7 @@ from lyra.errors import LyraError
 from lyra.kernel import Kernel
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.history import Fold
+from lyra.store.ended import load_all
 from lyra.store.memory import MemoryStore
 from lyra.store.protocol import Record
 from lyra.testing.clock import SimClock
@@ -193,7 +194,7 @@ def fold_agrees(world: World) -> Iterator[Violation]:
     parts = [type(state) for state in Kernel().states.values()]
     whole = Fold([part() for part in parts])
     whole.add_all(world.ledger.rows)
-    snapshot = world.disk.load_snapshots()
+    snapshot = load_all(world.disk)
     part = Fold.load(snapshot.seq, snapshot.states, [part() for part in parts])
     part.add_all(world.disk.read(after=snapshot.seq))
     for name, state_part in part.states.items():

@@ -9,6 +9,7 @@ The settings and their checks are in `lyra.agents.declaration.agent`. This class
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lyra.agents.declaration.agent import AgentDeclaration
@@ -92,7 +93,11 @@ class Agent(AgentDeclaration, Generic[Out_co]):
         def __lyra_handle__(self) -> Callable[[Any, Process], AgentProcess[Out_co]]: ...
 
     else:
-        __lyra_handle__ = AgentProcess
+
+        @property
+        def __lyra_handle__(self):
+            output = self.output
+            return AgentProcess if output is None else partial(AgentProcess, read_answer=output.read_result)
 
     @property
     def __lyra_program__(self) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 At most `limit` run at a time, begun in order. When one fails, those after it are cancelled (or never begun); those
 before it go on, because the error that is raised is the first in call order, not the first by the clock. So the
-outcome is that of running them one after the other, on every run and on every replay.
+outcome is that of running them one after the other, on every run and on every replay. The error says which call it was
+(`error.call`, and a note) and has the results that were there by then (`error.results`, by the number of the call).
 """
 
 from __future__ import annotations
@@ -10,25 +11,30 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from lyra.core.checking.check import whole
 from lyra.errors import AgentFailed, ConfigError
 
 __all__ = ["ordered_gather"]
 
+_NO_RESULT: Final = object()
+
 Work = Awaitable[Any] | Callable[[], Any]
 
 
-async def ordered_gather(works: Sequence[Work], *, limit: int | None) -> list[Any]:
-    """The results, in the order of `works`: awaitables, or functions of no argument that give one (or a value)."""
+async def ordered_gather(works: Sequence[Work], *, limit: int | None, return_exceptions: bool = False) -> list[Any]:
+    """Return the results in the order of `works`: awaitables, or functions of no argument that give one (or a value).
+
+    With `return_exceptions` the error of a call is its result, and the other calls are made all the same.
+    """
     try:
         _check(works, limit)
     except ConfigError:
         for work in works:
             _discard(work)
         raise
-    run = _Gathering(works, limit if limit is not None else max(1, len(works)))
+    run = _Gathering(works, limit if limit is not None else max(1, len(works)), return_exceptions)
     try:
         async with asyncio.TaskGroup() as group:
             for index in range(len(works)):
@@ -38,6 +44,9 @@ async def ordered_gather(works: Sequence[Work], *, limit: int | None) -> list[An
             if not run.begun[index]:
                 _discard(works[index])
     if run.error is not None:
+        run.error.add_note(f"call {run.first_failed} of {len(works)} failed (the first is call 0)")
+        results = {index: value for index, value in enumerate(run.results) if value is not _NO_RESULT}
+        vars(run.error).update(call=run.first_failed, results=results)
         raise run.error
     return run.results
 
@@ -56,20 +65,21 @@ def _check(works: Sequence[Work], limit: int | None) -> None:
 
 
 class _Gathering:
-    __slots__ = ("_first_failed", "_places", "_works", "begun", "error", "results", "tasks")
+    __slots__ = ("_places", "_returns_errors", "_works", "begun", "error", "first_failed", "results", "tasks")
 
-    def __init__(self, works: Sequence[Work], limit: int) -> None:
+    def __init__(self, works: Sequence[Work], limit: int, returns_errors: bool) -> None:
+        self._returns_errors = returns_errors
         self._works = works
         self._places = asyncio.Semaphore(limit)
-        self._first_failed = len(works)
+        self.first_failed = len(works)
         self.begun = [False] * len(works)
-        self.results: list[Any] = [None] * len(works)
+        self.results: list[Any] = [_NO_RESULT] * len(works)
         self.error: BaseException | None = None
         self.tasks: list[asyncio.Task[None]] = []
 
     async def call(self, index: int) -> None:
         async with self._places:
-            if index > self._first_failed:
+            if index > self.first_failed:
                 return
             self.begun[index] = True
             try:
@@ -84,9 +94,12 @@ class _Gathering:
                 self._failed(index, error)
 
     def _failed(self, index: int, error: BaseException) -> None:
-        if index > self._first_failed:
+        if self._returns_errors:
+            self.results[index] = error
             return
-        self._first_failed, self.error = index, error
+        if index > self.first_failed:
+            return
+        self.first_failed, self.error = index, error
         for task in self.tasks[index + 1 :]:
             task.cancel()
 

@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, overload
 
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import content_of
@@ -46,6 +46,7 @@ Call: TypeAlias = "Awaitable[T] | Callable[[], Awaitable[T]]"
 Place: TypeAlias = "Kernel | Context | None"
 
 LIMIT: Final = 8  # calls at a time, unless the caller says otherwise
+_NOTE_CHARS_MAX: Final = 200  # of a message that failed, in the note of the error
 
 
 class _Members:
@@ -216,23 +217,56 @@ class _NoCalls(Coroutine[Any, Any, list[Any]]):
 
 
 @overload
-async def batch(*calls: Call[T], limit: int = ..., on: Place = ...) -> list[T]: ...
+async def batch(
+    *calls: Call[T], limit: int = ..., on: Place = ..., return_exceptions: Literal[False] = ...
+) -> list[T]: ...
 @overload
-async def batch(*calls: tuple[Asked[T], Any], limit: int = ..., on: Place = ...) -> list[T]: ...
+async def batch(
+    *calls: tuple[Asked[T], Any], limit: int = ..., on: Place = ..., return_exceptions: Literal[False] = ...
+) -> list[T]: ...
 @overload
-async def batch(calls: Iterable[Call[T]], /, *, limit: int = ..., on: Place = ...) -> list[T]: ...
+async def batch(
+    calls: Iterable[Call[T]], /, *, limit: int = ..., on: Place = ..., return_exceptions: Literal[False] = ...
+) -> list[T]: ...
 @overload
-async def batch(calls: Iterable[tuple[Asked[T], Any]], /, *, limit: int = ..., on: Place = ...) -> list[T]: ...
+async def batch(
+    calls: Iterable[tuple[Asked[T], Any]],
+    /,
+    *,
+    limit: int = ...,
+    on: Place = ...,
+    return_exceptions: Literal[False] = ...,
+) -> list[T]: ...
 @overload
-async def batch(*calls: Any, limit: int = ..., on: Place = ...) -> list[Any]: ...
-async def batch(*calls: Any, limit: int = LIMIT, on: Place = None) -> list[Any]:
-    """The results of many calls, in call order: awaitables, functions of no argument, or pairs (member, message)."""
+async def batch(*calls: Call[T], limit: int = ..., on: Place = ..., return_exceptions: bool) -> list[T | Exception]: ...
+@overload
+async def batch(
+    *calls: tuple[Asked[T], Any], limit: int = ..., on: Place = ..., return_exceptions: bool
+) -> list[T | Exception]: ...
+@overload
+async def batch(
+    calls: Iterable[Call[T]], /, *, limit: int = ..., on: Place = ..., return_exceptions: bool
+) -> list[T | Exception]: ...
+@overload
+async def batch(
+    calls: Iterable[tuple[Asked[T], Any]], /, *, limit: int = ..., on: Place = ..., return_exceptions: bool
+) -> list[T | Exception]: ...
+@overload
+async def batch(*calls: Any, limit: int = ..., on: Place = ..., return_exceptions: bool = ...) -> list[Any]: ...
+async def batch(*calls: Any, limit: int = LIMIT, on: Place = None, return_exceptions: bool = False) -> list[Any]:
+    """Return the results of many calls, in call order: awaitables, functions of no argument, or pairs (member,
+    message).
+
+    A call that fails ends the batch with its error, which names the call in a note and in `error.call`; the results
+    that were there by then are in `error.results`, by the number of their call. With `return_exceptions` every call
+    is made, and the error of one stands in the list in its place; a cancellation is raised all the same.
+    """
     if len(calls) == 1 and not _is_call(calls[0]):
         calls = tuple(calls[0])
     async with _Members(on) as members:
         await members.start(call[0] for call in calls if isinstance(call, tuple))
         works = [_work(members, call) for call in calls]
-        return await ordered_gather(works, limit=limit)
+        return await ordered_gather(works, limit=limit, return_exceptions=return_exceptions)
 
 
 def _is_call(value: Any) -> bool:
@@ -246,7 +280,18 @@ def _work(members: _Members, call: Any) -> Any:
         raise ConfigError(f"a call is a pair of whom to ask and the message, not {call!r}")
     target, message = call
     _check(target)
-    return lambda: members.ask(target, message)
+
+    async def ask() -> Any:
+        try:
+            return await members.ask(target, message)
+        except Exception as error:
+            asked = text_of(message)
+            shown = asked if len(asked) <= _NOTE_CHARS_MAX else f"{asked[:_NOTE_CHARS_MAX]}…"
+            name = getattr(target, "name", None) or repr(target)
+            error.add_note(f"{name} was asked: {shown}")
+            raise
+
+    return ask
 
 
 @overload

@@ -23,6 +23,7 @@ POINTS: Final[dict[str, str]] = {
     "process.spawned": "a process is in the table, its first row is not durable",
     "process.exiting": "a process has ended, its last row is not durable",
     "mailbox.delivered": "a message is in a mailbox, its row is not durable",
+    "snapshot.segment": "states of ended processes are in a blob that no snapshot names yet",
     "snapshot.before": "a snapshot is about to be written",
     "snapshot.after": "a snapshot is durable",
     "recovery.loaded": "the journal is folded, no process has run",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -22,6 +23,7 @@ from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 __all__ = [
     "CONCURRENCY",
     "ERROR_CODES",
+    "PLAIN_FUNCTIONS",
     "Answering",
     "FunctionTool",
     "JobLog",
@@ -40,6 +42,9 @@ __all__ = [
     "report",
     "rights",
 ]
+
+# A Tool that is run by one of these has no other description of its arguments than its schema.
+PLAIN_FUNCTIONS: Final = (FunctionType, MethodType)
 
 _Owner = TypeVar("_Owner")
 _Result = TypeVar("_Result")
@@ -211,6 +216,10 @@ class Tool(msgspec.Struct, frozen=True):
             raise ConfigError(f"the schema of tool {self.name!r} describes an object", key="schema")
         if self.run is not None and not callable(self.run):
             raise ConfigError(f"tool {self.name!r} is run by a function", key="run")
+        if self.schema and isinstance(self.run, PLAIN_FUNCTIONS):
+            from lyra.core.checking.schema_subset import CheckedSchema  # few programs write a schema themselves
+
+            CheckedSchema(schema, f"tool {self.name!r}", key="schema")
         if isinstance(self.concurrency, str):
             one_of(self.concurrency, CONCURRENCY, "concurrency")
         else:

@@ -247,7 +247,11 @@ class KernelParts:
         """The parts that read the store and write it down; in a kernel without one they do nothing."""
         core = self.core
         self._snapshots = SnapshotWriter(
-            core, self.lifetimes.forget, every_events=every_events, retention_s=retention_s
+            core,
+            self.lifetimes.forget,
+            self.lifetimes.let_go_of_archived,
+            every_events=every_events,
+            retention_s=retention_s,
         )
         self._recovery = Recovery(
             core,

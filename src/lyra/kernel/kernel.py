@@ -15,6 +15,7 @@ through them. No module below this one knows it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
@@ -37,9 +38,11 @@ from lyra.kernel.base.acting import acting, as_registered, require, require_sign
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
 from lyra.kernel.effects.door import Door
+from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.journal.history import ProcessState
 from lyra.kernel.opening import StoreTarget
 from lyra.kernel.pipelines.runner import run_pipeline
+from lyra.kernel.process.links import Down
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, require_send
 from lyra.kernel.programs.handle import Ack, Handle, acknowledge
@@ -378,13 +381,19 @@ class Kernel(KernelParts):
         """A supervisor that runs, or ran, by pid or name."""
         return self.supervisors.get(pid_or_name)
 
+    @overload
+    async def run(self, program: Spawnable[Handle[T]], *task: Any, **options: Unpack[SpawnOptions]) -> T: ...
+
+    @overload
     async def run(
         self,
         program: Callable[[Context, *Taken], Coroutine[Any, Any, T]],
         *args: *Taken,
         **options: Unpack[SpawnOptions],
-    ) -> T:
-        """Spawn, wait, and give the result or raise the error."""
+    ) -> T: ...
+
+    async def run(self, program: Any, *args: Any, **options: Unpack[SpawnOptions]) -> Any:  # type: ignore[misc]  # *args is any *Taken
+        """Spawn, wait, and give the result or raise the error. An agent's result is its answer to the task."""
         ended = await self.spawn(program, *args, **options).wait()
         if ended.error is not None:
             raise ended.error
@@ -458,6 +467,33 @@ class Kernel(KernelParts):
         for process in ends:
             require_send(process)
         return ends
+
+    def monitor(self, process: str | Handle, callback: Callable[[Down], Any]) -> Callable[[], None]:
+        """Call `callback` once with a Down (`.pid`, `.reason`, `.message`) when a process has ended and that is
+        durable; at once, if it has ended before. Gives a callable that ends the watch.
+
+        A plain function must be quick; an async one is run beside the kernel. The watch ends with this kernel; a
+        program watches another process across restarts by `ctx.monitor`.
+        """
+        self.core.raise_if_closed()
+        watched = self.core.find_process(process)
+        require("events.subscribe", "process.terminated")
+        if not callable(callback):
+            raise ConfigError(f"monitor calls a function of one Down, not {callback!r}", key="callback")
+        work = self._report_end(Handle(self, watched), as_registered(callback))
+        task = self.core.tasks.start(work, name=f"lyra-monitor {watched.pid}")
+        return lambda: (task.cancel(), None)[1]
+
+    async def _report_end(self, handle: Handle, callback: Callable[[Down], Any]) -> None:
+        try:
+            ended = await handle.wait()
+            message = text_of(ended.error) if ended.error is not None else ""
+            answer = callback(Down("", handle.pid, ended.reason, message))
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception as error:  # noqa: BLE001 - the mistake of a callback is its own; the kernel goes on
+            context = {"message": f"the monitor of process {handle.pid} failed", "exception": error}
+            self.core.loop.call_exception_handler(context)
 
     def as_user(self, user_id: str) -> UserKernel:
         """This kernel as one user may use it: each call is checked to be about what is theirs."""

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
 from lyra.core import codec
-from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
@@ -24,9 +24,11 @@ from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, text_of
 from lyra.kernel.journal.history import Fold, ProcessState, end_cut_off
+from lyra.kernel.journal.snapshots import EndedStates
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
+from lyra.store.ended import states_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -98,6 +100,7 @@ class Recovery:
     async def load(self, store: Store) -> None:
         """Bring back all that the store holds; the core has its journal already."""
         self._store = store
+        self._core.processes.find_ended = self.bring_ended
         self._dormant.resume = self._go_on
         fold: Fold = await self._core.call(self._fold)
         self._core.store_id, self._named_since = await self._core.call(self._store.identity)
@@ -155,7 +158,9 @@ class Recovery:
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
         fold = Fold.load(snapshot.seq, snapshot.states, self._core.states.values())
-        self._snapshots.seq = snapshot.seq
+        self._snapshots.seq, store = snapshot.seq, self._store
+        self._snapshots.ended = ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments)
+        fold.find_ended = ended.find
         kind = ""
         for record in self._store.read(after=snapshot.seq):
             fold.add(record)
@@ -213,6 +218,26 @@ class Recovery:
             self._lifetimes.enter(process)
             self._refill(process, state)
 
+    def bring_ended(self, pid: str) -> Process | None:
+        """A process that ended and whose state was put away, for a caller that asks how it ended."""
+        state = self._snapshots.ended.find(pid) if self._snapshots.ended.segments else None
+        if state is None:
+            return None
+        core, created = self._core, state.created
+        scope = Budget.of((created.budget or {}).get("limits"))
+        grant = core.grant if created.grant is None else core.grant.narrow(grant_of(created))
+        process = Process(core, pid, created.program, None, scope, grant, created.priority, copy_context())
+        process.created_at = min(state.created_at, core.now())
+        process.name = created.name or None
+        if created.guarded and created.parent:
+            process.known_as = created.parent
+        process.life = state.created_seq if created.chosen else 0
+        spent = Usage.from_data(state.passed_on or state.spent)
+        process.count_spent(spent)
+        scope.charge(spent)
+        self._bury(process, state)
+        return process
+
     def _charge_cut_off(self, pid: str, state: ProcessState) -> None:
         """End the calls that were in flight when the last kernel ended: each may have happened, so what was set aside
         for it stays charged, whatever becomes of the call from here on."""
@@ -237,7 +262,7 @@ class Recovery:
         ended = state.exit
         assert ended is not None
         error = error_from_row(ended.error) if ended.error is not None else None
-        data = bytes(ended.value) if not ended.blob else self._store.get_blob(ended.blob)
+        data = bytes(ended.value) if not ended.blob else self._core.call_now(self._store.get_blob, ended.blob)
         process.exit = Exit(ended.reason, codec.decode(data), error)
         process.exit_seq = state.exit_seq
         process.ended_at = state.exit_at

@@ -7,7 +7,8 @@
 A name is resolved to its provider at the first call, and only that provider's module is imported; the provider is
 kept, with its connections, until `close`. `providers` are settings by name (as `[providers.NAME]` of a configuration
 has them), or a function that is called at the first use of a model that is not simulated; `register` adds a provider
-or replaces one. The client never retries, limits or counts: the kernel's door does.
+or replaces one, and `model` gives a model, with its price, to an Agent. The client never retries, limits or counts:
+the kernel's door does.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 from lyra.core.providers import USUAL
 from lyra.errors import ConfigError
 from lyra.models.names import PROVIDERS, ModelName, model_name
+from lyra.models.pricing import Price, Prices
 from lyra.models.provider import LLMProvider, closing
 from lyra.models.request import Request
 from lyra.models.settings import secrets_of, settings_of
@@ -106,6 +108,13 @@ class LLMClient:
             request = msgspec.structs.replace(request, model=model)
         return self.provider(provider), request
 
+    def model(self, name: str, *, price: Mapping[str, Any] | None = None) -> LLMProvider:
+        """Return a model of this client to give to an Agent: `Agent(model=client.model("here/qwen-3"))`.
+
+        `price` is what it costs, with the keys of `[prices]` in a configuration, such as `input_usd_per_mtok`.
+        """
+        return ClientModel(self, self.resolve(name), price)
+
     def secrets(self) -> tuple[str, ...]:
         """Every key that the providers in use hold, to be redacted from logs and errors."""
         if not self._providers:
@@ -130,6 +139,35 @@ class LLMClient:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class ClientModel(LLMProvider):
+    """One model of a client, as an Agent takes it; `LLMClient.model` makes it. Its connections are the client's."""
+
+    def __init__(self, client: LLMClient, model: ModelName, price: Mapping[str, Any] | None) -> None:
+        self.name = str(model)
+        self._client = client
+        self._model = model
+        self._price = None if price is None else Prices({self.name: price}).of(self.name)
+
+    @property
+    def _provider(self) -> LLMProvider:
+        return self._client.provider(self._model.provider)
+
+    def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        return self._client.stream(self.name, request)
+
+    def secrets(self) -> tuple[str, ...]:
+        return self._provider.secrets()
+
+    def load(self) -> None:
+        self._provider.load()
+
+    def price(self, model: str) -> Price | None:
+        return self._price if self._price is not None else self._provider.price(self._model.model)
+
+    def answers_in_order(self, model: str) -> bool:
+        return self._provider.answers_in_order(self._model.model)
 
 
 def _make(name: str, given: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> LLMProvider:

@@ -32,9 +32,10 @@ from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repo
 from lyra.sandbox.protection.linked_folders import OBEYED, LinkedFolder, LinkFollower, new_by_links
 from lyra.sandbox.protection.protected_links import LinkTarget, hold, put_back
 from lyra.sandbox.protection.protected_names import (
+    ASKED,
+    COMMAND_NAMES,
     HIDDEN,
     INSTALLED,
-    NAMES,
     NOT_SEARCHED,
     READ_ONLY,
     SHOWN,
@@ -484,7 +485,7 @@ _SHAPE: Final = frozenset(name for part in SHAPE for name in (part, part.upper()
 def _table(protected: tuple[str, ...], hidden: tuple[str, ...]) -> NameTable:
     """The usual names and those that a profile adds; its paths are no names."""
     more = [name for name in protected if "/" not in name], [name for name in hidden if "/" not in name]
-    return NameTable((*READ_ONLY, *more[0]), (*HIDDEN, *more[1])) if any(more) else NAMES
+    return NameTable((*READ_ONLY, *ASKED, *more[0]), (*HIDDEN, *more[1])) if any(more) else COMMAND_NAMES
 
 
 def _alone(profile: Profile, root: str) -> Profile:
@@ -518,7 +519,7 @@ def _above(path: str) -> Iterator[str]:
 
 def is_protected(name: str) -> bool:
     """Whether a file or folder of this name may not be written by a command."""
-    return NAMES.kind(name) is not None
+    return COMMAND_NAMES.kind(name) is not None
 
 
 def hold_links(profile: Profile, protected: ProtectedPaths) -> list[Callable[[], None]]:

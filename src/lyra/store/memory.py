@@ -13,6 +13,7 @@ from lyra.core.ids import unique_id
 from lyra.errors import StoreError
 from lyra.store import conflicts
 from lyra.store.checksum import blob_digest
+from lyra.store.ended import ENDED, segment_of
 from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import dense
 
@@ -75,7 +76,9 @@ class MemoryStore:
             raise conflicts.snapshot_outside(seq, self._snapshot_seq, self.last_seq())
         for pid, state in states.items():
             if state is None:
-                self._states.pop(pid, None)
+                entry = self._states.pop(pid, None)
+                if entry is not None and pid.startswith(ENDED):
+                    self._blobs.pop(segment_of(entry).digest, None)
             else:
                 self._states[pid] = state
         self._snapshot_seq = seq
@@ -133,11 +136,11 @@ class MemoryStore:
     def check(self) -> list[str]:
         return []
 
-    def compact(self, *, before: float, epoch: int) -> int:
+    def compact(self, *, before: float, epoch: int, most: int | None = None) -> int:
         self._fence(epoch)
         dropped = 0
         for row in self._rows:
-            if row[0] > self._snapshot_seq or row[1] >= before:
+            if row[0] > self._snapshot_seq or row[1] >= before or dropped == most:
                 break
             dropped += 1
         del self._rows[:dropped]

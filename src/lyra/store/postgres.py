@@ -274,8 +274,8 @@ class PostgresStore(SigningStore):
     def get_blob(self, digest: str) -> bytes:
         return self._lasting(super().get_blob, digest)
 
-    def compact(self, *, before: float, epoch: int) -> int:
-        return self._lasting(super().compact, before=before, epoch=epoch)
+    def compact(self, *, before: float, epoch: int, most: int | None = None) -> int:
+        return self._lasting(super().compact, before=before, epoch=epoch, most=most)
 
     def _head(self) -> Head:
         return self._lasting(super()._head)

@@ -137,8 +137,9 @@ class Store(Protocol):
         """Everything wrong with it, as sentences; empty when sound."""
         ...
 
-    def compact(self, *, before: float, epoch: int) -> int:
-        """Drop rows that the snapshot covers and that are older than `before`; returns how many."""
+    def compact(self, *, before: float, epoch: int, most: int | None = None) -> int:
+        """Drop rows that the snapshot covers and that are older than `before`, about `most` of them; returns how
+        many."""
         ...
 
     def close(self) -> None: ...

@@ -20,6 +20,7 @@ from lyra.errors import Corrupt, StoreError, Tampered
 from lyra.store import conflicts
 from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
+from lyra.store.ended import ENDED, segment_of
 from lyra.store.migrations import (
     LATEST,
     MIGRATIONS,
@@ -212,13 +213,19 @@ class SqlStore(ABC):
                 raise conflicts.snapshot_outside(seq, head.snapshot_seq, head.last_seq)
             self._sign_snapshot(seq, states)
             old = self._state_crcs(list(states))
-            self._run_many(
-                "DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid, data in states.items() if data is None]
-            )
+            removed = [pid for pid, data in states.items() if data is None]
+            self._drop_segments([pid for pid in removed if pid.startswith(ENDED)])
+            self._run_many("DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid in removed])
             self._run_many(_PUT_STATE, kept)
             total = total_of(head.states_total, added=sum(crc for _, _, crc in kept), removed=sum(old.values()))
             count = head.states + len(kept) - len(old)
             self._put_head(head._replace(snapshot_seq=seq, states=count, states_total=total))
+
+    def _drop_segments(self, keys: list[str]) -> None:
+        """Remove the blobs of segments (see `ended`) that the snapshot does not name any more."""
+        for key in keys:
+            for (entry,) in self._ask("SELECT data FROM snapshots WHERE pid = ?", (key,)):
+                self._run("DELETE FROM blobs WHERE digest = ?", (segment_of(entry).digest,))
 
     def _state_crcs(self, pids: list[str]) -> dict[str, int]:
         crcs: dict[str, int] = {}
@@ -367,12 +374,14 @@ class SqlStore(ABC):
                 sentences.append(error.message)
         return sentences
 
-    def compact(self, *, before: float, epoch: int) -> int:
+    def compact(self, *, before: float, epoch: int, most: int | None = None) -> int:
         with self._writing():
             self._fence(epoch)
             head = self._head()
             # Only a prefix may go: the first row that has to stay ends it, whatever the times after it say.
-            cut = next((row.seq for row in self._covered(head) if row.time >= before), head.snapshot_seq + 1)
+            last = head.snapshot_seq if most is None else min(head.snapshot_seq, head.first_seq + most - 1)
+            covered = self._covered(head._replace(snapshot_seq=last))
+            cut = next((row.seq for row in covered if row.time >= before), last + 1)
             if cut == head.first_seq:
                 return 0
             # The batch that the cut goes through is written again without the rows before it. It loses its signature:

@@ -2,7 +2,8 @@
 
 `invoke` runs a function that is not async in a thread, with the context of its caller. An exception that is no ordinary
 error (a tool that cancels itself, exits, or raises StopIteration) becomes a ToolError of that call; a cancellation from
-outside is passed on. Nothing is checked here: the tool checks its arguments, the caller the rights.
+outside is passed on. Arguments are checked here for a function that was given to `Tool` as it is; other tools check
+theirs, and the caller checks the rights.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
-from lyra.core.tool import Tool, ToolCall
+from lyra.core.tool import PLAIN_FUNCTIONS, Tool, ToolCall
 from lyra.errors import ConfigError, ToolError
 
 __all__ = ["calling", "contained", "invoke"]
@@ -32,6 +33,14 @@ async def invoke(tool: Tool, arguments: dict[str, Any], *, threads: Executor | N
     run = tool.run
     if run is None:
         raise ConfigError(f"tool {tool.name!r} has nothing to run", key="run")
+    if isinstance(run, PLAIN_FUNCTIONS):
+        from lyra.core.checking.schema_subset import CheckedSchema  # few programs write a schema themselves
+
+        try:
+            CheckedSchema(tool.schema, f"tool {tool.name!r}", key="schema").check(arguments)
+        except ValueError as misfit:
+            message = f"bad arguments for {tool.name}: {misfit}"
+            raise ToolError(message, tool=tool.name, reason="invalid_arguments") from None
     if threads is not None:
         _threads.set(threads)
     if getattr(run, "is_async", False) or asyncio.iscoroutinefunction(run):

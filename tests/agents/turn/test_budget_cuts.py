@@ -178,3 +178,10 @@ def test_a_summary_that_the_budget_cut_is_not_taken():
     with pytest.raises(BudgetExceeded, match="in the middle of an answer") as caught:
         run(talk())
     assert STORY.startswith(caught.value.partial)
+
+
+def test_a_budget_that_ends_before_an_answer_has_an_empty_partial():
+    """`BudgetExceeded.partial` is always there."""
+    with pytest.raises(BudgetExceeded) as caught:
+        lyra.run(writer(budget="$0.000001"), "hi")
+    assert caught.value.partial == ""

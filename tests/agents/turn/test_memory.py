@@ -162,3 +162,11 @@ def test_a_system_prompt_that_changes_is_replayed_as_it_was(tmp_path):
     run(first())
     assert run(second()) == "three"
     assert [request.system for request in model.requests] == ["prompt 1", "prompt 2", "prompt 2", "prompt 3"]
+
+
+def test_a_home_without_the_methods_of_one_is_refused():
+    """`Memory(home=…)` is checked where it is written, not at the first message."""
+    with pytest.raises(ConfigError, match="str has no add, forget, items, search"):
+        Memory("team", home="team.db")
+    with pytest.raises(ConfigError, match="MemoryHome"):
+        Agent("a", model="sim/echo", memory={"home": 3})

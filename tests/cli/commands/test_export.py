@@ -171,3 +171,22 @@ def test_the_audit_of_a_store(lyra):
     assert "interrupt.created" in done.stdout
     assert KEY not in done.stdout + str(rows)
     assert lyra.json("audit", "view", str(path), "--pid", "other") == []
+
+
+def test_durable_vega_runs_are_exported_with_their_store(lyra, store):
+    """Rows, calls and costs of each run stand beside those of the store's own kernel; a process of a run is RUN/PID."""
+    (lyra.folder / "talk.vega").write_text('agent A { model "sim/echo" }\nlet a = spawn A;\nprint(a <- "one");\n')
+    for run in ("first", "second"):
+        done = lyra("vega", "run", "talk.vega", "--db", str(store), "--run-id", run)
+        assert done.returncode == 0, done.stderr
+    lyra.json("export", str(store), "--to", "events.jsonl")
+    lines = [json.loads(line) for line in (lyra.folder / "events.jsonl").read_text().splitlines()]
+    assert {line["pid"].partition("/")[0] for line in lines} == {"coder", "first", "second"}
+    of_one = [line for line in lines if line["pid"] == "first/main"]
+    assert of_one
+    assert lyra.json("export", str(store), "--to", "main.jsonl", "--pid", "first/main")["count"] == len(of_one)
+    assert lyra.json("export", str(store), "--to", "calls.db")["count"] > 0
+    with SqliteRecords(lyra.folder / "calls.db") as records:
+        assert sorted(call["agent"] for call in records.calls()) == ["A", "A", "Coder", "Coder"]
+    with closing(sqlite3.connect(lyra.folder / "calls.db")) as db:
+        assert db.execute("SELECT COUNT(DISTINCT trace_id) FROM spans").fetchone() == (3,)

@@ -446,3 +446,15 @@ def test_a_budget_of_tool_calls():
     budget.charge(Usage(tool_calls=1))
     with pytest.raises(BudgetExceeded):
         budget.reserve(Usage(tool_calls=1))
+
+
+def test_what_is_only_reserved_can_be_counted_as_left() -> None:
+    """`with_reserved` tells money that calls in flight hold from money that is spent, over all scopes that block."""
+    above = Budget(usd="$1.00")
+    below = above.child(usd="$0.70")
+    held = below.reserve(Usage(usd="$0.40"))
+    above.charge(Usage(usd="$0.50"))
+    assert (below.spendable("usd"), below.spendable("usd", with_reserved=True)) == (100_000, 500_000)
+    below.settle(held, Usage(usd="$0.40"))
+    assert (below.spendable("usd"), below.spendable("usd", with_reserved=True)) == (100_000, 100_000)
+    assert Budget().spendable("usd", with_reserved=True) is None

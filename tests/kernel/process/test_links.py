@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from lyra.errors import ConfigError, NoSuchProcess, ProcessExit
@@ -303,5 +305,42 @@ def test_a_program_unlinks_itself(target):
             await settle(kernel)
             assert handle.alive
             assert kernel.links.linked(handle.pid) == []
+
+    run(main())
+
+
+def test_the_outside_monitors_a_process(target):
+    """`kernel.monitor` calls a function once when a process has ended, also if that was before; a callable ends the
+    watch, and a function that fails harms nothing."""
+
+    async def main():
+        downs: list[tuple[str, str, str]] = []
+        failures: list[object] = []
+
+        async def later(down):
+            await asyncio.sleep(0)
+            downs.append(("later", down.reason, down.message))
+
+        async with Kernel(target) as kernel:
+            kernel.loop.set_exception_handler(lambda _loop, context: failures.append(context["exception"]))
+            crashed, quiet, fine = kernel.spawn(ends), kernel.spawn(ends), kernel.spawn(ends)
+            kernel.monitor(crashed, lambda down: downs.append((down.pid, down.reason, down.message)))
+            kernel.monitor(crashed.pid, later)
+            kernel.monitor(quiet, lambda _down: downs.append(("never", "", "")))()
+            kernel.monitor(fine, lambda _down: 1 / 0)
+            for process, word in ((crashed, "crash"), (quiet, "crash"), (fine, "well")):
+                await process.send(word)
+                await process.wait()
+            await settle(kernel)
+            kernel.monitor(crashed, lambda down: downs.append(("after", down.reason, down.message)))
+            await settle(kernel)
+            with pytest.raises(NoSuchProcess):
+                kernel.monitor("nobody", print)
+            with pytest.raises(ConfigError, match="function"):
+                kernel.monitor(fine, "print")  # type: ignore[arg-type]
+            assert sorted(downs) == sorted(
+                [(crashed.pid, "error", "boom"), ("later", "error", "boom"), ("after", "error", "boom")]
+            )
+            assert [type(failure) for failure in failures] == [ZeroDivisionError]
 
     run(main())

@@ -7,6 +7,8 @@ import os
 import pytest
 
 from lyra.sandbox.protection.protected_names import (
+    ASKED_NAMES,
+    COMMAND_NAMES,
     HIDDEN,
     IN_HOME,
     NAMES,
@@ -41,8 +43,6 @@ ORDINARY = [
         ".gitignore",
         ".editorconfig",
         ".dockerignore",
-        ".eslintrc.js",
-        ".prettierrc",
         ".python-version",
         ".nvmrc",
         "conftest.py",
@@ -58,13 +58,10 @@ ORDINARY = [
         ".env.example",
     ),
     *(
-        "AGENTS.md",
-        "CLAUDE.md",
         "justfile",
         "Taskfile.yml",
         "Procfile",
         ".rspec",
-        ".flake8",
         ".coveragerc",
         "flake.nix",
     ),
@@ -176,3 +173,28 @@ def test_folders_of_programs_in_the_home_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", "/")
     assert home_paths() == ((), ())
     assert os.path.expanduser("~") == "/"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            ".flake8",
+            "mypy.ini",
+            "eslint.config.js",
+            "eslint.config.mjs",
+            ".eslintrc.json",
+            ".prettierrc",
+            ".rubocop.yml",
+        ),
+        *("AGENTS.md", "CLAUDE.md", "deep/down/claude.md", "GEMINI.md", "SAGE.md", ".github/copilot-instructions.md"),
+    ],
+)
+def test_files_that_a_person_is_asked_about(path):
+    """Settings of checkers and instructions for agents: commands do not write them, and they are not refused to file
+    tools, which ask. Settings of builds and tests are neither."""
+    assert ASKED_NAMES.part(path) is not None
+    assert COMMAND_NAMES.part(path) is not None
+    assert protected_part(f"/w/{path}", ["/w"]) is None
+    for name in ORDINARY:
+        assert COMMAND_NAMES.kind(name) is None

@@ -286,3 +286,40 @@ def test_what_lyra_obeys(home):
     paths = (f"{home}/.config/lyra/x", f"{home}/p/lyra.toml", f"{home}/p/.lyra/x", f"{home}/p/.mcp.json")
     assert all(map(is_lyras, paths))
     assert not is_lyras(f"{home}/p/main.py")
+
+
+LINKED = {  # the link of the user's settings → what it leads to in the workspace
+    "folder": (".config/lyra", "dotfiles/lyra", "dotfiles/lyra/permissions.toml"),
+    "folder_above": (".config", "dotfiles/config", "dotfiles/config/lyra/permissions.toml"),
+    "file": (".config/lyra/permissions.toml", "dotfiles/rules", "dotfiles/rules"),
+    "deep_file": (".config/lyra/permissions.toml", "dotfiles/a/b/rules", "dotfiles/a/b/rules"),
+    "two_links": (".config/lyra/permissions.toml", "current/rules", "dotfiles/rules"),
+    "tool": (".config/lyra/tools/mine.yaml", "dotfiles/mine", "dotfiles/mine"),
+}
+
+
+@pytest.mark.parametrize("shape", LINKED)
+def test_settings_that_are_links_into_the_workspace_stay(sandbox, home, shape):
+    """Neither the file that a link leads to is written, nor is a folder on the way moved, removed or replaced, in the
+    sandbox and by the file tools: the rules are those that the user wrote."""
+    link, target, file = LINKED[shape]
+    work = home.parent / "work"
+    make(work, **{file: RULES, "other/x": ""})
+    if shape == "two_links":
+        (work / "current").symlink_to("dotfiles")
+    (home / link).parent.mkdir(parents=True, exist_ok=True)
+    (home / link).symlink_to(work / target)
+    kept = home / (link if (home / link).is_file() else ".config/lyra/permissions.toml")
+    assert kept.read_text() == RULES
+    script = (
+        f"mv dotfiles dot2; echo x > {file}; echo x > {file.replace('dotfiles', 'dot2')}; rm -f current;"
+        f" rm -rf dotfiles; mkdir -p {os.path.dirname(file)}; echo x > {file}; mv {os.path.dirname(file)} moved;"
+        " mkdir current; echo x > current/rules; mv other other2; ls"
+    )
+    result = do(sandbox, work, script)
+    assert kept.read_text() == RULES, result.output.text
+    assert (work / "other2/x").exists()
+    real = os.path.realpath(kept)
+    assert obeyed_part(real, [str(work)]) is not None
+    for folder in (os.path.dirname(real), str(work / "dotfiles")):
+        assert obeyed_part(f"{folder}/beside", [str(work)]) is None or shape.startswith("folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -34,8 +35,10 @@ from lyra.kernel.services.service import ServiceInfo, ServiceRequest, ServiceRes
 from lyra.kernel.workers.entry import ProcessControlBlock
 from lyra.kernel.workers.quota import QuotaResult, ResourceUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult
-from lyra.server.client.calls import CALLS
+from lyra.server.client import remote as remote_module
+from lyra.server.client.calls import CALLS, RemoteCall
 from lyra.server.client.remote import RemoteKernel
+from lyra.server.client.wire import VALUES, answer_class
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.identity import TokenTable
 from lyra.server.serve import Server
@@ -352,12 +355,14 @@ def test_tokens_do_not_travel_in_plain_text(monkeypatch: pytest.MonkeyPatch, tmp
         lyra.connect("127.0.0.1:8420")
     with pytest.raises(ConfigError, match="is no address"):
         lyra.connect("8420", token=OPERATOR)
-    with pytest.raises(ConfigError, match="no option"):
-        lyra.connect("127.0.0.1:8420", token=OPERATOR, colour=1.0)
+    with pytest.raises(TypeError, match="colour"):
+        lyra.connect("127.0.0.1:8420", token=OPERATOR, colour=1.0)  # type: ignore[call-arg]
     remote = lyra.connect("example.org:8420", token=OPERATOR, plaintext=True)
     assert OPERATOR not in repr(remote.connection.settings)
     monkeypatch.setenv("LYRA_TOKEN", "from-the-variable-0123")
     assert lyra.connect("127.0.0.1:8420").connection.settings.token == "from-the-variable-0123"
+    limited = lyra.connect("127.0.0.1:8420", timeout_s=3.0, reconnect_s=7.0).connection.settings
+    assert (limited.timeout_s, limited.reconnect_s) == (3.0, 7.0)
 
 
 @on_loop
@@ -398,3 +403,48 @@ async def test_a_server_that_stays_away_is_given_up() -> None:
     async with lyra.connect("127.0.0.1:1", token=OPERATOR, reconnect_s=0.5) as remote:
         with pytest.raises(Overloaded, match="cannot be reached"):
             await remote.get_system_status()
+
+
+def test_the_declared_methods_are_the_table() -> None:
+    """What type checkers see of a remote kernel (names, parameters, values) is what its table of calls does."""
+    tree = ast.parse(Path(remote_module.__file__ or "").read_text())
+    kernel = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "RemoteKernel")
+    block = next(node for node in kernel.body if isinstance(node, ast.If))
+    declared = {node.name: node for node in block.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    assert list(declared) == list(CALLS)
+    for name, call in CALLS.items():
+        arguments = declared[name].args
+        names = [argument.arg for argument in arguments.args][1:]
+        required = names[: len(names) - len(arguments.defaults)]
+        assert names == list(call.signature.parameters), name
+        unset = [word for word, parameter in call.signature.parameters.items() if parameter.default is parameter.empty]
+        assert required == unset, name
+        assert isinstance(declared[name], ast.FunctionDef) == call.is_stream, name
+        assert ast.unparse(declared[name].returns or ast.Constant(None)) == _value_type(call), name
+
+
+def _value_type(call: RemoteCall) -> str:
+    """Return the type of a call's value, from the messages of the contract."""
+    answer = answer_class(call.rpc).DESCRIPTOR
+    if call.gives == "nothing":
+        return "None"
+    if call.gives:
+        field = answer.fields_by_name[call.gives]
+        return f"list[{_class_name(field.message_type)}]" if field.message_type is not None else "Any"
+    if call.is_stream:
+        return f"AsyncGenerator[{_class_name(answer)}, None]"
+    return f"{_class_name(answer)} | None" if call.none_for is not None else _class_name(answer)
+
+
+_RECORDS = ("Instruction", "SessionState", "SystemStatus", "RequestStatus")  # put together for the client
+_NAMES = {
+    "FlowInterrupt": "Interrupt",
+    "DispatchServiceResponse": "ServiceResponse",
+    "ProcessCountsResponse": "ProcessCounts",
+}
+
+
+def _class_name(message: Any) -> str:
+    """Return the name of the kernel's class for a message, or RemoteRecord where it has none."""
+    has_class = message.name in VALUES and message.name not in _RECORDS
+    return _NAMES.get(message.name, message.name) if has_class else "RemoteRecord"

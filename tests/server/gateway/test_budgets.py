@@ -61,7 +61,7 @@ def test_200_streams_at_once_cannot_overrun_a_budget() -> None:
             key = await served.key(budget="$0.05")
             async with served.client(key) as client:
                 statuses = await asyncio.gather(*(ask(served, client, max_completion_tokens=600) for _ in range(200)))
-                assert set(statuses) == {200, 402}
+                assert set(statuses) == {200, 429}  # the calls that got through hold the money
                 while await ask(served, client, max_completion_tokens=600) == 200:
                     pass
             view = await served.view()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from lyra.errors import ApprovalRefused, ConfigError
@@ -439,3 +441,40 @@ def test_an_always_is_for_one_url_and_a_never_for_its_host():
     assert before.decide(other, tainted=True).decision == "ask"
     assert before.asks(other) is None
     assert before.asks(other, tainted=True) is not None
+
+
+OBEYED = ["AGENTS.md", "CLAUDE.md", "src/AGENTS.md", ".flake8", "mypy.ini", "eslint.config.js", ".rubocop.yml"]
+
+
+@pytest.mark.parametrize("name", OBEYED)
+def test_a_file_that_other_programs_obey_is_written_when_a_person_says_so(tmp_path, name):
+    """Neither the mode accept-edits nor a rule with a pattern is that; a rule that names the file or the tool is, and
+    the mode bypass. An ordinary file beside it needs no question, and reading none at all."""
+    root = os.path.realpath(tmp_path)
+
+    def decided(path: str, *rules: str, mode: str = "default", tool: str = "Edit") -> str:
+        permissions = Permissions([Rule(rule, "allow", workspace=root) for rule in rules], mode=mode, workspace=root)
+        return permissions.decide(subject_of(tool, {"file_path": f"{root}/{path}"}, workspace=root)).decision
+
+    assert decided(name, mode="accept-edits") == "ask"
+    assert decided(name, "Edit(**)") == "ask"
+    assert decided(name, "Edit(./**)", mode="accept-edits") == "ask"
+    assert decided(name, f"Edit({root}/{name})") == "allow"
+    assert decided(name, "Edit") == "allow"
+    assert decided(name, mode="bypass") == "allow"
+    assert decided(name, tool="Read") == "allow"
+    assert decided("src/x.py", mode="accept-edits") == "allow"
+    assert decided("pyproject.toml", mode="accept-edits") == "allow"
+
+
+def test_a_link_of_such_a_name_asks_for_what_it_leads_to(tmp_path):
+    """`CLAUDE.md -> docs/agents.md`: an edit of that file changes what an agent obeys."""
+    root = os.path.realpath(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/agents.md").write_text("x")
+    (tmp_path / "docs/other.md").write_text("x")
+    (tmp_path / "CLAUDE.md").symlink_to("docs/agents.md")
+    permissions = Permissions(mode="accept-edits", workspace=root)
+    for name, decision in (("docs/agents.md", "ask"), ("CLAUDE.md", "ask"), ("docs/other.md", "allow")):
+        subject = subject_of("Edit", {"file_path": f"{root}/{name}"}, workspace=root)
+        assert permissions.decide(subject).decision == decision, name

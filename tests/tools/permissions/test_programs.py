@@ -20,6 +20,21 @@ from lyra.tools.shell.text_glob import TextGlob
 
 # Each starts `rm`, or code that cannot be read, by way of another program.
 STARTED = r"""
+git -c protocol.ext.allow=always clone 'ext::rm% x' y
+git -c protocol.ext.allow=always clone 'ext::sh -c rm% x' y
+git -c protocol.ext.allow=always clone 'ext::sh -c %rm% x' y
+git -c protocol.ext.allow=always clone -- 'ext::env rm x'
+git -c protocol.ext.allow=always fetch 'EXT::rm x'
+git -c protocol.ext.allow=always archive '--remote=ext::rm x' HEAD
+git -c protocol.ext.allow=always push '--repo=ext::rm x'
+git -c protocol.ext.allow=always subtree add --prefix=x 'ext::rm x' main
+git -c protocol.ext.allow=always request-pull HEAD~1 'ext::rm x'
+git -c protocol.ext.allow=always -c 'url.ext::rm x .insteadOf=https://h/' clone https://h/a
+git config 'url.ext::sh -c rm% x .insteadOf' https://h/
+hg clone --ssh 'rm x' ssh://h/a
+hg pull -e 'rm x'
+hg clone --remotecmd='rm x' ssh://h/a
+hg extdiff --program 'rm x'
 rg --pre rm hi
 rg --pre=rm hi
 rg --pre 'rm -rf y' hi
@@ -508,6 +523,41 @@ zig reduce ./check a.zig
 
 # Each writes a file by an option that a rule for the program does not cover.
 WRITTEN = r"""
+git read-tree --index-output=/etc/x HEAD
+git read-tree --index-output /etc/x HEAD
+git read-tree --index-out=/etc/x HEAD
+git apply --build-fake-ancestor=/x p
+git commit-graph write --object-dir=/x
+git multi-pack-index --object-dir=/x write
+git merge-file /x b c
+git mergetool --tool=x
+git clone helper::x y
+date -s 2020-01-01
+date -us 2020-01-01
+date --set=2020-01-01
+date --se 2020-01-01
+date 010100002020
+date -u 010100002020.30
+date --iso-8601=second 010100002020
+hostname evil
+hostname -F x
+sysctl -w kernel.x=1
+sysctl kernel.x=1
+sysctl --system
+sysctl -p x
+dmesg -C
+dmesg --console-off
+timedatectl set-time 10:00
+hostnamectl hostname x
+localectl --no-convert set-locale x
+route add default gw x
+arp -s a b
+ss -K dst x
+lastlog -C -u x
+lsof -Db/x
+fuser -k x
+hg cat -o /x y
+hg serve --pid-file=/x
 curl --trace-ascii out u
 curl --trace-ascii=out u
 curl --trace out u
@@ -640,6 +690,24 @@ xcodebuild -derivedDataPath out test
 
 # A rule for the program covers it still, and a deny of `rm` is not in its way.
 PLAIN = r"""
+git archive HEAD -- rm
+git remote -v
+git fetch origin rm
+git grep std::rm
+git read-tree -m HEAD
+git merge-file -p a b c
+date -u +%F
+date -d 'last monday' +%s
+date -ud now
+date -Iseconds
+hostname -f
+sysctl kernel.ostype
+dmesg -T
+timedatectl status
+ss -tlnp
+lsof -i :80
+hg log -r 1
+hg diff --rev 1
 rg -n --pretty rm src
 rg --pre-glob '*.pdf' hi
 tar czf x.tar.gz rm

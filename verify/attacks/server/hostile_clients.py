@@ -275,7 +275,7 @@ async def _unread(ground: Ground) -> None:
         ground.served.folder.joinpath("unread").touch()
         _open.append(connection)
     async with lyra.connect(ground.served.grpc, token=OPERATOR, user_id="ada") as kernel:
-        streams = [aiter(kernel.subscribe(["noise"])) for _ in range(20)]
+        streams = [kernel.subscribe(["noise"]) for _ in range(20)]
         reading = [asyncio.ensure_future(anext(stream)) for stream in streams]
         await asyncio.sleep(0.5)
         payload = json.dumps("x" * 20_000)

@@ -32,6 +32,9 @@ KINDS: Final[dict[str, str]] = {
 }
 
 
+_HOME_METHODS: Final = ("add", "forget", "items", "search")
+
+
 class MemoryHome(Protocol):
     """Where items are kept, by scope: `kernel.memories`, or another place with these methods."""
 
@@ -55,12 +58,19 @@ class Memory(FrozenSettings, frozen=True):
     items: int = 8
     tokens: int = 500
     tools: bool = False
-    home: Any = None  # a MemoryHome
+    home: Any = None  # a MemoryHome, which msgspec cannot check
 
     def __post_init__(self) -> None:
         short_text(self.scope, "scope", most=NAME_LENGTH_MAX)
         whole(self.items, "items", least=0, most=1_000)
         whole(self.tokens, "tokens", least=0, most=10**6)
+        lacking = [name for name in _HOME_METHODS if not callable(getattr(self.home, name, None))]
+        if self.home is not None and lacking:
+            raise ConfigError(
+                f"home is a MemoryHome, and {type(self.home).__name__} has no {', '.join(lacking)}",
+                hint="give an object with the methods of lyra.agents.declaration.memory.MemoryHome",
+                key="home",
+            )
 
     @classmethod
     def of(cls, value: Any, *, agent: str) -> Memory | None:

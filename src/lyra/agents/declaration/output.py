@@ -14,8 +14,8 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from lyra.agents.declaration.output_schema import Checkable
-from lyra.errors import ConfigError
+from lyra.core.checking.schema_subset import CheckedSchema
+from lyra.errors import AgentFailed, ConfigError
 from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of, with_constraints
 
 __all__ = ["AnswerType"]
@@ -39,8 +39,8 @@ class AnswerType:
         if isinstance(wanted, AnswerType):
             return wanted
         if isinstance(wanted, Mapping):
-            checkable = Checkable(wanted)
-            return cls._named("answer", dict(wanted), lambda data: checkable.check(msgspec.json.decode(data)))
+            checked = CheckedSchema(wanted, "output", key="output")
+            return cls._named("answer", dict(wanted), lambda data: checked.check(msgspec.json.decode(data)))
         if wanted is str:
             return cls._named("answer", {"type": "string"}, _words)
         name = getattr(wanted, "__name__", "answer")
@@ -100,6 +100,13 @@ class AnswerType:
         if "$defs" in schema:
             whole["$defs"] = schema.pop("$defs")
         return cls(clean, whole, read, wrapped=True)
+
+    def read_result(self, result: Any) -> Any:
+        """Return the result of an agent's task as this type; AgentFailed where the type was changed since then."""
+        try:
+            return self.read(result) if isinstance(result, str) else result
+        except ValueError as misfit:
+            raise AgentFailed(str(misfit), status="output_invalid") from None
 
     def read(self, text: str) -> Any:
         fenced = None if self._read is _words else _FENCE.search(text)  # plain words may hold a fence of their own

@@ -111,7 +111,7 @@ async def ask_child(
         raise ended.error
     if ended.reason != "normal":
         raise AgentFailed(f"agent {agent.name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
-    return ended.result if agent.output is None else agent.output.read(ended.result)
+    return ended.result
 
 
 def _strictest(own: Budget | None, given: Budget) -> Budget:

@@ -12,14 +12,14 @@ raises an error if the agent fails; an answer is never an error in disguise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Generic, Literal, overload
 
 from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.declaration.memory import Remembered
 from lyra.agents.session.events import AnyEvent
 from lyra.agents.session.execution import AgentExecution, AgentState
-from lyra.agents.session.replies import MarkedReply, Pending, Stream
+from lyra.agents.session.replies import MarkedReply, Pending, Reply, Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.time_won import time_won, wait_for_limits
@@ -30,16 +30,38 @@ from lyra.core.naming import named
 from lyra.core.tool import caller
 from lyra.core.type_parameters import Out_co
 from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
+from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import require_send
-from lyra.kernel.programs.handle import Handle
+from lyra.kernel.programs.handle import Handle, ProcessCommands
 
 __all__ = ["AgentProcess"]
 
 
-class AgentProcess(Handle[Any], Generic[Out_co]):
+class AgentProcess(Handle[Out_co], Generic[Out_co]):
     """A spawned Agent, whose answers are each an `Out_co`."""
 
-    __slots__ = ()
+    __slots__ = ("_read_answer",)
+
+    def __init__(
+        self, kernel: ProcessCommands, process: Process, read_answer: Callable[[str], Any] | None = None
+    ) -> None:
+        super().__init__(kernel, process)
+        self._read_answer = read_answer  # gives the agent's output type; None for an agent that answers in text
+
+    def _read_result(self, result: Any) -> Any:
+        """Return the answer to the task of the process: its `output` type, or a Reply."""
+        if type(result) is not str:  # it failed, or was a conversation, which has no result
+            return result
+        if self._read_answer is not None:
+            return self._read_answer(result)
+        reply_type = MarkedReply if self.kernel.taint.tainted(self.pid) else Reply
+        figures = self.metrics
+        return reply_type.with_usage(
+            result,
+            cost_usd=figures.cost_usd,
+            input_tokens=figures.input_tokens,
+            output_tokens=figures.output_tokens,
+        )
 
     @named("lyra:AgentProcess.send")
     def send(  # type: ignore[override]  # a message to an agent has an answer

@@ -35,7 +35,9 @@ def _program(agent: AgentDeclaration) -> Callable[..., Any]:
 
     from lyra.agents.session.agent_process import AgentProcess
 
-    vars(serve)["__lyra_handle__"] = AgentProcess  # by which `kernel.agent` finds it
+    vars(serve)["__lyra_handle__"] = getattr(agent, "__lyra_handle__", AgentProcess)  # by which `kernel.agent` finds it
+    if agent.output is not None:
+        vars(serve)["__lyra_read_result__"] = agent.output.read_result  # for `ctx.spawn`
     vars(serve)["__lyra_agent__"] = agent  # by which a server finds the agents that a kernel knows
     serve.__module__, serve.__qualname__ = "agent", agent.name
     return serve

@@ -19,6 +19,7 @@ from lyra.core.message import Message
 from lyra.errors import ProcessError
 from lyra.kernel.journal.history import Fold
 from lyra.kernel.kernel import Kernel
+from lyra.store.ended import load_all
 
 if TYPE_CHECKING:
     from lyra.kernel.base.subsystem import State
@@ -36,7 +37,7 @@ class StoredAgent(NamedTuple):
 
 def read_agent(store: Store, pid: str, states: Iterable[State] = ()) -> StoredAgent:
     """The conversation of one process; `states` are filled with the facts that the layers above keep in the store."""
-    snapshot = store.load_snapshots()
+    snapshot = load_all(store)
     fold = Fold.load(snapshot.seq, snapshot.states, [*(type(state)() for state in Kernel().states.values()), *states])
     fold.add_all(store.read(after=snapshot.seq))
     process = fold.processes.get(pid)

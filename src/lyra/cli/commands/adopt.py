@@ -57,21 +57,24 @@ def listed(store: SigningStore, run: str = "") -> ListedStore:
 
     standing = standing_of(store, make_key=True)
     contents = store.contents()
-    fold, facts = _folded(contents)
+    fold, facts = _folded(contents, store)
     rights = rights_in(fold, store.get_blob)
     return ListedStore(
         run, standing, _problems(store, standing), len(contents.rows), facts, rights, contents.fingerprint
     )
 
 
-def _folded(contents: StoreContents) -> tuple[Fold, dict[str, Any]]:
+def _folded(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[str, Any]]:
     from lyra.kernel.journal.history import Fold
+    from lyra.kernel.journal.snapshots import EndedStates
     from lyra.kernel.kernel import Kernel
+    from lyra.store.ended import states_of
     from lyra.vega.durable.record import RunState
 
     run = RunState()
     states = [*(type(state)() for state in Kernel().states.values()), run]
     fold = Fold.load(contents.snapshot.seq, contents.snapshot.states, states)
+    fold.find_ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments).find
     fold.add_all(contents.rows)
     began = run.began or {}
     facts = {key: began[key] for key in ("file", "folder", "model", "hash") if began.get(key) is not None}

@@ -4,14 +4,16 @@
     lyra export --to trace.db           calls and spans in SQLite, to be queried
     lyra export --to otlp               spans, to the collector that the OTEL_* variables name
 
-Opens a store that exists, beside a running kernel too, and only reads it. Known keys, and texts in the form of a key,
-are redacted; `lyra store export` writes rows as they stand.
+Durable Vega runs of the store are exported with it; a process of one is RUN/PID. Opens a store that exists, beside a
+running kernel too, and only reads it. Known keys, and texts in the form of a key, are redacted; `lyra store export`
+writes rows as they stand.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -71,8 +73,23 @@ def _events(opened: Store, pid: str | None, kind: str | None = None) -> Iterator
     from lyra.core.codec import decode
     from lyra.core.event import Event
 
-    for row in opened.read(pid=pid, kind=kind):
-        yield Event(row.seq, row.time, row.pid, row.kind, decode(row.data))
+    for prefix, journal in _journals(opened, pid):
+        for row in journal.read(pid=None if pid is None else pid.removeprefix(prefix), kind=kind):
+            yield Event(row.seq, row.time, prefix + row.pid, row.kind, decode(row.data))
+
+
+def _journals(opened: Store, pid: str | None) -> Iterator[tuple[str, Store]]:
+    """The journals that may have rows of a process: the store's own, and those of its durable Vega runs. Each with what
+    stands before its pids, which other runs have, too."""
+    from lyra.store.space import Space, spaces
+    from lyra.store.sqlite import SqliteStore
+
+    yield "", opened
+    for run in spaces(opened) if isinstance(opened, SqliteStore) else ():
+        prefix = f"{run}/"
+        if pid is None or pid.startswith(prefix):
+            with closing(Space(opened.location, run, make=False, writes=False)) as space:
+                yield prefix, space
 
 
 def _to_lines(opened: Store, pid: str | None, kind: str | None, to: str) -> int:
@@ -106,7 +123,12 @@ def _to_collector(opened: Store, pid: str | None) -> int:
 
 
 def _records(opened: Store, pid: str | None) -> Iterator[Event]:
+    from lyra.core.codec import decode
+    from lyra.core.event import Event
     from lyra.observe.stored_records import stored_records
 
-    events = stored_records(_events(opened, None), opened.identity().id)
-    return (event for event in events if pid is None or event.pid == pid)
+    for prefix, journal in _journals(opened, pid):
+        rows = (Event(row.seq, row.time, row.pid, row.kind, decode(row.data)) for row in journal.read())
+        for event in stored_records(rows, prefix + opened.identity().id):
+            if pid is None or prefix + event.pid == pid:
+                yield Event(event.seq, event.time, prefix + event.pid, event.kind, event.data)

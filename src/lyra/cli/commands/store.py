@@ -26,6 +26,7 @@ from lyra.cli.render import document, printable, table
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ApprovalRefused, ConfigError, Conflict, Corrupt, StoreError
 from lyra.store import open_store
+from lyra.store.ended import load_all
 from lyra.store.protocol import Record, Store
 
 if TYPE_CHECKING:
@@ -343,7 +344,7 @@ def _programs(opened: Store) -> dict[str, dict[str, int] | None]:
     from lyra.core.naming import OLD_NAMES, is_own_name
     from lyra.kernel.journal.history import Fold
 
-    snapshot = opened.load_snapshots()
+    snapshot = load_all(opened)
     states = {pid: state for pid, state in snapshot.states.items() if pid[:1] != "~"}  # not those of subsystems
     try:
         fold = Fold.load(snapshot.seq, states)

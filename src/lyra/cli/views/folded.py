@@ -10,6 +10,7 @@ from lyra.errors import Corrupt
 from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.observe.history.calls import CallHistory
 from lyra.observe.history.processes import Processes, ProcessRecord
+from lyra.store.ended import load_all
 from lyra.store.protocol import Store
 
 __all__ = ["Folded"]
@@ -49,7 +50,7 @@ class Folded:
 
     def _take_snapshot(self, store: Store) -> int:
         """Take over the processes whose rows a compaction dropped; gives the row up to which the snapshot tells."""
-        snapshot = store.load_snapshots()
+        snapshot = load_all(store)
         states = {pid: state for pid, state in snapshot.states.items() if pid[:1] != "~"}  # not those of subsystems
         try:
             fold = Fold.load(snapshot.seq, states)

@@ -368,10 +368,14 @@ class Budget:
         least = min(scope._limits[index] - scope._taken[index] for scope in self.chain())
         return _shown(index, max(least, 0)) if least < _UNLIMITED // 2 else None
 
-    def spendable(self, dimension: str) -> int | None:
-        """What the scopes that block have left, as a bare number; None where none of them has a limit."""
+    def spendable(self, dimension: str, *, with_reserved: bool = False) -> int | None:
+        """What the scopes that block have left, as a bare number, with what is only reserved or without it; None where
+        none of them has a limit."""
         index = _INDEX[dimension]
-        least = min([limits[index] - taken[index] for _, taken, limits in self._chain])
+        if with_reserved:
+            least = min([limits[index] - used[index] for used, _, limits in self._chain])
+        else:
+            least = min([limits[index] - taken[index] for _, taken, limits in self._chain])
         return max(least, 0) if least < _UNLIMITED // 2 else None
 
     def covers(self, dimension: str, amount: int) -> bool:

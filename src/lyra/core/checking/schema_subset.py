@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lyra.core.checking.schema import KEYWORDS, map_parts, schema_problems
+from lyra.core.checking.schema import KEYWORDS, map_parts, mismatch, schema_problems
 from lyra.core.limits import SCHEMA_DEPTH_MAX
+from lyra.errors import ConfigError
 
-__all__ = ["checkable_part"]
+__all__ = ["CheckedSchema", "checkable_part"]
 
 _PARTS_MAX: Final = 5_000  # schemas inside a schema, with references followed
 _EXACT: Final = ("not", "oneOf")  # dropped where a part of them was left out: a weaker part would refuse more values
@@ -80,3 +81,25 @@ class _Reader:
             name = step.replace("~1", "/").replace("~0", "~")
             target = target.get(name) if isinstance(target, Mapping) else None
         return self._open() if target is None else target
+
+
+class CheckedSchema:
+    """A JSON schema that a caller wrote, as a check of values: the part of it that `schema.mismatch` can check.
+
+    `what` is named in the ConfigError for a mistake in the schema, `key` is the setting that held it.
+    """
+
+    __slots__ = ("_schema",)
+
+    def __init__(self, schema: Mapping[str, Any], what: str, *, key: str) -> None:
+        self._schema = checkable_part(schema)
+        for path, problem, hint in schema_problems(self._schema):
+            place = ".".join(str(step) for step in path)
+            raise ConfigError(f"the schema of {what} has a mistake at {place}: {problem}", hint=hint, key=key)
+
+    def check(self, value: Any) -> Any:
+        """Return the value; ValueError with a sentence where it does not fit."""
+        wrong = mismatch(value, self._schema)
+        if wrong is not None:
+            raise ValueError(wrong)
+        return value

@@ -7,6 +7,7 @@ understands a small part of its program's language; everything else counts as co
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -70,8 +71,20 @@ _GIT_OF: Final[dict[str, ProgramOptions]] = {
     "archive": _GIT_LONG._replace(wide="o"),
     "interpret-trailers": _GIT_LONG._replace(long_wide=_GIT_LONG.long_wide | long_of("in-place")),
     "format-patch": _GIT_LONG._replace(wide="o", valued="v"),
+    "read-tree": _GIT_LONG._replace(long_wide=_GIT_LONG.long_wide | long_of("index-output")),
+    "apply": _GIT_LONG._replace(long_wide=_GIT_LONG.long_wide | long_of("build-fake-ancestor")),
+    **dict.fromkeys(
+        ("commit-graph", "multi-pack-index"),
+        _GIT_LONG._replace(long_wide=_GIT_LONG.long_wide | long_of("object-dir")),
+    ),
+    "mergetool": _GIT_LONG._replace(wide="t", long_wide=_GIT_LONG.long_wide | long_of("tool")),
 }
-_GIT_FAR: Final = words_of("clone fetch pull push ls-remote remote submodule archive fetch-pack send-pack")
+_GIT_FAR: Final = words_of(
+    "clone fetch pull push ls-remote remote submodule archive fetch-pack send-pack subtree request-pull lfs config"
+)
+# The address of a remote helper: `ext::rm x`, in an option, and in the setting `url.ext::rm x.insteadOf`.
+_GIT_HELPER: Final = re.compile(r"(?:.*[=.])?([A-Za-z0-9][A-Za-z0-9+-]*)::(.*)", re.DOTALL)
+_GIT_EXT_WORD: Final = re.compile(r"(?:%.|[^% ])+", re.DOTALL)
 _GIT_EVERYDAY: Final = words_of("status log diff show add commit branch checkout switch restore stash merge tag blame")
 _GIT_LONG_ANY: Final = _GIT_LONG.long_runs | _GIT_LONG.long_wide
 _GIT_READS: Final = words_of("--get --get-all --get-regexp --get-urlmatch --list -l get list")
@@ -94,6 +107,7 @@ def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
         following = words[index + 1] if index + 1 < len(words) else ""
         if word in ("-c", "--config-env"):
             yield Reach(index + 2, following.partition("=")[2].lstrip("!"), code=word != "-c")
+            yield from _git_helper(following, index + 2)
             index += 1
         elif word in _GIT_VALUED:
             yield Reach(index + 2, code=word.startswith(_GIT_ELSEWHERE))
@@ -122,9 +136,26 @@ def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
         yield Reach(len(words))  # a local repository has settings and hooks of its own
     if command in _GIT_FAR:
         for place, word in enumerate(rest, index + 1):
-            if word.startswith("ext::"):
-                yield Reach(place + 1, word[5:])
+            yield from _git_helper(word, place + 1)
+    if command == "merge-file" and not any(word in ("-p", "--stdout") for word in rest):
+        yield Reach(len(words))  # its first file is overwritten, wherever it lies
     yield from reached_by(words, _GIT_OF.get(command, _GIT_LONG), index + 1)
+
+
+def _git_helper(word: str, through: int) -> Iterator[Reach]:
+    """The program that git starts for an address: the words of an `ext::` address, else `git-remote-NAME`."""
+    match = _GIT_HELPER.fullmatch(word)
+    if match is not None and match[1].lower() == "ext":
+        words = [re.sub(r"%(.)", _ext_character, part) for part in _GIT_EXT_WORD.findall(match[2])]
+        yield Reach(through, shlex.join(words), code=not words)
+    elif match is not None:
+        yield Reach(through, f"git-remote-{match[1]} {match[2]}")
+
+
+def _ext_character(match: re.Match[str]) -> str:
+    """What `%` and a character stand for in an `ext::` address: a blank, a percent sign, or the service that is asked
+    for."""
+    return {"s": "upload-pack", "S": "git-upload-pack", "G": "", "V": ""}.get(match[1], match[1])
 
 
 def _git_config(words: Sequence[str], rest: Sequence[str]) -> Iterator[Reach]:
@@ -364,6 +395,40 @@ def _output_file(words: Sequence[str]) -> Iterator[Reach]:
         yield Reach(plain[1] + 1)
 
 
+_DATE_VALUED: Final = re.compile(r"-[uR]*[dfr]|--(?:date|file|reference)")  # the next word is its value
+
+
+def _date(words: Sequence[str]) -> Iterator[Reach]:
+    """`date 010100002020` sets the clock; a format begins with `+`."""
+    for index, word in enumerate(words[1:], 1):
+        if word[:1] not in "-+" and not _DATE_VALUED.fullmatch(words[index - 1]):
+            yield Reach(index + 1)
+
+
+def _plain_sets(words: Sequence[str]) -> Iterator[Reach]:
+    """Programs that print without a plain word, and change what such a word names: `hostname NAME`."""
+    for index, word in enumerate(words[1:], 1):
+        if word[:1] != "-":
+            yield Reach(index + 1)
+
+
+def _sysctl(words: Sequence[str]) -> Iterator[Reach]:
+    """`sysctl name=value` sets, with and without `-w`."""
+    for index, word in enumerate(words[1:], 1):
+        if "=" in word and word[:1] != "-":
+            yield Reach(index + 1)
+
+
+_SHOWS: Final = words_of("status show show-timesync timesync-status list-timezones list-locales list-keymaps")
+
+
+def _control(words: Sequence[str]) -> Iterator[Reach]:
+    """`timedatectl set-time`, `hostnamectl hostname NAME`: all subcommands but those that show."""
+    plain = [index for index, word in enumerate(words) if index and word[:1] != "-"]
+    if plain and words[plain[0]] not in _SHOWS and not words[plain[0]].startswith("list-"):
+        yield Reach(len(words))
+
+
 def _rename(words: Sequence[str]) -> Iterator[Reach]:
     """The rename of Perl: its first plain word is code."""
     for index, word in enumerate(words[1:], 1):
@@ -410,7 +475,8 @@ def _crontab(words: Sequence[str]) -> Iterator[Reach]:
         yield Reach(len(words), code=True)  # its lines run later
 
 
-ONLY_WRITE: Final = words_of("curl uniq xxd")  # their judges find files that are written, and nothing that is run
+# Their judges find files that are written and settings that are changed, and nothing that is run.
+ONLY_WRITE: Final = words_of("curl uniq xxd date hostname sysctl timedatectl hostnamectl localectl route")
 JUDGES: Final[dict[str, Judge]] = {
     "git": _git,
     **dict.fromkeys(("sed", "gsed"), _sed),
@@ -426,6 +492,10 @@ JUDGES: Final[dict[str, Judge]] = {
     "curl": _curl,
     "rustc": _rustc,
     **dict.fromkeys(("uniq", "xxd"), _output_file),
+    "date": _date,
+    **dict.fromkeys(("hostname", "route"), _plain_sets),
+    "sysctl": _sysctl,
+    **dict.fromkeys(("timedatectl", "hostnamectl", "localectl"), _control),
     "rename": _rename,
     "glab": _gh,
     "crontab": _crontab,

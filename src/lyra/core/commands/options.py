@@ -365,7 +365,13 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     ),
     # Versions, mail, the net, the rest.
     "hg": ProgramOptions(
-        "c", "R", "", long_of("command tool"), long_of("repository cwd output"), long_unread=long_of("config")
+        "ce",
+        "Ro",
+        "",
+        long_of("command tool ssh remotecmd program"),
+        long_of("repository cwd output pid-file accesslog errorlog"),
+        long_unread=long_of("config"),
+        known=words_of("re rev remote"),
     ),
     "svn": ProgramOptions(
         long_runs=long_of("diff-cmd diff3-cmd merge-cmd editor-cmd"),
@@ -389,6 +395,19 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     "ansible": ProgramOptions("a", "iMe", "", long_of("args"), long_of("inventory module-path extra-vars")),
     "tcpdump": ProgramOptions("z", "w", "BcCFGijmMQrsTVWyZ"),
     "tshark": ProgramOptions(wide="wKX", long_wide=long_of("export-objects export-tls-session-keys")),
+    # The machine: what these set is no file, but a wildcard that sounds like reading does not cover it either.
+    "date": ProgramOptions(wide="s", valued="dfrI", long_wide=long_of("set")),
+    "hostname": ProgramOptions(wide="Fb", long_wide=long_of("file boot")),
+    "sysctl": ProgramOptions(wide="wpf", valued="r", long_wide=long_of("write load system"), known=words_of("values")),
+    **dict.fromkeys(("timedatectl", "hostnamectl", "localectl", "route"), ProgramOptions()),
+    "dmesg": ProgramOptions(
+        wide="CcDEn", valued="fls", long_wide=long_of("clear read-clear console-off console-on console-level")
+    ),
+    "arp": ProgramOptions(wide="sdf", valued="iHA", long_wide=long_of("set delete file")),
+    "ss": ProgramOptions(wide="KD", valued="FfAN", long_wide=long_of("kill diag")),
+    "lastlog": ProgramOptions(wide="CS", valued="btuR", long_wide=long_of("clear set root")),
+    "lsof": ProgramOptions(wide="D", valued="acdFgiknopsSuTx"),
+    "fuser": ProgramOptions(wide="k", valued="nN", long_wide=long_of("kill")),
     "journalctl": ProgramOptions(
         long_wide=long_of("cursor-file rotate vacuum-size vacuum-time vacuum-files flush update-catalog setup-keys"),
         known=words_of("cursor"),

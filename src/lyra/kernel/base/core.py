@@ -350,10 +350,8 @@ class Core(Generic[P]):
     # ------------------------------------------------------------------ processes
 
     def lookup(self, pid_or_name: str) -> P | None:
-        try:
-            return self.processes[pid_or_name]
-        except KeyError:
-            return self.names.get(pid_or_name)
+        process = dict.get(self.processes, pid_or_name) or self.names.get(pid_or_name)
+        return self.processes.get(pid_or_name) if process is None else process
 
     def find(self, pid_or_name: Any) -> P:
         process = self.lookup(pid_or_name) if isinstance(pid_or_name, str) else None

@@ -2,12 +2,13 @@
 
 Most are in it as they are. A layer above may run processes of its own that need nothing of the kernel yet: its Guests.
 They count as processes. Looking one up, or iterating over the table, makes an ordinary process of it; `present` gives
-the processes that are there without making any.
+the processes that are there without making any. Those that ended long ago are in the store alone: looking one up
+brings it back, and iterating does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from typing import Any, Protocol, TypeVar
 
 from lyra.kernel.base.waiting import AnyProcess
@@ -41,11 +42,13 @@ class Guests(Protocol[P_co]):
 
 
 class Table(dict[str, P]):
-    __slots__ = ("guests",)
+    __slots__ = ("find_ended", "guests")
 
     def __init__(self) -> None:
         super().__init__()
         self.guests: list[Guests[P]] = []
+        # Recovery: makes a process of one that ended long ago and is in the store alone. None without a store.
+        self.find_ended: Callable[[str], P | None] | None = None
 
     def present(self) -> ValuesView[P]:
         """Those that need no bringing."""
@@ -73,19 +76,21 @@ class Table(dict[str, P]):
 
     def get(self, pid: Any, default: Any = None) -> P | None:  # type: ignore[override]  # one way to call it
         process = super().get(pid)
-        if process is None and self.guests:
+        if process is None and (self.guests or self.find_ended is not None):
             process = self._brought(pid)
         return default if process is None else process
 
     def __contains__(self, pid: object) -> bool:
-        return super().__contains__(pid) or (bool(self.guests) and any(pid in guests for guests in self.guests))
+        if super().__contains__(pid) or (self.guests and any(pid in guests for guests in self.guests)):
+            return True
+        return self.find_ended is not None and type(pid) is str and self.find_ended(pid) is not None
 
     def _brought(self, pid: Any) -> P | None:
         for guests in self.guests:
             process = guests.bring(pid)
             if process is not None:
                 return process
-        return None
+        return None if self.find_ended is None or type(pid) is not str else self.find_ended(pid)
 
     # ------------------------------------------------------------------ all
 

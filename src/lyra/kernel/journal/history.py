@@ -8,7 +8,7 @@ whole journal. Nothing here runs a program or looks at a clock; `recovery` bring
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -22,9 +22,10 @@ from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
+from lyra.store.ended import ENDED
 from lyra.store.protocol import Record
 
-__all__ = ["Entry", "Fold", "ProcessState", "end_cut_off"]
+__all__ = ["Entry", "Fold", "ProcessState", "encode_state", "end_cut_off", "state_of"]
 
 
 class Entry(msgspec.Struct, array_like=True):
@@ -67,6 +68,7 @@ class ProcessState(msgspec.Struct):
     interrupts: dict[str, PendingInterrupt] = {}
     spent: dict[str, int] = {}
     peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
+    passed_on: dict[str, int] = {}  # of one that was put away: what it had spent, which counts above it now
     held: dict[rows.Key, dict[str, int]] = {}  # calls in flight, and what is set aside for each
     cut_off: dict[str, int] = {}  # the part of `spent` that was set aside for calls which were cut off
     refused: bool = False  # of one that spends apart: it found no room ahead of its turn
@@ -90,6 +92,7 @@ class ProcessState(msgspec.Struct):
 
 
 _encode = msgspec.msgpack.Encoder().encode
+encode_state: Callable[[ProcessState], bytes] = _encode
 _decode_state = msgspec.msgpack.Decoder(ProcessState).decode
 _decode_spent = msgspec.msgpack.Decoder(dict[str, int]).decode
 
@@ -101,7 +104,7 @@ ROOT: Final = "~root"  # in a snapshot: what belongs to no process (no pid of ou
 class Fold:
     """All processes as of one sequence number."""
 
-    __slots__ = ("_by_kind", "changed", "processes", "seq", "spent", "states")
+    __slots__ = ("_by_kind", "changed", "ended", "find_ended", "processes", "segments", "seq", "spent", "states")
 
     def __init__(self, states: Iterable[State] = ()) -> None:
         self.seq = 0
@@ -110,56 +113,89 @@ class Fold:
         self.processes: dict[str, ProcessState] = {}
         self.spent: dict[str, int] = {}  # by processes forgotten since, outside any that is remembered
         self.changed: set[str] = set()
+        self.segments: dict[str, bytes] = {}  # of ended processes that were put away, by their keys in the snapshot
+        self.find_ended: Callable[[str], ProcessState | None] = lambda _: None  # reads one of those
+        self.ended = 0  # processes that ended since `put_away` was asked last
 
     @classmethod
     def load(cls, seq: int, states: dict[str, bytes], subsystems: Iterable[State] = ()) -> Fold:
         fold = cls(subsystems)
         fold.seq = seq
-        for pid, data in states.items():
-            try:
-                if pid == ROOT:
-                    fold.spent = _decode_spent(data)
-                elif pid in fold.states:
-                    subsystem.load(fold.states[pid], data)
-                else:
-                    fold.processes[pid] = _snapshot_of(pid, data)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise Corrupt(f"the snapshot of process {pid} cannot be read: {error}", pid=pid) from error
+        fold.take_in(states.items())
         return fold
 
-    def dump(self, *, forget_before: float | None = None) -> dict[str, bytes | None]:
-        """The states that changed since they were loaded; None for those forgotten.
+    def take_in(self, states: Iterable[tuple[str, bytes]]) -> None:
+        """Load some of the states of a snapshot."""
+        for pid, data in states:
+            try:
+                if pid == ROOT:
+                    self.spent = _decode_spent(data)
+                elif pid in self.states:
+                    subsystem.load(self.states[pid], data)
+                elif pid.startswith(ENDED):
+                    self.segments[pid] = data
+                else:
+                    self.processes[pid] = state_of(pid, data)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise Corrupt(f"the snapshot of process {pid} cannot be read: {error}", pid=pid) from error
+
+    def dump(self) -> dict[str, bytes | None]:
+        """The states that changed since they were loaded."""
+        return {pid: data for part in self.dump_in_slices(1_000) for pid, data in part.items()}
+
+    def dump_in_slices(
+        self, states_a_slice: int, *, forget_before: float | None = None
+    ) -> Iterator[dict[str, bytes | None]]:
+        """The states that changed since they were loaded, some at a time; None for those forgotten.
 
         A process that ended before `forget_before` is forgotten once its parent's replay cannot ask for it any more.
         What it spent stays with the parent.
         """
         forgotten = self._forget(forget_before) if forget_before is not None else []
-        states: dict[str, bytes | None] = {
-            pid: _encode(self.processes[pid]) for pid in self.changed if pid in self.processes
-        }
-        if ROOT in self.changed:
-            states[ROOT] = _encode(self.spent)
-        states.update({key: subsystem.dump(self.states[key]) for key in self.changed if key in self.states})
-        states.update(dict.fromkeys(forgotten))
-        self.changed.clear()
-        return states
+        changed, self.changed = list(self.changed), set()
+        for start in range(0, len(changed), states_a_slice):
+            part = changed[start : start + states_a_slice]
+            yield {pid: _encode(self.processes[pid]) for pid in part if pid in self.processes}
+        rest: dict[str, bytes | None] = {key: subsystem.dump(self.states[key]) for key in changed if key in self.states}
+        if ROOT in changed:
+            rest[ROOT] = _encode(self.spent)
+        yield rest | dict.fromkeys(forgotten)
+
+    def put_away(self, *, keep: int) -> dict[str, ProcessState]:
+        """Take out the ended processes that nothing here needs any more, but the last `keep` of them. What they spent
+        counts above them from now on; callers that ask how one ended read it from the store."""
+        self.ended = 0
+        unneeded = [pid for pid in self._unneeded() if not self.processes[pid].held]
+        unneeded.sort(key=lambda pid: self.processes[pid].exit_seq)
+        taken = {pid: self.processes[pid] for pid in unneeded[: max(0, len(unneeded) - keep)]}
+        self._take_out(taken)
+        self.changed -= taken.keys()
+        return taken
 
     def _forget(self, before: float) -> list[str]:
-        forgotten = []
+        forgotten = [pid for pid in self._unneeded() if self.processes[pid].exit_at < before]
+        self._take_out(forgotten)
+        return forgotten
+
+    def _unneeded(self) -> Iterable[str]:
+        """The ended processes that neither a living one below them nor a parent's replay needs."""
         needed = self._above_the_living()
-        for pid, state in list(self.processes.items()):
+        for pid, state in self.processes.items():
             parent = self.processes.get(state.created.parent)
             # A live parent that has kept a state since (`checkpoint`) does not replay the spawn, so it asks no more.
             asked = parent is not None and parent.exit is None and state.created.key in parent.effects
-            if state.exit is not None and state.exit_at < before and not asked and pid not in needed:
-                forgotten.append(pid)
-        for pid in forgotten:
+            if state.exit is not None and not asked and pid not in needed:
+                yield pid
+
+    def _take_out(self, pids: Collection[str]) -> None:
+        """Remove ended processes, those below before those above them: what they spent counts for the parent."""
+        for pid in sorted(pids, key=lambda pid: self.processes[pid].created_seq, reverse=True):
             state = self.processes.pop(pid)
             parent = self.processes.get(state.created.parent)
             if not JoinableBudget.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
                 _add(self.spent if parent is None else parent.spent, state.spent)
+                state.passed_on, state.spent = state.spent, {}
             self.changed.add(ROOT if parent is None else state.created.parent)
-        return forgotten
 
     def _above_the_living(self) -> set[str]:
         """The ancestors of live processes: a child's budget and rights lie inside theirs, also when they have ended."""
@@ -198,8 +234,21 @@ class Fold:
         else:
             process = self.processes.get(pid)
             if process is None:
-                raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
+                self._late(seq, pid, kind, row)
+                return
             _APPLY[kind](process, row, seq, time)
+            self.ended += kind == "process.terminated"
+
+    def _late(self, seq: int, pid: str, kind: str, row: Any) -> None:
+        """Take a row about a process that was put away: an effect of it came to its end, and what it cost counts."""
+        ended = self.find_ended(pid)
+        if ended is None:
+            raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
+        self.changed.discard(pid)
+        if kind == "effect.finished" and row.usage:
+            parent = self.processes.get(ended.created.parent)
+            _add(self.spent if parent is None else parent.spent, row.usage)
+            self.changed.add(ROOT if parent is None else ended.created.parent)
 
     def _created(self, record: Record, row: rows.Created) -> None:
         seq, time, pid, _, _ = record
@@ -224,7 +273,8 @@ class Fold:
             self.changed.add(row.sender)
 
 
-def _snapshot_of(pid: str, data: bytes) -> ProcessState:
+def state_of(pid: str, data: bytes) -> ProcessState:
+    """Read the state of one process as a snapshot has it."""
     state = _decode_state(data)
     if not pid:
         raise Corrupt("there is a snapshot of a process with the pid ''", pid=pid)

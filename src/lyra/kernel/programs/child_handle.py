@@ -6,7 +6,7 @@ after a restart `wait` tells how the process ended then. What callers outside an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from lyra.core import codec
@@ -31,13 +31,14 @@ __all__ = ["ChildHandle"]
 class ChildHandle(Generic[Result_co]):
     """See the module; its program gives a `Result_co`."""
 
-    __slots__ = ("_ctx", "_process", "_target", "program")
+    __slots__ = ("_ctx", "_process", "_target", "program", "read_result")
 
     def __init__(self, ctx: Context, process: Process | None, target: str = "") -> None:
         self._ctx = ctx
         self._process = process
         self._target = process.pid if process is not None else target
         self.program = ""  # the program that was spawned, by name: its result is read as the type that it declares
+        self.read_result: Callable[[Any], Any] | None = None  # how a declaration (an Agent) reads its result instead
 
     def __await__(self) -> Generator[Any, None, Self]:
         return no_wait(self)
@@ -106,6 +107,8 @@ class ChildHandle(Generic[Result_co]):
             core.journal.write(owner.pid, "effect.finished", rows.encode(row))
             if type(ended.result) not in codec.UNCHANGED:
                 return Exit(ended.reason, self._typed(codec.decode(data)["result"]), ended.error)
+        if self.read_result is not None:
+            return Exit(ended.reason, self.read_result(ended.result), ended.error)
         return ended
 
     async def _replayed(self, owner: Process, entry: Entry) -> Exit[Result_co]:
@@ -121,6 +124,8 @@ class ChildHandle(Generic[Result_co]):
         return Exit(value["reason"], self._typed(value["result"]), error)
 
     def _typed(self, result: Any) -> Any:
+        if self.read_result is not None:
+            return self.read_result(result)
         return self._ctx.own_process.core.calls.programs.result(self.program, result)
 
 

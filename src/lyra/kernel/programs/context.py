@@ -243,6 +243,7 @@ class Context:
             budget = getattr(program, "budget", None)
         programs = self.own_process.core.calls.programs
         declared = programs.name(program)
+        read_result = getattr(program_of(program), "__lyra_read_result__", None)
         if supervision is not None:
             program, args = self.own_process.core.calls.guard(program, args, supervision)
         program = program_of(program)
@@ -251,6 +252,7 @@ class Context:
             options["recovery_attempts"] = whole(recovery_attempts, "recovery_attempts")
         child = self._spawn(programs.name(program), program, args, options)
         child.program = declared
+        child.read_result = read_result
         return child
 
     def _spawn(

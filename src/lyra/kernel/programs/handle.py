@@ -6,7 +6,7 @@ Both may be awaited or not. Awaiting waits until the store has it: that is what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
 from lyra.core import codec
@@ -65,6 +65,8 @@ class Handle(Generic[Result_co]):
     """A process as the outside holds it; its program gives a `Result_co`."""
 
     __slots__ = ("_kernel", "_process")
+
+    _read_result: Callable[[Any], Any] | None = None  # a method of handles whose processes keep results as text
 
     def __init__(self, kernel: ProcessCommands, process: Process) -> None:
         self._kernel = kernel
@@ -170,6 +172,8 @@ class Handle(Generic[Result_co]):
         ended = process.exit
         assert ended is not None
         core.taint.pass_on_to_here(process.pid, "what came of")
+        if self._read_result is not None:
+            return Exit(ended.reason, self._read_result(ended.result), ended.error)
         if type(ended.result) in codec.UNCHANGED:
             return ended
         # A process that ended before a restart has plain data: its program may have become known since.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context as ContextVars
 from contextvars import copy_context
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core import codec, limits
@@ -74,6 +75,7 @@ class Lifetimes:
     __slots__ = (
         "_branches",
         "_causes",
+        "_chosen",
         "_core",
         "_ended",
         "_links",
@@ -101,6 +103,7 @@ class Lifetimes:
         self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
         self._causes: dict[Process, LyraError] = {}  # the error of the linked process whose end stops this one
         self._ended: deque[str] = deque()
+        self._chosen: dict[str, None] = {}  # ended processes in the table whose pids were chosen, the oldest first
         self._numbered = self._lives = 0
         self._pids = pids
         self.deadlines = ScopeDeadlines(core, self._out_of_time)
@@ -347,7 +350,9 @@ class Lifetimes:
             error = self._causes.get(process)
         journal = self._core.journal
         if journal is not None and not journal.frozen:
-            row = rows.Terminated(reason, stopped=process.is_stopped_for(reason))
+            row = rows.Terminated(reason)
+            if process.kill_reason is not None:
+                row.stopped = process.is_stopped_for(reason)
             if error is not None:
                 row.error = error_to_row(error)
             elif result is not None:
@@ -416,21 +421,35 @@ class Lifetimes:
     def keep_ended(self, process: Process) -> None:
         """An ended process stays in the table for a while; the oldest are let go.
 
-        One whose pid was chosen by its user stays until the store forgets it: that pid has to give that process.
+        One whose pid was chosen by its user stays until the store can be asked for it: that pid has to give that
+        process.
         """
         self._core.processes[process.pid] = process
         if not self.is_numbered(process.pid):
+            self._chosen[process.pid] = None
             return
         self._ended.append(process.pid)
         while len(self._ended) > limits.ENDED_PROCESSES_KEPT:
             self.forget(self._ended.popleft())
+
+    def let_go_of_archived(self, seq: int) -> None:
+        """Take the oldest processes with chosen pids out of the table: a snapshot has those that ended up to row
+        `seq`."""
+        for pid in list(islice(self._chosen, max(0, len(self._chosen) - limits.ENDED_PROCESSES_KEPT))):
+            process = dict.get(self._core.processes, pid)
+            if process is not None and process.exit_seq > seq:
+                return
+            del self._chosen[pid]
+            if process is not None:
+                self.forget(pid)
 
     def is_numbered(self, pid: str) -> bool:
         """Whether the kernel gave this pid; others are chosen by the caller."""
         return _NUMBERED(pid) is not None if self._pids is None else self._pids.is_given(pid)
 
     def forget(self, pid: str) -> None:
-        process = self._core.processes.get(pid)
+        process = dict.get(self._core.processes, pid)
+        self._chosen.pop(pid, None)
         if process is not None and process.exit is not None:
             del self._core.processes[pid]
             self._core.forks.pop(pid, None)

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from lyra.core import codec
 from lyra.core.event import Event
 from lyra.errors import Corrupt, LyraError
+from lyra.store.ended import load_all
 from lyra.store.protocol import Store
 
 __all__ = ["RowReader", "RunRows", "StoredRows", "value_of"]
@@ -72,7 +73,7 @@ class StoredRows:
         first_seq = self._store.first_seq()
         if first_seq <= 1:
             return 0, {}
-        kept = self._store.load_snapshots()
+        kept = load_all(self._store)
         states = {pid: codec.decode(data) for pid, data in kept.states.items() if pid[:1] != "~"}
         return kept.seq, {pid: state for pid, state in states.items() if state.get("created_seq", 0) < first_seq}
 

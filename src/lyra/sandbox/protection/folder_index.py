@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from lyra.core.clock import SystemClock
 from lyra.sandbox.protection.git_repositories import is_repository
-from lyra.sandbox.protection.protected_names import INSTALLED, NAMES
+from lyra.sandbox.protection.protected_names import ASKED_NAMES, INSTALLED, NAMES
 from lyra.sandbox.real_paths import real_path
 
 __all__ = ["ENTRIES_MAX", "FolderIndex", "search"]
@@ -30,11 +30,13 @@ _NOT_LISTED: Final = INSTALLED | {".git", ".hg", ".svn", ".bzr", ".jj"}
 
 class FolderIndex(NamedTuple):
     """Absolute paths. `targets` are what links lead to that have a protected name or lie in a folder of one, without
-    links; `folders` are links to a folder in which some names are protected because of the link's name."""
+    links; `folders` are links to a folder in which some names are protected because of the link's name; `asked` are
+    what links lead to whose name is one that a person is asked about."""
 
     targets: tuple[str, ...]
     folders: tuple[str, ...]
     repositories: tuple[str, ...]
+    asked: tuple[str, ...] = ()
 
 
 class _Listed(NamedTuple):
@@ -55,7 +57,7 @@ _listed: Final[dict[str, _Listed]] = {}
 def search(root: str) -> FolderIndex:
     """What there is below a folder, which is a real path. Folders outside of it count, and those among installed
     packages, where a protected link leads there."""
-    index = _UnfinishedIndex(root.rstrip("/"), [], [], [], [])
+    index = _UnfinishedIndex(root.rstrip("/"), [], [], [], [], [])
     index.walk(index.root, ENTRIES_MAX, is_protected=False)
     seen: set[str] = set()
     left = _LINKED_MAX
@@ -64,7 +66,7 @@ def search(root: str) -> FolderIndex:
         if folder not in seen and not f"{index.root}/".startswith(f"{folder.rstrip('/')}/"):
             left = index.walk(folder, left, is_protected=True)
         seen.add(folder)
-    return FolderIndex(tuple(index.targets), tuple(index.folders), tuple(index.repositories))
+    return FolderIndex(tuple(index.targets), tuple(index.folders), tuple(index.repositories), tuple(index.asked))
 
 
 class _UnfinishedIndex(NamedTuple):
@@ -75,6 +77,7 @@ class _UnfinishedIndex(NamedTuple):
     folders: list[str]
     repositories: list[str]
     linked: list[str]
+    asked: list[str]
 
     def walk(self, top: str, left: int, *, is_protected: bool) -> int:
         """Look through a folder; gives how many entries are left for others."""
@@ -91,6 +94,8 @@ class _UnfinishedIndex(NamedTuple):
                     self.follow(path, name)
                 elif NAMES.beside(name):
                     self.folders.append(f"{path}/{name}")
+                if ASKED_NAMES.kind(name, ASKED_NAMES.beside(os.path.basename(path))) is not None:
+                    self.asked.append(real_path(f"{path}/{name}")[0])
             for name in listed.folders:
                 waiting.append((f"{path}/{name}", is_protected or NAMES.kind(name, beside) is not None))
         return left

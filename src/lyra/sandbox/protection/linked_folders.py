@@ -14,12 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from lyra.sandbox.protection.git_repositories import SHAPE, is_repository
-from lyra.sandbox.protection.protected_names import INSTALLED, NOT_SEARCHED, OBEYED_KEYS, READ_ONLY, Kind, NameTable
+from lyra.sandbox.protection.protected_names import (
+    ASKED,
+    INSTALLED,
+    NOT_SEARCHED,
+    OBEYED_KEYS,
+    READ_ONLY,
+    Kind,
+    NameTable,
+)
 from lyra.sandbox.real_paths import real_path
 
 __all__ = ["OBEYED", "LinkFollower", "LinkedFolder", "new_by_links"]
 
-OBEYED: Final = NameTable((*READ_ONLY, *OBEYED_KEYS), ())  # a name of any kind in it is obeyed
+OBEYED: Final = NameTable((*READ_ONLY, *ASKED, *OBEYED_KEYS), ())  # a name of any kind in it is obeyed
 _ENTRIES_MAX: Final = 50_000  # of installed packages, for all links of one search together
 
 

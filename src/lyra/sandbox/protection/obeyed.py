@@ -4,6 +4,7 @@
 its folder would be a git repository, because git's settings name it (`git_repositories`), or because a link of a
 protected name leads there (`folder_index`). The decision on a call asks it, and the tool asks again when it writes. A
 decision may take an answer about links and repositories that is a second old; a tool that writes looks at the disk.
+`asked_part` answers for files that ordinary work edits though a program obeys them: a person is asked about those.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from lyra.core.clock import SystemClock
 from lyra.sandbox.protection.folder_index import search
 from lyra.sandbox.protection.git_repositories import enclosing_repositories, made_repository, named_paths
 from lyra.sandbox.protection.program_folders import program_folders
-from lyra.sandbox.protection.protected_names import NAMES, protected_part
+from lyra.sandbox.protection.protected_names import ASKED_NAMES, NAMES, protected_part
 from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home
 
-__all__ = ["obeyed_part"]
+__all__ = ["asked_part", "obeyed_part"]
 
 _CLOCK: Final = SystemClock()
 _ANSWER_S: Final = 1.0
@@ -38,6 +39,7 @@ class _Targets(NamedTuple):
     paths: Mapping[str, str]
     by_name: tuple[tuple[str, frozenset[str]], ...]
     files: tuple[str, ...]  # if one of these changes, the answer is out of date
+    asked: frozenset[str] = frozenset()  # what links lead to whose name is in `ASKED`
 
 
 def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str | None:
@@ -56,6 +58,15 @@ def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str |
     if why is None and any(_is_named(path, folder, names) for folder, names in targets.by_name):
         why = _LINK
     return f"{path}, {why}," if why is not None else None
+
+
+def asked_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str | None:
+    """The part of an absolute path without links because of which a person is asked before it is written; None: it is
+    written as any other. The roots are real paths. Not `exact`: an answer of the last second will do."""
+    part = protected_part(path, roots, table=ASKED_NAMES)
+    if part is None and path in (_look(roots) if exact else _recent(tuple(roots))).asked:
+        return f"{path}, to which a link of such a name leads,"
+    return part
 
 
 def _may_be_at_home(path: str, roots: Iterable[str]) -> bool:
@@ -90,11 +101,13 @@ def _look(roots: Sequence[str]) -> _Targets:
     """Look at the links and at git's settings now."""
     paths: dict[str, str] = {}
     by_name: list[tuple[str, frozenset[str]]] = []
+    asked: set[str] = set()
     repositories: dict[str, None] = {}
     for root in roots:
         index = search(root)
         repositories.update(dict.fromkeys((*index.repositories, *enclosing_repositories(root))))
         paths.update(dict.fromkeys(index.targets, _LINK))
+        asked.update(index.asked)
         for link in index.folders:
             names = frozenset(NAMES.beside(os.path.basename(link)))
             by_name.append((os.path.realpath(link), names))
@@ -104,7 +117,7 @@ def _look(roots: Sequence[str]) -> _Targets:
     for path in named.paths:
         paths.setdefault(os.path.realpath(path), _SETTINGS)
     kept = {path: why for path, why in paths.items() if not any(_within(root, path) for root in roots)}
-    return _Targets(kept, tuple(by_name), (*roots, *named.files))
+    return _Targets(kept, tuple(by_name), (*roots, *named.files), frozenset(asked))
 
 
 class _Answer(NamedTuple):

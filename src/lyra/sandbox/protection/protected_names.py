@@ -2,9 +2,11 @@
 
 Two tables hold everywhere. `READ_ONLY` are files that a program of the user obeys without being asked: version control,
 shells, editors, other agents, package managers, debuggers, session managers. `HIDDEN` are files that hold keys; those
-of `OBEYED_KEYS` are obeyed as well. A third one, `IN_HOME`, holds for paths of the user's home folder. A name with a
-slash is a name in a folder of that name. What a person starts on purpose (Makefile, package.json, pyproject.toml, CI
-files) is in none of them: agents write those.
+of `OBEYED_KEYS` are obeyed as well. `ASKED` are files that editors and other agents obey, too, and that ordinary work
+edits: settings of checkers, which may name code, and instructions for agents. Commands do not write them, and a file
+tool asks a person first. `IN_HOME` holds for paths of the user's home folder. A name with a slash is a name in a folder
+of that name. What a person starts on purpose (Makefile, package.json, pyproject.toml, conftest.py, CI files) is in none
+of them: agents write those.
 
 Nothing here looks at the disk. Lyra's own files outside a project are in `lyra.core.own_files`, git repositories that
 are told by their shape in `git_repositories`.
@@ -20,6 +22,9 @@ from functools import lru_cache
 from typing import Final, Literal
 
 __all__ = [
+    "ASKED",
+    "ASKED_NAMES",
+    "COMMAND_NAMES",
     "HIDDEN",
     "INSTALLED",
     "IN_HOME",
@@ -148,6 +153,20 @@ READ_ONLY: Final = (
     *_INTERPRETERS,
     *_SESSIONS,
 )
+# Checkers that editors run by themselves: their settings are code, or name plugins to load.
+_CHECKERS: Final = (
+    *(".flake8", "mypy.ini", ".mypy.ini", ".sqlfluff", ".eslintrc*", "eslint.config.*", ".prettierrc*"),
+    *("prettier.config.*", ".stylelintrc*", "stylelint.config.*", "tslint.json", ".markdownlint.cjs"),
+    *(".markdownlint-cli2.*", ".rubocop.yml", ".solargraph.yml", ".golangci.*", "phpstan.neon", "phpstan.neon.dist"),
+    *(".credo.exs", ".luacheckrc", ".lintr", ".clangd", ".clang-tidy"),
+)
+# Instructions that agents read when they start in a folder.
+_INSTRUCTIONS: Final = (
+    *("AGENTS.md", "AGENTS.override.md", "AGENT.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md", "SAGE.md"),
+    *("WARP.md", "CRUSH.md", ".rules", ".github/copilot-instructions.md", ".github/instructions", ".github/prompts"),
+    *(".github/chatmodes", ".github/agents"),
+)
+ASKED: Final = (*_CHECKERS, *_INSTRUCTIONS)
 # Hidden files that hold keys and nothing else.
 _KEYS: Final = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"),
@@ -251,6 +270,8 @@ class NameTable:
 
 
 NAMES: Final = NameTable(READ_ONLY, HIDDEN)
+ASKED_NAMES: Final = NameTable(ASKED, ())
+COMMAND_NAMES: Final = NameTable((*READ_ONLY, *ASKED), HIDDEN)  # what commands do not write
 
 
 def protected_part(path: str, roots: Iterable[str] = (), *, table: NameTable = NAMES) -> str | None:

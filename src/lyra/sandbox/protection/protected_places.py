@@ -3,15 +3,18 @@ folders in which the user's shell looks for programs.
 
 `places_in(root)` gives those inside a folder that commands may write, whether they exist or not. Links are resolved,
 since it is the real file that is obeyed; the links on the way are given, too, because another link would lead Lyra
-to another file. `is_own` is for single paths: it answers for the file tools.
+to another file. So it is with links inside Lyra's own folders, such as settings that a user keeps in a folder of
+dotfiles. `is_own` is for single paths: it answers for the file tools.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple
 
 from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
@@ -45,10 +48,24 @@ class Places(NamedTuple):
 NOTHING: Final = Places()
 
 
+class _Listed(NamedTuple):
+    """What one of Lyra's own folders has in it, by name."""
+
+    changed_ns: int
+    entries: int
+    links: tuple[str, ...]
+    folders: tuple[str, ...]
+
+
+_OWN_ENTRIES_MAX: Final = 5_000  # of Lyra's own folders that are looked at, those nearest to their top first
+_NOT_LISTED: Final = _Listed(0, 0, (), ())
+_listed: Final[dict[str, _Listed]] = {}
+
+
 def places_in(root: str) -> Places:
     """The places inside a folder, which is a real path."""
     own, prefix = own_paths(), root.rstrip("/") + "/"
-    places = [(path, *real_path(path)) for path in (*own.hidden, *own.read_only)]
+    places = [(path, *real_path(path)) for path in (*_hidden_places(), *own.read_only)]
     places += [(path, path, True) for path in own.code if path.startswith(prefix)]
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
         places += [(path, *real_path(path)) for paths in home_paths() for path in paths]
@@ -67,7 +84,7 @@ def _sorted(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Plac
     sorts: list[dict[str, None]] = [{}, {}, {}, {}, {}]
     read_only, hidden, missing, folders, links = sorts
     own = own_paths().hidden
-    keys = {*own, *home_paths()[1]}
+    keys = {*_hidden_places(), *home_paths()[1]}
     for path, real, exists in places:
         if real != path or not exists:
             links.update(
@@ -93,8 +110,8 @@ def own_folders(root: str) -> list[str]:
 
 
 def hidden_inside(root: str) -> list[str]:
-    """The real paths of Lyra's hidden folders inside a folder that may be read."""
-    reals = (real_path(path) for path in own_paths().hidden)
+    """The real paths of Lyra's hidden folders inside a folder that may be read, and of what links in them lead to."""
+    reals = (real_path(path) for path in _hidden_places())
     prefix = root.rstrip("/") + "/"
     return [real for real, exists in reals if exists and real.startswith(prefix)]
 
@@ -104,8 +121,41 @@ def is_own(path: str, *, hidden: bool = False) -> bool:
     own = own_paths()
     if not hidden and any(_within(path, place) for place in own.code):
         return True
-    places = own.hidden if hidden else (*own.hidden, *own.read_only)
+    places = _hidden_places() if hidden else (*_hidden_places(), *own.read_only)
     return any(_within(path, place) or _within(path, real_path(place)[0]) for place in places)
+
+
+def _hidden_places() -> tuple[str, ...]:
+    """Lyra's hidden folders, and the links inside them: what those lead to is obeyed as what lies there."""
+    folders = own_paths().hidden
+    waiting, links = deque(folders), list[str]()
+    left = _OWN_ENTRIES_MAX
+    while waiting and left > 0:
+        folder = waiting.popleft()
+        listed = _list(folder, left)
+        left -= listed.entries
+        links += [f"{folder}/{name}" for name in listed.links]
+        waiting.extend(f"{folder}/{name}" for name in listed.folders)
+    return (*folders, *links)
+
+
+def _list(folder: str, most: int) -> _Listed:
+    """The links and folders in a folder; it is read again where it has changed."""
+    try:
+        changed_ns = os.stat(folder).st_mtime_ns
+        known = _listed.get(folder)
+        if known is not None and known.changed_ns == changed_ns:
+            return known
+        with os.scandir(folder) as entries:
+            rows = list(islice(entries, most))
+    except OSError:
+        return _NOT_LISTED
+    links = tuple(row.name for row in rows if row.is_symlink())
+    folders = tuple(row.name for row in rows if row.is_dir(follow_symlinks=False))
+    if len(_listed) >= _OWN_ENTRIES_MAX:
+        _listed.clear()
+    _listed[folder] = _Listed(changed_ns, len(rows), links, folders)
+    return _listed[folder]
 
 
 def is_lyras(path: str) -> bool:

@@ -28,11 +28,13 @@ class PlotColumn(NamedTuple):
 
 
 class PlotStep(NamedTuple):
-    """A row: its label, a shorter one for the axis, and a value of each series (None: there is none)."""
+    """A row: its label, a shorter one for the axis, and a value of each series (None: there is none). `at` is its time
+    where the steps of lines are not equal."""
 
     label: str
     short: str
     values: Sequence[float | None]
+    at: float | None = None
 
 
 def plot(
@@ -101,7 +103,9 @@ def _row(step: PlotStep, unit: str) -> Html:
         tag("td", value_text(value, unit), class_="figure-cell", data_value=None if value is None else f"{value:.10g}")
         for value in step.values
     ]
-    return tag("tr", tag("th", step.label, scope="row", data_short=step.short), cells, data_key=step.label)
+    return tag(
+        "tr", tag("th", step.label, scope="row", data_short=step.short, data_at=step.at), cells, data_key=step.label
+    )
 
 
 def value_text(value: float | None, unit: str) -> str:

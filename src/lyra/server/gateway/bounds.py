@@ -2,20 +2,32 @@
 
 A budget holds only if no call can cost more than was reserved for it, so these are bounds, not guesses: no tokenizer
 makes more tokens of a text than it has bytes, an image counts as the largest that providers take, and an answer has at
-most the tokens that the request allows. What has no bound is refused for a key with a budget.
+most the tokens that the request allows. What has no bound is refused for a key with a budget, and so is a member that
+is not known and could make the answer longer: it has a number, or a name that speaks of lengths, numbers or text from
+elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isinf
 from typing import Any, Final
 
 from lyra.errors import ConfigError
 from lyra.models.tokens import BASE_TOKENS, IMAGE_TOKENS, MESSAGE_TOKENS, TOOLS_TOKENS
+from lyra.server.gateway.formats import ANSWER_BOUNDS
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.tool_bounds import BoundedTools, described_tokens
+from lyra.server.gateway.tool_bounds import BoundedTools, described_tokens, hosted_tool
 
-__all__ = ["ANSWER_TOKENS", "answer_least", "choices", "input_bound", "output_bound", "refuse_unbounded"]
+__all__ = [
+    "ANSWER_TOKENS",
+    "answer_least",
+    "choices",
+    "input_bound",
+    "output_bound",
+    "refuse_unbounded",
+    "thinking_beside",
+]
 
 ANSWER_TOKENS: Final = 32_768  # the bound of an answer where neither the request nor the money left sets a lower one
 # Models whose provider refuses a higher bound than this, by the beginning of their names.
@@ -25,7 +37,10 @@ _ANSWER_TOKENS_BY_NAME: Final = (
 )
 _ANSWER_TOKENS_LEAST: Final = 64  # for a shorter answer than this, or than was asked for, the model is not asked
 _IMAGE_PARTS: Final = frozenset({"image", "image_url", "input_image"})
-_CONVERSATION: Final = ("messages", "input")
+_CONVERSATION: Final = ("messages", "input", "system", "instructions")
+_MESSAGES: Final = ("messages", "input")  # whose entries may say a role alone, and no type
+# The names in a message or a part of one that decide what it costs.
+_PART_NAMES: Final = frozenset({"type", "content", "output", "audio", "source", "image_url", "tools"})
 # The parts of a conversation whose tokens are bounded by their bytes, or are those of an image. Any other may bring in
 # text that is not in the request (a file, a stored item, what a tool of the provider found), sound or moving pictures.
 _BOUNDED_PARTS: Final = {
@@ -54,6 +69,68 @@ _UNBOUNDED: Final = (
     *("search_parameters", "enable_search", "plugins", "best_of"),
     *("fallbacks", "models", "route", "provider", "speed", "inference_geo"),  # another model, or another price
 )
+# What a key with a budget may send: members that make neither the question nor the answer longer than their own bytes
+# and the bound say, or that are looked at below. `_UNBOUNDED` has those of which more can be said than "not known".
+_SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "top_a", "repetition_penalty", "seed", "stream")
+_THINKING: Final = ("thinking", "reasoning", "max_reasoning_tokens", "thinking_budget")
+_OPENAI: Final = frozenset(
+    {
+        *("model", "n", "tools", "tool_choice", "parallel_tool_calls", "stream_options", "service_tier", "store"),
+        *("metadata", "user", "safety_identifier", "top_logprobs", "verbosity", "access_programs", "client_metadata"),
+        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        *_SAMPLING,
+        *_THINKING,
+        *ANSWER_BOUNDS,
+    }
+)
+_KNOWN: Final[dict[str, frozenset[str]]] = {
+    "chat": _OPENAI
+    | {
+        *("messages", "functions", "function_call", "response_format", "reasoning_effort", "modalities", "usage"),
+        *("stop", "logprobs", "logit_bias", "frequency_penalty", "presence_penalty"),
+    },
+    "responses": _OPENAI
+    | {"input", "instructions", "include", "max_tool_calls", "text", "truncation", "context_management"},
+    "messages": frozenset(
+        {
+            *("model", "messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "service_tier"),
+            *("output_config", "output_format", "cache_control", "context_management", "betas", "diagnostics"),
+            *("user_profile_id", "workspace_id", "fallback_credit_token"),
+            *_SAMPLING,
+            *_THINKING,
+            *ANSWER_BOUNDS,
+        }
+    ),
+    "embeddings": frozenset(
+        {"model", "input", "dimensions", "encoding_format", "user", "input_type", "truncate", "stream"}
+    ),
+}
+# Known members that may be objects; the others are single values, or lists.
+_OBJECTS: Final = frozenset(
+    {
+        *("tool_choice", "function_call", "response_format", "output_format", "logit_bias", "metadata", "usage"),
+        *("client_metadata", "access_programs", "prompt_cache_options", "cache_control", "diagnostics"),
+        *("context_management", "fallback_credit_token", "thinking", "reasoning", "stream_options", "text"),
+        "output_config",
+    }
+)
+# What is known inside of some of them.
+_KNOWN_INSIDE: Final = {
+    "thinking": frozenset({"type", "display", "budget_tokens"}),
+    "reasoning": frozenset(
+        {"effort", "summary", "generate_summary", "context", "mode", "max_tokens", "enabled", "exclude"}
+    ),
+    "stream_options": frozenset({"include_usage", "include_obfuscation"}),
+    "text": frozenset({"format", "verbosity"}),
+    "output_config": frozenset({"effort", "format", "task_budget"}),
+}
+# Parts of names by which a member that is not known could make a question or an answer longer, or dearer.
+_LENGTHENING: Final = (
+    *("token", "max", "predict", "len", "limit", "budget", "best", "beam", "candidate", "choice", "count", "num"),
+    *("repeat", "sample", "think", "reason", "effort", "output", "generat", "option", "config", "extra", "template"),
+    *("prompt", "message", "input", "context", "document", "file", "url", "image", "audio", "video", "search", "tool"),
+    *("model", "provider", "route", "plugin", "fallback", "server", "param"),
+)
 # Edits of a conversation before the model reads it. These take text away; others (compaction) ask the model once more.
 _SHORTENING_EDITS: Final = ("clear_thinking_", "clear_tool_uses_")
 _USUAL_TIERS: Final = (None, "auto", "default", "flex", "standard", "standard_only")
@@ -67,7 +144,8 @@ _IMAGE_TOKENS_USUAL: Final = 25_000
 def input_bound(request: GatewayRequest, model: str) -> int:
     """The most tokens that the request can be for a model."""
     image_tokens = next((most for word, most in _IMAGE_TOKENS_BY_NAME if word in model), _IMAGE_TOKENS_USUAL)
-    tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if request.has("tools") else 0)
+    has_tools = request.may_name("tools") or request.has("functions")
+    tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if has_tools else 0)
     tokens += described_tokens(request)
     for _, part in _parts(request):
         tokens += MESSAGE_TOKENS
@@ -77,15 +155,16 @@ def input_bound(request: GatewayRequest, model: str) -> int:
 
 
 def _parts(request: GatewayRequest) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The messages of a request (level 0), their parts (1), and the parts of tools' results (2). Only what a provider
-    reads as a part is one: an object inside the arguments of a tool call is text to it."""
+    """The messages of a request (level 0), their parts (1), the parts of tools' results (2), and what is inside those.
+    Only what a provider reads as a part is one: an object inside the arguments of a tool call is text to it."""
     for name in _CONVERSATION:
-        pending = request.value(name)
-        for level in range(3):
+        pending, level = request.value(name), int(name not in _MESSAGES)
+        while pending:
             parts = [part for part in pending if isinstance(part, dict)] if isinstance(pending, list) else []
             yield from ((level, part) for part in parts)
             nested = [part.get(field) for part in parts for field in ("content", "output")]
             pending = [part for inside in nested for part in (inside if isinstance(inside, list) else [inside])]
+            level += 1
 
 
 def _type(part: dict[str, Any]) -> str:
@@ -112,6 +191,22 @@ def output_bound(request: GatewayRequest, model: str) -> int:
     )
 
 
+def _thinking_bounds(request: GatewayRequest) -> dict[str, Any]:
+    """The numbers of tokens that a request allows for thinking, by their names."""
+    bounds = {name: request.value(name) for name in ("max_reasoning_tokens", "thinking_budget")}
+    for name, inner in (("thinking", "budget_tokens"), ("reasoning", "max_tokens")):
+        given = request.value(name)
+        bounds[f"{name}.{inner}"] = given.get(inner) if isinstance(given, dict) else None
+    return {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def thinking_beside(request: GatewayRequest, bound: int) -> int:
+    """The most tokens of thinking that an answer may have beside those that `bound` allows. Anthropic counts thoughts
+    towards the bound, unless they are allowed more than that; of other providers only some do."""
+    tokens = sum(_thinking_bounds(request).values())
+    return 0 if request.format.vendor == "anthropic" and tokens < bound else tokens
+
+
 def answer_least(request: GatewayRequest) -> int:
     """The fewest tokens of answer that are worth a call: the provider refuses a bound that its thinking would fill."""
     thinking = request.value("thinking")
@@ -127,18 +222,12 @@ def choices(request: GatewayRequest) -> int:
 
 def refuse_unbounded(request: GatewayRequest, tools: BoundedTools) -> None:
     """Refuse what has no known bound; `tools` are those of the request."""
-    for name in _UNBOUNDED:
-        if request.value(name):
-            raise _unbounded(name)
-    if request.value("n") is not None and type(request.value("n")) is not int:  # some providers read "50" as 50
-        raise ConfigError("n is a whole number", key="n")
+    _refuse_members(request)
     if not _only_shortens(request.value("context_management")):
         raise _unbounded("context_management")
     if tools.unbounded is not None:
-        raise _unbounded(
-            f"the tool {tools.unbounded[:60]!r}", hint="switch that tool off, or use a key without a budget"
-        )
-    if request.format.vendor == "anthropic" and request.may_name("ttl") and _is_cached_long(request.data()):
+        raise _unbounded_tool(tools.unbounded)
+    if request.may_name("ttl") and _is_cached_long(request.data()):
         raise _unbounded("a cache_control of another ttl than 5m")
     if request.value("service_tier") not in _USUAL_TIERS:
         raise _unbounded("service_tier")
@@ -147,6 +236,56 @@ def refuse_unbounded(request: GatewayRequest, tools: BoundedTools) -> None:
         is_message = not level and bool(bounded) and part.get("type") is None  # it says its role alone
         if (not is_message and _type(part) not in bounded) or part.get("audio"):
             raise _unbounded(f"a part of type {_type(part)[:60]!r}")
+        if any(name not in _PART_NAMES and name.casefold() in _PART_NAMES for name in part):
+            raise _unbounded("a part with names in capital letters")
+        if (hosted := hosted_tool(part.get("tools"))) is not None:
+            raise _unbounded_tool(hosted)
+
+
+def _refuse_members(request: GatewayRequest) -> None:
+    """Refuse members that are not known, or whose values could make the answer longer than its bound."""
+    for name in _UNBOUNDED:
+        if request.value(name):
+            raise _unbounded(name)
+    known_here = _KNOWN[request.format.name]
+    for name in request.names:
+        given = request.value(name)
+        is_known = name in known_here and (name in _OBJECTS or not isinstance(given, dict))
+        if not is_known and name not in _UNBOUNDED and _may_lengthen({name: given}):
+            raise _unbounded(f"the member {name[:60]!r}")
+    for name, known in _KNOWN_INSIDE.items():
+        given = request.value(name)
+        unknown = {key: value for key, value in given.items() if key not in known} if isinstance(given, dict) else {}
+        if _may_lengthen(unknown):
+            raise _unbounded(f"the member {f'{name}.{min(unknown)}'[:60]!r}")
+    for name, bound in {**request.limits, **_thinking_bounds(request)}.items():
+        if type(bound) is not int or bound < 1:  # to some providers "50" is 50, and -1 is no bound
+            raise ConfigError(f"{name} is a whole number above 0", key=name)
+    count, reasoning = request.value("n"), request.value("reasoning")
+    if count is not None and (type(count) is not int or count < 1):
+        raise ConfigError("n is a whole number above 0", key="n")
+    if request.value("modalities") not in (None, ["text"]):
+        raise _unbounded("modalities")
+    if isinstance(reasoning, dict) and reasoning.get("mode") not in (None, "standard"):
+        raise _unbounded("reasoning.mode")
+
+
+def _may_lengthen(node: Any) -> bool:
+    """Whether something that is not known could make the answer longer: by its names, or by a whole number above 1."""
+    if isinstance(node, dict):
+        given = {name.casefold(): value for name, value in node.items() if value is not None}
+        return any(word in name for name in given for word in _LENGTHENING) or any(map(_may_lengthen, given.values()))
+    if isinstance(node, list):
+        return any(map(_may_lengthen, node))
+    try:
+        number = float(node or 0)
+    except (TypeError, ValueError):
+        return False
+    return not -1 < number <= 1 and (isinf(number) or number.is_integer())
+
+
+def _unbounded_tool(kind: str) -> ConfigError:
+    return _unbounded(f"the tool {kind[:60]!r}", hint="switch that tool off, or use a key without a budget")
 
 
 def _is_cached_long(data: Any) -> bool:

@@ -19,14 +19,21 @@ from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.budgets.money import Money
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
-from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
+from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError, RateLimited
 from lyra.models.client import stream_of
 from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.remote import RemoteProvider
 from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.gateway.answer_filter import AnswerFilter
-from lyra.server.gateway.bounds import answer_least, choices, input_bound, output_bound, refuse_unbounded
+from lyra.server.gateway.bounds import (
+    answer_least,
+    choices,
+    input_bound,
+    output_bound,
+    refuse_unbounded,
+    thinking_beside,
+)
 from lyra.server.gateway.refusals import read_refusal
 from lyra.server.gateway.settlement import may_be_billed, spent
 from lyra.server.gateway.tool_bounds import BoundedTools, bounded_tools
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["GatewayCall", "call_effect"]
 
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
+_HELD_RETRY_S: Final = 5.0  # when to ask again for money that calls in flight hold
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
 
 
@@ -69,6 +77,7 @@ class GatewayCall:
     """See the module."""
 
     __slots__ = (
+        "_bound",
         "_input_tokens",
         "_tools",
         "answer",
@@ -120,6 +129,7 @@ class GatewayCall:
         self.refusal: RawAnswer | None = None  # the provider's own words, where it refused
         self.answer: RawAnswer | None = None
         self.tries = 0
+        self._bound: int | None = None  # of the answer, where a budget limits the call
         self._input_tokens: int | None = None  # the bound of the input, once it is known
         self._tools = BoundedTools()
 
@@ -140,10 +150,10 @@ class GatewayCall:
         tokens_in = self._bounded_input()
         if self.is_limited:
             assert price is not None
-            tokens_out = self._affordable(budget, price, tokens_in)
+            self._bound = tokens_out = self._affordable(budget, price, tokens_in)
             if tokens_out != request.limit and request.format.limits:
                 self.bound_lowered = tokens_out
-            tokens_out *= choices(request)
+            tokens_out = self._answer_tokens(tokens_out)
             quoted = Usage.of_call(price.worst_case(tokens_in, tokens_out), tokens_in, tokens_out)
         else:  # nothing is limited: what a crash would leave in doubt is the request itself
             probable = TokenUsage(int(tokens_in * WORDY))
@@ -152,7 +162,7 @@ class GatewayCall:
         if self.target.is_native:
             self.body = self._body()
         else:
-            self.translated = TranslatedRequest(request, self.target.model, self.bound_lowered)
+            self.translated = TranslatedRequest(request, self.target.model, self._bound)
         return quoted
 
     def _bounded_input(self) -> int:
@@ -179,8 +189,8 @@ class GatewayCall:
         """The client's bytes, with the provider's name for the model."""
         request = self.request
         changes: dict[str, Any] = {"model": self.target.model}
-        if self.bound_lowered is not None:
-            changes |= dict.fromkeys(self._limit_names(), self.bound_lowered)
+        if self._bound is not None and request.format.limits:
+            changes |= dict.fromkeys(self._limit_names(), self._bound)
         if self._tools.kept is not None:
             changes["tools"], self.tools_left_out = self._tools.kept, self._tools.left_out
         if request.format.name == "chat" and request.stream:
@@ -188,26 +198,45 @@ class GatewayCall:
         return request.body(changes)
 
     def _affordable(self, budget: Budget, price: Price, tokens_in: int) -> int:
-        """The bound of the answer that the money left pays; BudgetExceeded where that is too short."""
-        request = self.request
-        wanted, count = output_bound(request, self.target.model), choices(request)
-        left = budget.spendable("usd")
-        if left is None or price.worst_case(tokens_in, wanted * count) <= left:
-            return wanted
-        tokens: int = price.affordable_output(left, tokens_in) // count
-        if tokens < min(wanted, answer_least(request)) or not request.format.limits:
-            held = Money(int(budget.reserved("usd")))
-            hint = f"calls in flight hold {held} of it: ask again later" if held else "ask the operator for more"
-            raise BudgetExceeded(
-                "the key's budget is used up, or does not pay for this call", hint=hint, remaining=left
+        """The bound of the answer that the money left pays. Where that is too short: RateLimited if money that calls in
+        flight hold would pay for it, else BudgetExceeded."""
+        left, unspent = budget.spendable("usd"), budget.spendable("usd", with_reserved=True)
+        tokens = self._paid_by(left, price, tokens_in)
+        if tokens is not None:
+            return tokens
+        if self._paid_by(unspent, price, tokens_in) is not None:
+            held = Money((unspent or 0) - (left or 0))
+            raise RateLimited(
+                f"calls in flight hold {held} of the key's budget, which this call needs",
+                hint="ask again when they have ended",
+                retry_after_s=_HELD_RETRY_S,
+                held=int(held),
             )
-        return min(tokens, wanted)
+        raise BudgetExceeded(
+            "the key's budget is used up, or does not pay for this call",
+            hint="ask the operator for more",
+            remaining=left,
+        )
+
+    def _paid_by(self, left: int | None, price: Price, tokens_in: int) -> int | None:
+        """The bound of the answer that so much money pays; None where that is too short."""
+        request = self.request
+        wanted = output_bound(request, self.target.model)
+        if left is None or price.worst_case(tokens_in, self._answer_tokens(wanted)) <= left:
+            return wanted
+        paid: int = price.affordable_output(left, tokens_in) // choices(request) - thinking_beside(request, wanted)
+        is_enough = bool(request.format.limits) and paid >= min(wanted, answer_least(request))
+        return min(paid, wanted) if is_enough else None
+
+    def _answer_tokens(self, bound: int) -> int:
+        """The most tokens that all answers together have, thoughts included, where each has this bound."""
+        return (bound + thinking_beside(self.request, bound)) * choices(self.request)
 
     def _limit_names(self) -> list[str]:
         """The members that bound the answer: those that the request has, else the provider's usual one."""
         names = self.request.format.limits
         usual = names[0 if self.target.provider.name in ("openai", "azure") or len(names) == 1 else -1]
-        return [name for name in names if self.request.has(name)] or [usual]
+        return list(self.request.limits) or [usual]
 
     def _ask_for_usage(self, changes: dict[str, Any]) -> None:
         """Have a stream of chat completions tell its usage; a client that did not ask for it does not see it."""

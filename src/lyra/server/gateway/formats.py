@@ -14,7 +14,14 @@ from lyra.models.usage import TokenUsage, count_of
 if TYPE_CHECKING:
     from lyra.models.wire.remote import Reader
 
-__all__ = ["FORMATS", "WireFormat"]
+__all__ = ["ANSWER_BOUNDS", "FORMATS", "WireFormat"]
+
+# The names under which providers take the most tokens of an answer. Servers that speak a vendor's format often take
+# those of others beside it.
+ANSWER_BOUNDS: Final = (
+    *("max_completion_tokens", "max_tokens", "max_output_tokens"),
+    *("max_new_tokens", "max_tokens_to_sample", "num_predict", "n_predict"),
+)
 
 
 class WireFormat(NamedTuple):

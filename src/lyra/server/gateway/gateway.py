@@ -113,7 +113,7 @@ class Gateway:
                 if failure is not None and isinstance(error, ConfigError):
                     continue  # a fallback that cannot take this request
                 failure = error
-                if error_class(error) not in RETRYABLE:
+                if error_class(error) not in RETRYABLE or "held" in error.fields:
                     break
         assert failure is not None
         return failure_answer(failure, request.format.vendor, self._kernel)

@@ -3,10 +3,13 @@
 The members of the JSON object are kept as the bytes that came: `body` puts them together again with another model's
 name (and, where a budget needs it, another bound of the answer), so that every other value goes on byte for byte. A
 member that is given twice stands once, the last of them: a provider never reads another model than the one checked.
+For the same reason a name that stands twice deeper inside is refused, and so are members that are checked for each key
+in another spelling: parsers differ in which of two they take, and whether `Model` is `model` to them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 from unicodedata import normalize
 
@@ -14,12 +17,14 @@ import msgspec
 
 from lyra.errors import ConfigError
 from lyra.models.wire.faults import UNREADABLE
-from lyra.server.gateway.formats import WireFormat
+from lyra.server.gateway.formats import ANSWER_BOUNDS, WireFormat
 
 __all__ = ["GatewayRequest"]
 
 _MODEL_CHARS_MAX: Final = 300
 _ADDED_BYTES_MAX: Final = 200  # braces, the bound of the answer, the wish for the usage; a model's name gets shorter
+# Members by which it is decided who may ask, and what is asked for.
+_CHECKED: Final = frozenset({"model", "models", "fallbacks", "tools", "stream"})
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.encode
 
@@ -38,11 +43,20 @@ class GatewayRequest:
             self._is_ascii, self._has_escapes = raw.isascii(), b"\\u" in raw
         except UNREADABLE as error:
             raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
+        self._refuse_ambiguous()
         model = self.value("model")
         if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:
             raise ConfigError("the request names a model", hint="such as openai/gpt-5-mini", key="model")
         self.model = model
         self.stream = self.value("stream") is True
+
+    def _refuse_ambiguous(self) -> None:
+        """Refuse what one parser reads in another way than the next."""
+        for name in self._members:
+            if name not in _CHECKED and name.casefold() in _CHECKED:
+                raise ConfigError(f"{name[:60]!r} is written {name.casefold()!r}", key=name[:60])
+        if sum(map(_strings, self._members.values())) != _strings(_encode(list(self._values.values()))):
+            raise ConfigError("a name stands twice in one object of the body", hint="give each once")
 
     def value(self, name: str) -> Any:
         """A member, read, not to be changed; None where there is none."""
@@ -55,6 +69,10 @@ class GatewayRequest:
     def data(self) -> dict[str, Any]:
         """The whole request, read anew: the caller may change it."""
         return {name: msgspec.json.decode(value) for name, value in self._members.items()}
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._members
 
     def has(self, name: str) -> bool:
         return name in self._members
@@ -78,19 +96,24 @@ class GatewayRequest:
         """The models that the request names besides its own: a provider may ask one of them in its place, or by a
         tool."""
         entries = [entry for name in ("models", "fallbacks", "tools") for entry in _entries(self.value(name))]
-        names = [entry.get("model") if isinstance(entry, dict) else entry for entry in entries]
-        return [name for name in names if isinstance(name, str)]
+        named = [entry for entry in entries if isinstance(entry, dict)]
+        names = [value for entry in named for key, value in entry.items() if key.casefold() == "model"]
+        return [name for name in (*names, *entries) if isinstance(name, str)]
 
     def may_name(self, word: str) -> bool:
         """Whether the word can be a name in the request; False is certain."""
         return self._has_escapes or any(word.encode() in bytes(value) for value in self._members.values())
 
     @property
+    def limits(self) -> dict[str, Any]:
+        """The members that bound the answer, under all names that providers have for that; null bounds nothing."""
+        given = {name: self.value(name) for name in ANSWER_BOUNDS}
+        return {name: bound for name, bound in given.items() if bound is not None}
+
+    @property
     def limit(self) -> int | None:
-        """The most tokens that the answer may have; None where the request does not say."""
-        limits = [self.value(name) for name in self.format.limits]
-        given = [limit for limit in limits if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0]
-        return max(given, default=None)  # which of two counts is the provider's affair
+        """The most tokens that the answer may have, by the smallest bound; None where the request does not say."""
+        return min((bound for bound in self.limits.values() if type(bound) is int and bound > 0), default=None)
 
     def body(self, changes: dict[str, Any]) -> bytes:
         """The request with other values for some members; the rest as it came, in its order."""
@@ -105,3 +128,9 @@ class GatewayRequest:
 
 def _entries(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _strings(text: bytes | msgspec.Raw) -> int:
+    """Count the strings in a JSON text, names included."""
+    plain = bytes(text).replace(b"\\\\", b"")
+    return (plain.count(b'"') - plain.count(b'\\"')) // 2

@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.server.gateway.request import GatewayRequest
 
-__all__ = ["BoundedTools", "bounded_tools", "described_tokens"]
+__all__ = ["BoundedTools", "bounded_tools", "described_tokens", "hosted_tool"]
 
 _CLIENT_TOOLS: Final = frozenset({"", "function", "custom", "local_shell", "apply_patch"})
 # Tools of Anthropic's that the client runs: the most input tokens that the provider's own description of one adds. It
@@ -59,6 +59,12 @@ def bounded_tools(request: GatewayRequest) -> BoundedTools:
     raw = _entries.decode(request.raw("tools"))
     kept = [entry for entry, is_of_client in zip(raw, are_of_client, strict=True) if is_of_client]
     return BoundedTools(kept, tuple(sorted({_type(tool) for tool in hosted})))
+
+
+def hosted_tool(tools: Any) -> str | None:
+    """The type of the first tool that the provider would run, of those that an item of a conversation brings."""
+    entries = tools if isinstance(tools, list) else []
+    return next((_type(tool) for tool in entries if not _is_of_client(tool)), None)
 
 
 def described_tokens(request: GatewayRequest) -> int:

@@ -27,7 +27,7 @@ from lyra.core.checking.check import one_of
 from lyra.core.own_files import own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.obeyed import asked_part, obeyed_part
 from lyra.sandbox.protection.protected_names import HIDDEN
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
@@ -192,6 +192,17 @@ class Permissions:
             return PermissionDecision("deny", None, f"{part} is protected from being written", "protected")
         return None
 
+    def _asks_first(self, subject: Subject) -> str | None:
+        """Why a person is asked before a file is written, unless an answer names it: other programs obey it."""
+        if subject.act != "write" or subject.value is None:
+            return None
+        roots = (self.workspace, *self.extra_folders, *self._helpers)
+        for path in dict.fromkeys(filter(None, (subject.value, subject.called))):
+            part = asked_part(path, roots, exact=False)
+            if part is not None:
+                return f"other programs obey {part}"
+        return None
+
     def _decide(self, subject: Subject, tainted: bool) -> PermissionDecision:
         rules = self._rules_for(subject.tool)
         forbidden = self._forbids(subject, rules)
@@ -209,7 +220,8 @@ class Permissions:
         return self._unless_asked(subject, rules.allow, tainted)
 
     def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> PermissionDecision:
-        consequential = tainted and self._consequential(subject)
+        obeyed = self._asks_first(subject)
+        consequential = obeyed is not None or (tainted and self._consequential(subject))
         weaker: Rule | None = None
         for rule in _candidates(rules, subject):
             if rule.speaks_of(subject):
@@ -217,8 +229,11 @@ class Permissions:
                     return _decided_by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
-            why = "the process has read untrusted text, and a pattern is no answer"
-            return PermissionDecision("ask", weaker.text, f"{why}{weaker.at_any_depth(subject)}", "taint")
+            kind = "taint" if obeyed is None else "protected"
+            why = f"{obeyed or 'the process has read untrusted text'}, and a pattern is no answer"
+            return PermissionDecision("ask", weaker.text, f"{why}{weaker.at_any_depth(subject)}", kind)
+        if obeyed is not None:
+            return PermissionDecision("ask", None, obeyed, "protected")
         if subject.kind == "path" and subject.inside and subject.doubt is None:
             if self.mode == "accept-edits" and subject.act == "write":
                 return PermissionDecision("allow", None, "the mode is accept-edits", "mode")
@@ -274,7 +289,7 @@ class Permissions:
 
     def _answered(self, answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
         """The answer of `always` that covers the call; after untrusted text only one that is for exactly this."""
-        consequential = tainted and self._consequential(subject)
+        consequential = (tainted and self._consequential(subject)) or self._asks_first(subject) is not None
         for rule in _candidates(answers, subject):
             if rule.speaks_of(subject) and (not consequential or _is_answer(rule, subject)):
                 return rule

@@ -17,8 +17,8 @@ from lyra.core.checking.report import Report
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import admitted
 from lyra.errors import ToolError
-from lyra.sandbox.protection.obeyed import obeyed_part
-from lyra.sandbox.protection.protected_names import HIDDEN, NAMES, NameTable
+from lyra.sandbox.protection.obeyed import asked_part, obeyed_part
+from lyra.sandbox.protection.protected_names import COMMAND_NAMES, HIDDEN, NameTable
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
@@ -118,7 +118,8 @@ class FileWrite(_FileTool):
         self._content = content
 
     def _protected_part(self, path: str, real: str) -> str | None:
-        return obeyed_part(real, self._workspace.roots) or _name_in(NAMES, self._workspace, path)
+        roots = self._workspace.roots
+        return obeyed_part(real, roots) or asked_part(real, roots) or _name_in(COMMAND_NAMES, self._workspace, path)
 
     async def run(self, values: Mapping[str, Any]) -> str:
         path, real = self._allowed(values)

@@ -25,6 +25,7 @@ from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.journal.history import Fold, PendingInterrupt, ProcessState
 from lyra.kernel.journal.lease import lives_here, owner_is_dead
 from lyra.kernel.kernel import Kernel
+from lyra.store.ended import load_all
 from lyra.store.protocol import Record
 from lyra.store.space import Space, spaces
 from lyra.store.sqlite import SqliteStore
@@ -151,7 +152,7 @@ class DurableRun:
             return self._fold()
 
     def _fold(self) -> tuple[Fold, RunState]:
-        snapshot = self.space.load_snapshots()
+        snapshot = load_all(self.space)
         facts = RunState()
         fold = Fold.load(snapshot.seq, snapshot.states, [*(type(state)() for state in Kernel().states.values()), facts])
         fold.add_all(self.space.read(after=snapshot.seq))

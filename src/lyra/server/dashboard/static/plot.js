@@ -7,9 +7,10 @@
 
 import { addDownloads } from "./plot_export.js";
 import { drawMarks, drawSwatches, patternsOf } from "./plot_marks.js";
-import { frameOf, niceTicks, svgElement, tickText } from "./plot_scales.js";
+import { axisTicks, frameOf, svgElement } from "./plot_scales.js";
 import { readTable } from "./plot_table.js";
 
+const X_LABEL_PX = 72; // from one label of the axis of steps to the next
 const drawn = new WeakMap(); // figure → its PlotPicture
 
 class PlotPicture {
@@ -71,16 +72,19 @@ class PlotPicture {
   axes() {
     const { frame, data } = this;
     const group = svgElement("g", { class: "plot-axes", "aria-hidden": "true" });
-    for (const value of niceTicks(frame.low, frame.high, 4)) {
+    for (const { value, text } of axisTicks(frame.low, frame.high, data.unit)) {
       const y = frame.y(value);
       group.append(
         svgElement("line", { x1: frame.left, x2: frame.right, y1: y, y2: y }),
-        svgElement("text", { x: frame.left - 6, y: y + 4, class: "plot-y" }, tickText(value, data.unit)),
+        svgElement("text", { x: frame.left - 6, y: y + 4, class: "plot-y" }, text),
       );
     }
-    const every = Math.max(1, Math.ceil(data.steps.length / Math.max(1, Math.floor((frame.right - frame.left) / 72))));
+    let free = -Infinity; // where the next label has room
+    let last = ""; // the same text twice would name two places alike
     data.steps.forEach((step, index) => {
-      if (index % every) return;
+      if (frame.x(index) < free || step.short === last) return;
+      free = frame.x(index) + X_LABEL_PX;
+      last = step.short;
       group.append(svgElement("text", { x: frame.x(index), y: frame.bottom + 16, class: "plot-x" }, step.short));
     });
     return group;

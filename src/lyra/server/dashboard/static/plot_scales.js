@@ -12,7 +12,7 @@ export function svgElement(name, attributes = {}, text = "") {
   return element;
 }
 
-export function niceTicks(low, high, count) {
+function niceTicks(low, high, count) {
   const span = high - low || 1;
   const rough = span / count;
   const size = 10 ** Math.floor(Math.log10(rough));
@@ -30,8 +30,15 @@ function short(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-export function tickText(value, unit) {
-  if (unit === "usd") return value > 0 && value < 10 ? `$${value.toFixed(Math.max(2, -Math.floor(Math.log10(value))))}` : `$${short(value)}`;
+// The values that the axis names, with texts that differ: as many decimals as the distance between two needs.
+export function axisTicks(low, high, unit) {
+  const values = niceTicks(low, high, 4);
+  const step = values.length > 1 ? values[1] - values[0] : values[0] || 1;
+  return values.map((value) => ({ value, text: tickText(value, unit, step) }));
+}
+
+function tickText(value, unit, step) {
+  if (unit === "usd") return value > 0 && step < 1 ? `$${value.toFixed(Math.max(2, Math.ceil(-Math.log10(step) - 1e-9)))}` : `$${short(value)}`;
   if (unit === "ms") return value >= 1000 ? `${short(value / 1000)} s` : `${short(value)} ms`;
   if (unit === "share") return `${Number((value * 100).toPrecision(6))} %`;
   return short(value);
@@ -64,12 +71,20 @@ export function labelLines(name, labels) {
   return lines;
 }
 
+// Where steps lie that say when they were: an hour is as long everywhere. Null where they are equal steps.
+function timeScale(data, left, right) {
+  const times = data.steps.map((step) => step.at);
+  const length = times.at(-1) - times[0];
+  if (data.kind === "stacked" || !(length > 0) || !times.every(Number.isFinite)) return null;
+  return (index) => left + ((right - left) * (times[index] - times[0])) / length;
+}
+
 export function frameOf(data, width, height) {
   const { low, high: peak } = range(data);
   const ticks = niceTicks(low, peak, 4);
   const high = data.unit === "share" ? peak : Math.max(peak, ticks.at(-1) ?? peak);
   const labels = data.kind === "stacked" ? 0 : labelsWidth(data, width);
-  const widest = Math.max(...niceTicks(low, high, 4).map((value) => tickText(value, data.unit).length), 2);
+  const widest = Math.max(...axisTicks(low, high, data.unit).map((tick) => tick.text.length), 2);
   const left = 14 + widest * 7;
   const right = width - 12 - labels;
   const top = 12;
@@ -77,11 +92,12 @@ export function frameOf(data, width, height) {
   const count = data.steps.length;
   const step = (right - left) / Math.max(1, data.kind === "stacked" ? count : count - 1);
   const shift = data.kind === "stacked" ? step / 2 : 0;
+  const evenly = (index) => (count === 1 && !shift ? (left + right) / 2 : left + shift + step * index);
+  const x = timeScale(data, left, right) ?? evenly;
   return {
-    left, right, top, bottom, low, high, step, labels,
-    x: (index) => (count === 1 && !shift ? (left + right) / 2 : left + shift + step * index),
+    left, right, top, bottom, low, high, step, labels, x,
     y: (value) => bottom - ((value - low) / (high - low)) * (bottom - top),
-    indexAt: (x) => Math.max(0, Math.min(count - 1, Math.round((x - left - shift) / (step || 1)))),
+    indexAt: (px) => data.steps.reduce((best, _, index) => (Math.abs(x(index) - px) < Math.abs(x(best) - px) ? index : best), 0),
     valueAt: (y) => low + ((bottom - y) / (bottom - top)) * (high - low),
   };
 }

@@ -1,7 +1,8 @@
 // The data of a plot: the table of its figure. Each row is a step, each column after the first a series.
 //
 // `th[data-role]` says how a series is drawn (words of: line, low, high, bar), `td[data-value]` has the number, and the
-// text of the cell how it is written. A cell without a number is a gap.
+// text of the cell how it is written. A cell without a number is a gap. `data-at` of a row is its time, in seconds, where
+// the steps are not equal.
 
 export function readTable(figure) {
   const table = figure.querySelector("table");
@@ -10,7 +11,7 @@ export function readTable(figure) {
   const steps = rows.map((row) => {
     const head = row.cells[0];
     const label = head.textContent.trim();
-    return { label, short: head.dataset.short || label };
+    return { label, short: head.dataset.short || label, at: Number(head.dataset.at ?? Number.NaN) };
   });
   const series = heads.map((head, column) => ({
     name: head.textContent.trim(),

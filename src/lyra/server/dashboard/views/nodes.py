@@ -68,7 +68,8 @@ def confidence_plot(facts: NodeFacts) -> Html:
         moment = datetime.fromtimestamp(time, UTC)
         low, high = interval(compared, divergences)
         label = f"{moment:%Y-%m-%d %H:%M:%S} UTC, {compared:,} compared"
-        steps.append(PlotStep(label, moment.strftime(form), [low, (compared - divergences) / compared, high, *needs]))
+        values = [low, (compared - divergences) / compared, high, *needs]
+        steps.append(PlotStep(label, moment.strftime(form), values, at=time))
     columns = [PlotColumn("lower end", "line low"), PlotColumn("agreed"), PlotColumn("upper end", "high")]
     columns += [PlotColumn(f"needed for {facts.next_mode}") for _ in needs]
     needed = "" if facts.needed is None else f" {facts.next_mode} needs a lower end of {facts.needed * 100:g} %."

@@ -243,13 +243,7 @@ async def once(
         if early is not None:
             await wait_for_end(job, child.pid)
         raise
-    text = _result(plan.name, ended)
-    if plan.agent.output is None:
-        return text
-    try:
-        return plan.agent.output.read(text)
-    except ValueError as misfit:  # it was read once already, by the agent
-        raise AgentFailed(str(misfit), status="output_invalid") from None
+    return _result(plan.name, ended)
 
 
 def _go_inside(child: ChildHandle, within: tuple[Budget, ...]) -> None:

@@ -1,0 +1,197 @@
+"""Ended processes that are put away: what a snapshot still reads, what callers still learn, and what a kill leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra.core.faultpoint import SimulatedCrash, armed
+from lyra.errors import Corrupt
+from lyra.kernel import Kernel
+from lyra.kernel.journal import rows, snapshots
+from lyra.kernel.journal.history import Fold
+from lyra.store.ended import ENDED, load_all
+from lyra.store.protocol import Record
+from lyra.testing.clock import SimClock
+from tests.kernel.conftest import Crash, crash, run, settle
+
+CALLS: list[int] = []
+
+
+async def act():
+    return 1
+
+
+async def works(ctx, number):
+    CALLS.append(number)
+    await ctx.do(act, cost="$0.01")
+    return number
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Slices and segments of a size that a test can fill."""
+    CALLS.clear()
+    for name, size in (("_ROWS_A_SLICE", 20), ("_STATES_A_SLICE", 10), ("_ENDED_KEPT", 5)):
+        monkeypatch.setattr(snapshots, name, size)
+
+
+async def ended(kernel, count):
+    """Run as many processes to their end; every third has a pid that its caller chose."""
+    for number in range(count):
+        await kernel.run(works, number, **({"pid": f"job-{number}"} if number % 3 == 0 else {}))
+
+
+def test_the_work_of_a_snapshot_does_not_grow_with_what_has_ended(path, monkeypatch):
+    """However many processes have ended, a snapshot reads a few of their states, and no slice takes more than its
+    share; a kernel that opens the store holds a few."""
+    taken = []
+    monkeypatch.setattr(Fold, "take_in", _counting(Fold.take_in, taken))
+    monkeypatch.setattr(Fold, "add_all", _counting(Fold.add_all, taken))
+
+    async def main():
+        async with Kernel(path, programs=[works]) as kernel:
+            sizes = []
+            for _ in range(6):
+                await ended(Counted(kernel, len(CALLS)), 40)
+                await kernel._snapshots.write()
+                states = kernel.journal.store.load_snapshots().states
+                sizes.append(len([pid for pid in states if pid[0] != "~"]))
+        assert max(sizes) <= 5 + 1
+        assert max(taken) <= 20
+        async with Kernel(path, programs=[works]) as kernel:
+            assert len(kernel.processes) <= 5 + 1
+            assert str(kernel.budget.used()) == "$2.40"
+            assert len([pid for pid in load_all(kernel.journal.store).states if pid[0] != "~"]) == 240
+
+    run(main())
+
+
+class Counted:
+    """A kernel whose processes go on with the numbers of the last ones."""
+
+    def __init__(self, kernel, first):
+        self.kernel, self.first = kernel, first
+
+    async def run(self, program, number, **options):
+        if "pid" in options:
+            options["pid"] = f"job-{self.first + number}"
+        await self.kernel.run(program, self.first + number, **options)
+
+
+def _counting(method, sizes):
+    def counted(self, items):
+        items = list(items)
+        sizes.append(len(items))
+        return method(self, items)
+
+    return counted
+
+
+def test_how_an_old_process_ended_is_read_from_the_store(path):
+    """By a pid that the kernel gave or the caller chose, in this life and the next: the result, and no second run."""
+
+    async def main():
+        async with Kernel(path, programs=[works]) as kernel:
+            pids = [handle.pid for handle in [kernel.spawn(works, number) for number in range(60)]]
+            await kernel.run(works, 777, pid="chosen")
+            await kernel.run(works, 1)
+            await settle(kernel)
+            await kernel._snapshots.write()
+        del CALLS[:]
+        async with Kernel(path, programs=[works]) as kernel:
+            assert dict.get(kernel.processes, pids[3]) is None
+            assert (await kernel.process(pids[3]).wait()).result == 3
+            assert (await kernel.spawn(works, 778, pid="chosen").wait()).result == 777
+            assert "nobody" not in kernel.processes
+            assert kernel.processes[pids[3]].spent.usd == 10_000
+            assert not CALLS
+
+    run(main())
+
+
+@pytest.mark.parametrize("place", ["snapshot.segment", "snapshot.before", "snapshot.after"])
+def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place):
+    """Wherever the kernel dies while it writes a snapshot: every process is there once, and what was spent is spent."""
+
+    async def main():
+        kernel = Kernel(path, programs=[works])
+        await kernel.start()
+        await ended(kernel, 50)
+        await kernel._snapshots.write()
+        await ended(Counted(kernel, 50), 50)
+        visits = iter(range(10))
+
+        def die(name):
+            if name == place and next(visits) == (1 if place == "snapshot.segment" else 0):
+                raise SimulatedCrash(name)
+
+        with armed(die), pytest.raises(SimulatedCrash):
+            await kernel._snapshots.write()
+        crash(kernel)
+        async with Crash(Kernel(path, programs=[works])) as kernel:
+            assert str(kernel.budget.used()) == "$1.00"
+            await kernel._snapshots.write()
+            assert kernel.journal.store.check() == []
+        async with Kernel(path, programs=[works]) as kernel:
+            assert str(kernel.budget.used()) == "$1.00"
+            assert (await kernel.process("job-53").wait()).result == 53
+            assert len([pid for pid in load_all(kernel.journal.store).states if pid[0] != "~"]) == 100
+
+    run(main())
+
+
+def test_segments_are_dropped_with_their_blobs_after_the_retention(path):
+    """The pids that were chosen are free again, and the store does not grow."""
+
+    async def main():
+        clock = SimClock(1000.0)
+        async with Kernel(path, clock, programs=[works], retention_s=10) as kernel:
+            await ended(kernel, 60)
+            await kernel._snapshots.write()
+            store = kernel.journal.store
+            assert [key for key in store.load_snapshots().states if key.startswith(ENDED)]
+            assert store._ask("SELECT count(*) FROM blobs")[0][0] > 0
+            clock.advance(60)
+            await settle(kernel)
+            await kernel._snapshots.write()
+            assert store.load_snapshots().states.keys() == {"~root"}
+            assert store._ask("SELECT count(*) FROM blobs") == [(0,)]
+            assert "job-0" not in kernel.processes
+            assert str(kernel.budget.used()) == "$0.60"
+
+    run(main())
+
+
+def _created(seq, pid, **fields):
+    return Record(seq, 1.0, pid, "process.created", rows.encode(rows.Created("p", **fields)))
+
+
+def _ended(seq, pid):
+    return Record(seq, 2.0, pid, "process.terminated", rows.encode(rows.Terminated("normal")))
+
+
+def _paid(seq, pid, usd):
+    return Record(seq, 1.5, pid, "effect.finished", rows.encode(rows.Finished(seq, usage={"usd": usd}, name="act")))
+
+
+def test_what_those_below_spent_counts_for_the_living_above_them():
+    """A child and a grandchild end and are put away together: their spending counts for the process that lives."""
+    fold = Fold()
+    fold.add_all([_created(1, "top"), _created(2, "mid", parent="top"), _created(3, "low", parent="mid")])
+    fold.add_all([_paid(4, "low", 7), _paid(5, "mid", 2), _ended(6, "low"), _ended(7, "mid")])
+    assert set(fold.put_away(keep=0)) == {"low", "mid"}
+    assert fold.processes["top"].spent == {"usd": 9}
+    assert fold.spent == {}
+
+
+def test_an_effect_that_ends_after_its_process_was_put_away_is_paid_for():
+    """Its row counts for the process above it, or for the kernel; a row about a process that never was is damage."""
+    fold = Fold()
+    fold.add_all([_created(1, "x"), _ended(2, "x")])
+    away = fold.put_away(keep=0)
+    fold.find_ended = away.get
+    fold.add(_paid(3, "x", 5))
+    assert fold.spent == {"usd": 5}
+    assert "x" not in fold.dump()
+    with pytest.raises(Corrupt, match="never created"):
+        fold.add(_paid(4, "y", 5))
