@@ -58,7 +58,7 @@ class Project:
         return LiveSession(chosen, config, start=SessionStart(root=str(self.data), **start))
 
 
-async def say(session: LiveSession, text: Any, **more: Any) -> list[dict[str, Any]]:
+async def say(session: LiveSession, text: Any, **more: Any) -> list[Any]:
     return [line async for line in session.send(text, **more)]
 
 

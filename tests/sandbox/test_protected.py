@@ -362,9 +362,11 @@ def test_commands_do_not_write_what_editors_and_agents_obey(sandbox, tmp_path):
         (tmp_path / name).write_text("kept")
     script = (
         "echo x > AGENTS.md; rm -f .flake8; mv eslint.config.js e.js; mkdir lib; echo x > lib/CLAUDE.md;"
-        " echo x > mypy.ini; echo fine > pyproject.toml; echo fine > Makefile; true"
+        " echo x > lib/eslint.config.mjs; echo x > lib/.prettierrc.js; echo x > mypy.ini;"
+        " echo fine > pyproject.toml; echo fine > Makefile; true"
     )
     result = asyncio.run(sandbox.run(["bash", "-c", script], Profile(str(tmp_path))))
     assert [(tmp_path / name).read_text() for name in ("AGENTS.md", ".flake8", "eslint.config.js")] == ["kept"] * 3
-    assert sorted(name.partition(".held-")[0] for name in result.set_aside) == ["lib/CLAUDE.md", "mypy.ini"]
+    new = ["lib/.prettierrc.js", "lib/CLAUDE.md", "lib/eslint.config.mjs", "mypy.ini"]
+    assert sorted(name.rpartition(".held-")[0] for name in result.set_aside) == new  # each is renamed once
     assert (tmp_path / "pyproject.toml").read_text() == (tmp_path / "Makefile").read_text() == "fine\n"

@@ -12,6 +12,7 @@ from itertools import cycle
 from typing import Any, Final
 
 from lyra.errors import ToolError
+from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.terminal.commands_view import block_lines
 from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines, task_words
 from lyra.sage.terminal.facts import TerminalFacts
@@ -77,7 +78,7 @@ class _Paper:
         """There is no live block."""
 
 
-def _turn(*lines: dict[str, Any]) -> list[str]:
+def _turn(*lines: Any) -> list[str]:
     """A turn with these lines: all that it prints, and its live block after each of them."""
     paper, folds = _Paper(), Folds()
     view = TurnView(Sheet(paper), folds, SimClock(), folder="/work", output="verbose")
@@ -155,11 +156,12 @@ def _question(text: str) -> list[str]:
         ("Edit", {"file_path": text, "old_string": "a", "new_string": text}),
         (f"mcp__{text}__x", {text: {"deep": text * 9}}),
     ):
-        question = TerminalQuestion({**line, "tool": tool, "arguments": arguments}, "/work")
+        asked: Any = {**line, "tool": tool, "arguments": arguments}
+        question = TerminalQuestion(asked, "/work")
         groups += [about_lines(question, AboutSetting(_WIDTH, MARKS, Folds(), "/work", text))]
         groups += [key_lines(question, _WIDTH), why_lines(question, _WIDTH)]
-    asked = TerminalQuestion({"id": "2", "kind": "clarification", "question": text, "message": f"1. {text}"})
-    return _written(*groups, about_lines(asked, AboutSetting(_WIDTH, MARKS, Folds())))
+    words: Any = {"type": "interrupt", "id": "2", "kind": "clarification", "question": text, "message": f"1. {text}"}
+    return _written(*groups, about_lines(TerminalQuestion(words), AboutSetting(_WIDTH, MARKS, Folds())))
 
 
 def _diff(text: str) -> list[str]:
@@ -183,11 +185,11 @@ def _blocks(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    notice = {"name": text, "description": text, "id": text}
+    task = TaskRecord(id=text, kind="agent", name=text, description=text, state="done", caller="", began_at=0.0)
     error = ToolError(text, hint=text)
     return _written(
         prompt_lines(f"x {text}", _WIDTH, _FACTS),
-        note_lines(f"{task_words(notice)} {text}", _WIDTH),
+        note_lines(f"{task_words(task)} {text}", _WIDTH),
         error_lines(error, _WIDTH),
     )
 

@@ -62,7 +62,8 @@ def _outside() -> World:
 
 def call_of(idempotency_key: str) -> str:
     """The `pid:call` in a key, without the store's id and the number of the pid's life."""
-    return re.sub(r"~\d+:", ":", idempotency_key.partition(":")[2], count=1)
+    call = re.sub(r":[0-9a-f]{24}$", "", idempotency_key.partition(":")[2])
+    return re.sub(r"~\d+:", ":", call, count=1)
 
 
 async def _read(value: int, idempotency_key: str) -> int:

@@ -161,7 +161,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 ENDS_IN_ORDER: Final = frozenset(
     {"normal", "shutdown", "killed", "linked", "completed", "break_requested", "user_cancelled"}
 )
-NO_FAILURES: Final = frozenset({"ok", "paused", "cancelled"})  # the status of work that succeeded or was stopped
+NO_FAILURES: Final = frozenset({"ok", "began", "paused", "cancelled"})  # the status of work that has not failed
 
 
 def is_failed_end(ended: Mapping[str, Any]) -> bool:

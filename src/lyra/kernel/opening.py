@@ -116,7 +116,9 @@ class Opening:
     async def _own(self, store: Store) -> Ownership:
         target = self.target
         ownership = self.ownership = Ownership(self._core, store, lease_s=target.lease_s, wait_s=target.lease_wait_s)
-        await ownership.take(owner_name(self._core.entropy.text(8), target.lease_s))
+        nonce = self._core.entropy.text(8)
+        self._core.generation = ownership.generation(nonce)
+        await ownership.take(owner_name(nonce, target.lease_s, self._core.generation))
         ownership.open_signed()
         return ownership
 

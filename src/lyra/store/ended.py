@@ -67,7 +67,7 @@ def pack(states: Mapping[str, bytes]) -> bytes:
 def entry_of(digest: str, pids: Iterable[str], *, ended_at: float) -> bytes:
     """The entry of a segment in the snapshot."""
     pids = list(pids)
-    numbers = [int(found[1]) for pid in pids if (found := _NUMBERED(pid)) is not None]
+    numbers = [int(match[1]) for pid in pids if (match := _NUMBERED(pid)) is not None]
     others = b"".join(_hash_of(pid) for pid in pids if _NUMBERED(pid) is None)
     lowest, highest = (min(numbers), max(numbers)) if numbers else (0, 0)
     return _encode(Segment(digest, len(pids), ended_at, lowest, highest, others))

@@ -387,7 +387,7 @@ class PostgresStore(SigningStore):
             return Conflict(f"{self.location} is locked by another writer", hint="try again")
         if state in _FULL or (state in _UNNAMED and any(os.strerror(number) in str(error) for number in FULL_ERRNOS)):
             return StoreFull(
-                f"there is no room left for {self.location}; nothing was written",
+                f"there is no room left for {self.location}",
                 hint="free some space on the server; the store goes on where it stopped",
             )
         if state in _DAMAGED:

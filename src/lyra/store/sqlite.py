@@ -28,6 +28,7 @@ from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
 from lyra.store.batch import Batch, Rows, seal
 from lyra.store.migrations import NAMED_SINCE, SIGNED_SINCE, SQLITE_TYPES, declared_tables
+from lyra.store.protocol import Lease
 from lyra.store.rows import dense
 from lyra.store.signing import SigningStore
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
@@ -77,6 +78,9 @@ class SqliteStore(SigningStore):
         self._insert, self._follow = INSERT_BATCH, FOLLOW_BATCH
         self._writes = writes
         self._open_mode = "rw"  # the `mode` parameter of the SQLite URI
+        # Whether a log lay beside the file when it was opened, or this object has owned it since: a killed owner leaves
+        # a log, and a copy by `.backup` has none.
+        self.has_log = False
         self._last_append: tuple[int, int] | None = None  # (epoch, last seq) after the last append
         self._cursor: sqlite3.Cursor | None = None
         self._file_identity: tuple[int, int] | None = None
@@ -103,7 +107,7 @@ class SqliteStore(SigningStore):
     def _exists(self) -> bool:
         """Whether there is a file to open; a file that cannot be opened is a StoreError that names the reason."""
         log = Path(f"{self.path}-wal")
-        logged = log.exists() and log.stat().st_size > 0
+        logged = self.has_log = log.exists() and log.stat().st_size > 0
         if not self.path.exists():
             if logged:  # SQLite would replay the old log into the new file
                 raise self._corrupt(f"the file is gone, but its log {log.name} is still there")
@@ -261,6 +265,11 @@ class SqliteStore(SigningStore):
             with suppress(sqlite3.Error):
                 connection.close()
 
+    def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
+        lease = super().acquire(owner, now=now, ttl_s=ttl_s)
+        self.has_log = True
+        return lease
+
     # ------------------------------------------------------------ journal
     def append(self, records: Rows, epoch: int) -> None:
         cursor = self._open_cursor()
@@ -385,7 +394,7 @@ class SqliteStore(SigningStore):
             )
         if has_no_room(error, self.path):
             return StoreFull(
-                f"there is no room left for {self.location}; nothing was written",
+                f"there is no room left for {self.location}",
                 hint="free some space; the store goes on where it stopped",
             )
         if code == sqlite3.SQLITE_CONSTRAINT:

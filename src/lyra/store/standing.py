@@ -1,9 +1,11 @@
 """How a store stands: signed with this user's key, not signed, or signed with another key.
 
 `open_signed` is what a kernel calls when it owns a store: an empty one is signed from its first row on, a signed one is
-checked as it is read, and any other is read and written without signatures, which the kernel tells. `vouch` is the same
-for a caller that only reads. A store that was signed here before, and is not any more or is another one, is refused:
-see `known_stores`. Stores in memory are never signed, because no other program can reach them.
+checked as it is read, and one that is not signed is read and written without signatures, which the kernel tells. One
+that another key has signed is not opened: its maker decides what its processes do, where it posts and whose keys it
+lets in, until a person adopts it. `vouch` is the same for a caller that only reads, which may read such a store. A
+store that was signed here before, and is not any more or is another one, is refused: see `known_stores`. Stores in
+memory are never signed, because no other program can reach them.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ STANDINGS: Final[dict[str, str]] = {
 
 
 class StoreStanding(NamedTuple):
-    """One of STANDINGS, the user's key, and whether the store is known to be at this place."""
+    """One of STANDINGS, the user's key, whether the store is known to be at this place, and the id of the key that
+    signs it."""
 
     name: str
     signer: Signer | None = None
     is_here: bool = False
+    signed_by: str = ""
 
     @property
     def is_signed(self) -> bool:
@@ -61,7 +65,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     is_empty = store.holds_nothing()
     signed_by = store.signed_by()
     if signer is None:
-        return StoreStanding("no_key")
+        return StoreStanding("no_key", signed_by=signed_by)
     is_here, is_another = _known(store, signer)
     if is_another:
         name = "replaced"
@@ -73,7 +77,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
         name = "stripped"
     else:
         name = "other_key" if signed_by else "unsigned"
-    return StoreStanding(name, signer, is_here)
+    return StoreStanding(name, signer, is_here, signed_by)
 
 
 def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
@@ -106,6 +110,13 @@ def vouch(store: Store, *, make_key: bool = False) -> StoreStanding:
 def open_signed(store: Store, epoch: int) -> StoreStanding:
     """`vouch` by the owner of the store: an empty one is signed from now on, and the place of a signed one is kept."""
     standing = vouch(store, make_key=True)
+    if standing.name == "other_key":
+        raise Tampered(
+            f"{store.location} is {standing.words}: {standing.signed_by}",
+            hint=f"look at what would go on from it, and take it over: lyra store adopt {store.location}",
+            location=store.location,
+            standing=standing.name,
+        )
     if standing.signer is not None and isinstance(store, SigningStore) and standing.is_signed:
         if standing.name == "empty":
             store.begin_signing(epoch)

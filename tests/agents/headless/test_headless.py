@@ -11,6 +11,7 @@ import pytest
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, error_line, status_of
 from lyra.agents.headless.setup import OFFERED_MAX, _hosts, all_tools, setup_of, unknown_tools
+from lyra.agents.session.events import AnyLine
 from lyra.config import Config
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool
@@ -211,8 +212,8 @@ def test_many_tools_of_a_source_are_told_when_they_are_looked_for(folder):
 
 
 # ---------------------------------------------------------------- a run
-def asked(options: HeadlessOptions, task: str = "go") -> tuple[Any, list[dict[str, Any]]]:
-    lines: list[dict[str, Any]] = []
+def asked(options: HeadlessOptions, task: str = "go") -> tuple[Any, list[Any]]:
+    lines: list[Any] = []
 
     async def main() -> Any:
         async with Headless(options, Config.load()) as run:
@@ -258,7 +259,7 @@ def test_a_person_who_is_there_is_asked(folder):
         (folder / "s.json").write_text(json.dumps(script))
         async with Headless(options(folder, model="sim/script:s.json", attended=True), Config.load()) as run:
 
-            def tell(line: dict[str, Any]) -> None:
+            def tell(line: AnyLine) -> None:
                 if line["type"] == "interrupt":
                     run.kernel.loop.call_soon(run.kernel.resolve_interrupt, line["id"], {"approved": True})
 
@@ -274,7 +275,7 @@ def test_what_the_listener_raises_ends_the_run(folder):
 
     async def main() -> None:
 
-        def tell(line: dict[str, Any]) -> None:
+        def tell(line: AnyLine) -> None:
             if line["type"] == "text_delta":
                 raise BrokenPipeError
 

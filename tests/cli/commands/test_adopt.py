@@ -214,3 +214,35 @@ def test_without_a_place_for_the_key_nothing_is_signed(lyra: Lyra, path: Path) -
 )
 def test_grants_in_words(grant: Any, parent: str, words: str) -> None:
     assert grant_words(grant, parent) == words
+
+
+def test_a_store_of_another_user_names_its_signer_and_what_its_keys_let_in(
+    lyra: Lyra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`check` names the key that signed it; the list of `adopt` says what a key of the gateway in it means, and what
+    goes on with it is refused before."""
+    from lyra.server.gateway.keys import KeyTable
+
+    file = Path(lyra.folder, "theirs.db")
+
+    async def make() -> str:
+        async with Kernel(str(file)) as kernel:
+            return (await KeyTable(kernel).create(name="mine"))[1]
+
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path / "maker"))
+        text = asyncio.run(make())
+    store = SqliteStore(file)
+    signer = store.signed_by()
+    store.close()
+    checked = lyra("store", "check", str(file))
+    assert checked.returncode == 0
+    assert signer in checked.stdout
+    listed = lyra("store", "adopt", str(file))
+    assert listed.returncode == 3
+    assert "whoever holds this key of the gateway is let in" in listed.stdout
+    assert text not in listed.stdout
+    served = lyra("keys", "list", str(file))
+    assert "another user or machine" in served.stderr
+    assert lyra("store", "adopt", str(file), "--yes").returncode == 0
+    assert "mine" in lyra("keys", "list", str(file)).stdout

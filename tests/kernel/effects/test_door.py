@@ -470,8 +470,8 @@ def test_keywords_reach_the_function_and_options_do_not(target):
 
 
 def test_the_idempotency_key(path):
-    """A function with a parameter `idempotency_key` gets store:pid:key, whatever the branch; the pid
-    that a caller chose has the number of its life."""
+    """A function with a parameter `idempotency_key` gets store.generation:pid:key:digest, whatever the branch; the pid
+    that a caller chose has the number of its life, and the digest is of the effect's name and arguments."""
     keys = []
 
     async def act(idempotency_key):
@@ -485,7 +485,9 @@ def test_the_idempotency_key(path):
         async with Kernel(path) as kernel:
             await kernel.run(program, pid="main")
             store_id = kernel.journal.store.identity().id
-        assert keys == [f"{store_id}:main~1:{number}" for number in range(3)]
+            generation = kernel.core.generation
+        digest = Effect.of(act).digest.hex()
+        assert keys == [f"{store_id}.{generation}:main~1:{number}:{digest}" for number in range(3)]
 
     run(main())
 

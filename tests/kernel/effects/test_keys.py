@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +22,8 @@ from lyra.store.sqlite import SqliteStore
 from lyra.testing import SimClock
 from tests.kernel.conftest import run
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
+
+GENERATION, DIGEST = re.compile(r"[.]\w{8}:"), re.compile(r":[0-9a-f]{24}$")
 
 
 class Charges:
@@ -151,7 +160,8 @@ def test_a_process_of_an_earlier_version_keeps_its_keys(path, monkeypatch):
 
     def program():
         async def act(idempotency_key):
-            seen.setdefault(idempotency_key.rpartition(":")[0], []).append(idempotency_key.rpartition(":")[2])
+            key = GENERATION.sub(":", DIGEST.sub("", idempotency_key), count=1)
+            seen.setdefault(key.rpartition(":")[0], []).append(key.rpartition(":")[2])
             while not gate["open"]:
                 await asyncio.sleep(0.005)
 
@@ -206,3 +216,162 @@ def test_an_upgraded_store_says_since_when_it_has_an_id(path):
     again = SqliteStore(path)
     assert again.identity() == identity
     again.close()
+
+
+PAYER = """
+import asyncio, os, signal, sqlite3, sys
+from pathlib import Path
+from lyra import Kernel, effect
+
+ledger = Path(sys.argv[2])
+
+
+@effect(name="charge", idempotent=True)
+async def charge(amount: int, *, idempotency_key: str) -> int:
+    paid = dict(line.split() for line in ledger.read_text().splitlines())
+    if idempotency_key not in paid:
+        with ledger.open("a") as file:
+            file.write(f"{idempotency_key} {amount}\\n")
+    if sys.argv[4] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return int(paid.get(idempotency_key, amount))
+
+
+async def payer(ctx):
+    while True:
+        amount = await ctx.receive()
+        await ctx.do(charge, amount)
+
+
+async def main():
+    async with Kernel(sys.argv[1], programs=[payer]) as kernel:
+        await kernel.spawn(payer, pid="payer")
+        await kernel.send("payer", int(sys.argv[3]))
+        await asyncio.sleep(0.02)
+        if sys.argv[4].endswith(".db"):
+            with sqlite3.connect(sys.argv[1]) as source, sqlite3.connect(sys.argv[4]) as copy:
+                source.backup(copy)
+            source.close(), copy.close()
+
+
+asyncio.run(main())
+"""
+
+
+class Ledger:
+    """Lives of a kernel in processes of their own, and the service that they pay by, which honours keys."""
+
+    def __init__(self, path: str, tmp_path: Path) -> None:
+        self.path = path
+        self.file = tmp_path / "ledger"
+        self.file.touch()
+
+    def life(self, amount: int, *, killed: bool = False, backup: Path | None = None) -> None:
+        words = [self.path, str(self.file), str(amount), "killed" if killed else str(backup)]
+        done = subprocess.run(
+            [sys.executable, "-c", PAYER, *words], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == (-signal.SIGKILL if killed else 0), done.stderr
+
+    @property
+    def paid(self) -> list[int]:
+        return [int(line.split()[1]) for line in self.file.read_text().splitlines()]
+
+
+def test_a_key_is_not_used_for_another_request_after_a_kill(path, tmp_path):
+    """Killed inside `ctx.do(charge, 1)` before the message that asked for it was acknowledged; the next life sends 70.
+    The 70 are paid: the key has what is asked."""
+    ledger = Ledger(path, tmp_path)
+    ledger.life(1, killed=True)
+    ledger.life(70)
+    assert ledger.paid == [1, 70]
+
+
+def test_a_call_that_was_killed_before_its_row_was_written_keeps_its_key(path, tmp_path):
+    """The same request in the next life has the same key, so that it is paid once over three lives."""
+    ledger = Ledger(path, tmp_path)
+    for killed in (True, True, False):
+        ledger.life(5, killed=killed)
+    assert ledger.paid == [5]
+
+
+@pytest.mark.parametrize("how", ["stopped", "running"])
+def test_a_restored_backup_reuses_no_key(path, tmp_path, how):
+    """A store that was copied while it was stopped, or by SQLite's backup beside a kernel that ran, and put back after
+    the original had gone on: the next payment of the same amount has a key of its own."""
+    ledger = Ledger(path, tmp_path)
+    backup = tmp_path / "backup.db"
+    ledger.life(1, backup=backup if how == "running" else None)
+    if how == "stopped":
+        shutil.copy(path, backup)
+    ledger.life(5)
+    for file in Path(path).parent.glob("run.db*"):
+        file.unlink()
+    shutil.copy(backup, path)
+    ledger.life(5)
+    assert ledger.paid == [1, 5, 5]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_each_opening_after_a_close_is_a_generation_of_its_own(kind, path, request):
+    """After a kill the next kernel goes on in the generation of the killed one; after `close` it begins another."""
+    target = path if kind == "sqlite" else request.getfixturevalue("postgres_url")
+
+    async def main():
+        seen, left = [], []
+        for ends in ("killed", "killed", "closed", "closed"):
+            kernel = Kernel(target)
+            await kernel.start()
+            seen.append(kernel.core.generation)
+            if ends == "killed":  # neither the lease nor the log is put in order
+                kernel._opening.ownership.stop()
+                lease: Any = kernel._opening.ownership.lease
+                kernel.journal.store.renew(lease, now=0.0, ttl_s=0.001)
+                kernel.core.scheduler.stopped = True
+                left.append(kernel.journal.store)
+            else:
+                await kernel.close()
+        assert seen[0] == seen[1] == seen[2]
+        assert seen[3] not in seen[:3]
+        for store in left:
+            store.close()
+
+    run(main())
+
+
+def test_a_call_of_a_version_whose_keys_had_no_generation_keeps_its_key(path):
+    """In flight when Lyra was upgraded: made again under the key that the outside has seen, in every later life."""
+    seen: list[str] = []
+    gate = {"open": False}
+
+    async def act(amount, idempotency_key):
+        seen.append(idempotency_key)
+        while not gate["open"]:
+            await asyncio.sleep(0.005)
+
+    async def acts(ctx):
+        await ctx.do(Effect(act, name="act", idempotent=True), 1)
+        await ctx.do(Effect(act, name="act", idempotent=True), 2)
+
+    async def life(*, upgraded: bool, ends: bool = False) -> str:
+        kernel = Kernel(path, programs=[acts])
+        await kernel.start()
+        if not upgraded:
+            kernel.core.generation = ""
+        gate["open"] = ends
+        kernel.spawn(acts, pid="main")
+        await asyncio.sleep(0.05)
+        if ends:
+            await kernel.process("main").wait()
+        await kernel.close(drain_s=0.0)
+        return kernel.core.store_id
+
+    async def main():
+        store_id = await life(upgraded=False)
+        await life(upgraded=True)
+        await life(upgraded=True, ends=True)
+        assert seen[:3] == [f"{store_id}:main~1:0"] * 3
+        assert seen[3].startswith(f"{store_id}.")
+        assert len(seen) == 4
+
+    run(main())

@@ -113,6 +113,42 @@ def test_a_store_of_before_opens_with_a_warning_until_it_is_adopted(
     assert (caplog.records, len(told)) == ([], 2)
 
 
+def test_a_store_that_another_user_signed_is_opened_after_it_was_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in it goes on before: its processes, webhooks and keys are those of its maker."""
+    path = tmp_path / "run.db"
+    ran: list[str] = []
+
+    async def rests(ctx: Any) -> None:
+        ran.append(ctx.pid)
+        await ctx.sleep(1e9)
+
+    async def main() -> None:
+        async with Kernel(str(path), programs=[rests]) as kernel:
+            await asyncio.sleep(0)
+            if not kernel.processes:
+                await kernel.spawn(rests, pid="theirs")
+
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path / "maker"))
+        asyncio.run(main())
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "victim"))
+    ran.clear()
+    with pytest.raises(Tampered, match="the key of another user or machine") as refusal:
+        asyncio.run(main())
+    assert (ran, refusal.value.fields["standing"]) == ([], "other_key")
+    assert "lyra store adopt" in (refusal.value.hint or "")
+    store = SqliteStore(path)
+    standing = standing_of(store)
+    assert standing.signed_by in refusal.value.message
+    assert standing.signer is not None
+    adopt(store, standing.signer, store.acquire("test", now=0.0, ttl_s=0.0).epoch, store.contents().fingerprint)
+    store.close()
+    asyncio.run(main())
+    assert ran == ["theirs"]
+
+
 @pytest.mark.parametrize("variables", [{"HOME": ""}, {"HOME": "relative"}, {"HOME": "/proc/nothing"}])
 def test_a_kernel_without_a_home_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variables: dict[str, str]

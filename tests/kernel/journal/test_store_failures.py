@@ -7,9 +7,12 @@ import contextlib
 import sqlite3
 import threading
 import time
+from typing import Any
 
 import pytest
 
+from lyra.core.effect import effect
+from lyra.core.policies.retry import Retry
 from lyra.errors import ConfigError, Corrupt, StoreError, StoreFull
 from lyra.kernel import Kernel
 from lyra.store.memory import MemoryStore
@@ -89,6 +92,76 @@ def test_a_really_full_database(path, clock):
             ended = await handle.wait()
             assert ended.result > 0
             assert kernel.journal.store.check() == []
+
+    run(main())
+
+
+def test_a_call_that_found_no_room_stands_and_says_so(path, clock):
+    """On a full SQLite file `spawn`, `send` and `kill` raise StoreFull that says that the call stands and how to ask:
+    awaited again, the same handle and acknowledgement tell when it is stored, and each call was carried out once."""
+    letters = []
+
+    @effect(idempotent=True)
+    async def post(letter):
+        letters.append(letter)
+
+    async def mail(ctx):
+        while True:
+            await ctx.do(post, await ctx.receive())
+
+    async def main():
+        async with Kernel(path, clock) as kernel:
+            first = await kernel.spawn(mail)
+            connection = kernel.journal.store._connection
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+            calls: list[Any] = [
+                kernel.send(first, "a" * 40_000),
+                kernel.spawn(mail, pid="second"),
+                kernel.send("second", "b"),
+            ]
+            for call in (*calls, kernel.durable()):
+                with pytest.raises(StoreFull, match="not stored yet, and is carried out when there is room") as full:
+                    await call
+                assert full.value.stands
+                assert "do not repeat" in str(full.value.hint)
+                assert not Retry.of(3).should_retry(full.value, 1)
+                assert "nothing was written" not in str(full.value)
+            connection.execute("PRAGMA max_page_count = 1000000")
+            await pass_time(kernel, clock, 2)
+            for call in calls:
+                await call
+            await settle(kernel)
+            assert sorted(letter[:1] for letter in letters) == ["a", "b"]
+
+    run(main())
+
+
+def test_a_large_result_that_finds_no_room_is_no_failure(path, clock):
+    """An effect that was performed has its value, however large, once there is room: the program does not see an error
+    after which it would pay again."""
+    paid, room = [], []
+
+    async def pay():
+        paid.append(1)
+        room[0].execute("PRAGMA max_page_count = 1")  # SQLite takes the pages that there are
+        return "r" * 200_000
+
+    async def program(ctx):
+        receipt = await ctx.do(pay)
+        await ctx.checkpoint({"receipt": receipt})
+        return len(receipt)
+
+    async def main():
+        async with Kernel(path, clock) as kernel:
+            room.append(kernel.journal.store._connection)
+            handle = kernel.spawn(program)
+            await settle(kernel)
+            assert paid == [1]
+            room[0].execute("PRAGMA max_page_count = 1000000")
+            await pass_time(kernel, clock, 2)
+            ended = await handle.wait()
+            assert (ended.error, ended.result, paid) == (None, 200_000, [1])
 
     run(main())
 

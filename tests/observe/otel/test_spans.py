@@ -26,6 +26,7 @@ from lyra.observe.otel import attach_otel, grpc_span, request_span
 from lyra.tools.http_guard import fetch
 from lyra.vega.runtime.run import run as run_vega
 from tests.agents.support import calls, clock_here, run, says, virtual
+from tests.kernel.conftest import crash
 from tests.observe.otel.collector import Collector, attributes, grpc_collector
 
 KEY = "sk-ant-" + "planted0123456789abcdef"
@@ -418,10 +419,47 @@ def test_a_durable_session_keeps_its_trace(collector, tmp_path):
     sessions = [span for span in collector.spans if span.name == "session Coder"]
     assert len(sessions) == 2
     assert len({span.trace_id for span in sessions}) == 1
-    assert [attributes(span)["lyra.status"] for span in sessions] == ["paused", "paused"]
+    assert [attributes(span)["lyra.status"] for span in sessions] == ["began", "began"]
     turns = [span for span in collector.spans if span.name == "invoke_agent Coder"]
     assert [(span.trace_id.hex(), span.parent_span_id.hex()) for span in turns[1:2]] == [(TRACE, PARENT)]
     assert turns[2].parent_span_id == sessions[1].span_id
+
+
+def test_the_span_above_a_turn_is_exported_while_the_session_lasts(collector, tmp_path):
+    """A conversation that goes on for days: the parent of its first turn has arrived while it is open. After a kill in
+    the middle of a turn, the call that was exported before has its parent once the turn has been answered."""
+    store = tmp_path / "lyra.db"
+
+    async def first() -> None:
+        model = says({**calls("add", a=1, b=2)}, {"text": "b", "first_s": 600})
+        kernel = Kernel(store)
+        await kernel.start()
+        attach_otel(kernel, tracer_provider=provider)
+        process = await kernel.spawn(Agent("Coder", model=model, tools=[add]), pid="coder")
+        asking = asyncio.ensure_future(process.send("one"))
+        while len(model.requests) < 2:
+            await asyncio.sleep(0.01)
+        provider.force_flush()
+        names = [span.name for span in collector.spans]
+        assert "session Coder" in names
+        assert "chat sim" in names
+        crash(kernel)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+    async def second() -> None:
+        answered = asyncio.Event()
+        async with Kernel(store) as kernel:
+            attach_otel(kernel, tracer_provider=provider)
+            kernel.on_event(lambda event: answered.set(), ["agent.answered"])
+            await kernel.spawn(Agent("Coder", model=says({"text": "b"}), tools=[add]), pid="coder")
+            await answered.wait()
+
+    with exporting(collector) as provider:
+        asyncio.run(asyncio.wait_for(first(), 60))
+        asyncio.run(asyncio.wait_for(second(), 60))
+    known = {span.span_id for span in collector.spans}
+    assert [span.name for span in collector.spans if span.parent_span_id and span.parent_span_id not in known] == []
 
 
 def test_spans_of_vega_programs_arrive_with_their_notes(collector):

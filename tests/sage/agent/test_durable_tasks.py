@@ -67,7 +67,7 @@ async def test_two_that_were_working_go_on_after_a_crash(tmp_path: Path, goes_on
             told = [str(entry.output) for entry in session.process.messages[-2].tool_results]
             assert [text.partition("\n")[0] for text in told] == ["deep", "deep"]
         else:
-            assert [notice["id"] for notice in session.notices] == ids
+            assert [notice.id for notice in session.notices] == ids
         await session.say("lead: again")
         texts = [message.text for message in session.process.messages if "by the program" in message.text]
         assert sum("is done" in text for text in texts) == (0 if goes_on else 1), "two notices in one message, once"
@@ -116,7 +116,7 @@ async def test_a_background_task_tells_when_it_is_done(tmp_path: Path) -> None:
         assert session.notices == []
         await session.until(lambda: session.state(ids[0]) == "done")
         (notice,) = session.notices
-        assert (notice["type"], notice["id"], notice["state"]) == ("task.notice", ids[0], "done")
+        assert (notice.id, notice.state) == (ids[0], "done")
         assert (await session.say("news?")).startswith("the answer")
         assert await session.say("and now?") == "nothing new"
     (told,) = [message for message in model.requests[-1].messages if "not by the user" in message.text]
@@ -228,8 +228,8 @@ async def test_a_question_is_shown_and_answered_by_id(tmp_path: Path) -> None:
         await session.say("lead: go")
         (record,) = session.tasks.list()
         await session.until(lambda: session.notices)
-        assert session.notices[0]["state"] == "asks"
-        assert "Allow Write?" in session.notices[0]["question"]["question"]
+        assert session.notices[0].state == "asks"
+        assert "Allow Write?" in session.notices[0].question.question
         await session.kernel.durable()
     async with opened(tmp_path, model, **settings) as session:
         await session.until(lambda: session.state(record.id) == "asks")

@@ -96,7 +96,7 @@ async def test_two_sub_agents_and_a_command_after_kill_9(tmp_path: Path, monkeyp
             assert [record.description for record in agents] == ["work on one", "work on two"]
             await session.until(lambda: all(session.state(record.id) == "done" for record in agents))
             assert [session.tasks.get(record.id).text for record in agents] == ["one is done", "two is done"]
-            assert sorted(notice["id"] for notice in session.notices) == sorted(record.id for record in agents)
+            assert sorted(notice.id for notice in session.notices) == sorted(record.id for record in agents)
             assert await session.say("lead: what came of it?") == "told"
             (told,) = [message.text for message in session.process.messages if "by the program" in message.text]
             assert told.count("is done; TaskOutput gives its answer") == 2

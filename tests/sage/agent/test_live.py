@@ -56,7 +56,7 @@ def full_disk(*_: Any) -> None:
     raise StoreFull("no space left on device")
 
 
-async def say(session: LiveSession, text: Any, **more: Any) -> list[dict[str, Any]]:
+async def say(session: LiveSession, text: Any, **more: Any) -> list[Any]:
     return [line async for line in session.send(text, **more)]
 
 
@@ -105,7 +105,7 @@ async def test_an_interrupt_keeps_what_was_said_and_done(place: Place) -> None:
         {"text": "It says one thing and another", "chunks": 4, "chunk_s": 0.1},
     )
     async with LiveSession(place.options(script), start=SessionStart(root=str(place.data))) as session:
-        lines: list[dict[str, Any]] = []
+        lines: list[Any] = []
         async for line in session.send("read it"):
             lines.append(line)
             if line["type"] == "tool_end":

@@ -14,6 +14,7 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.core.clock import SystemClock
 from lyra.errors import BudgetExceeded
 from lyra.sage.agent.live import LiveSession, SessionStart
+from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.session.usage_log import UsageLog
 from lyra.testing.mock import MockServer
 from tests.sage.agent.task_support import calls, task
@@ -56,11 +57,11 @@ async def test_a_sub_agent_of_a_session_is_there_when_it_is_opened_again(project
         assert set(session.usage().agents) == {"sage", "sage.Explore"}
     async with project.open(model=model, resume="") as session:
         assert (only(session).id, only(session).state, only(session).text) == (task_id, "done", "it is 42")
-        told: list[dict[str, Any]] = []
+        told: list[TaskRecord] = []
         session.on_notice.append(told.append)
         await session.tasks.resume(task_id, "and more")
         await until(lambda: told)
-        assert told[0]["text"] == "it is still 42"
+        assert told[0].text == "it is still 42"
 
 
 async def test_another_model_for_the_session_leaves_sub_agents_at_work(project: Project) -> None:
@@ -224,11 +225,11 @@ async def test_a_sub_agent_that_a_rate_limit_stopped_is_resumed_by_its_id(
             if is_reopened:
                 await stack.aclose()
                 session = await stack.enter_async_context(project.open(model="anthropic/scripted", resume=""))
-            told: list[dict[str, Any]] = []
+            told: list[TaskRecord] = []
             session.on_notice.append(told.append)
             await session.tasks.resume(record.id, "and now")
             await until(lambda: told)
-            assert (told[0]["id"], told[0]["text"]) == (record.id, "it is 42")
+            assert (told[0].id, told[0].text) == (record.id, "it is 42")
             assert only(session).state == "done"
             said = [message.text for message in server.requests[-1].messages]
             assert any(text.startswith("find it") for text in said), "it knows what it was asked"

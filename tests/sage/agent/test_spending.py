@@ -100,8 +100,8 @@ async def test_the_budget_of_a_run_is_new_in_the_next(project: Project) -> None:
         assert (await say(session, "three"))[-1]["status"] == "success"
 
 
-async def interrupted(session: LiveSession) -> dict[str, Any]:
-    line: dict[str, Any] = {}
+async def interrupted(session: LiveSession) -> Any:
+    line: Any = None
     async for line in session.send("tell a long story"):
         if line["type"] == "text_delta":
             await session.interrupt()

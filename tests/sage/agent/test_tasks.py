@@ -255,7 +255,7 @@ async def test_a_task_is_watched_live(tmp_path: Path) -> None:
         (record,) = session.tasks.list()
         assert record.state == "running"
 
-        async def read() -> list[dict[str, Any]]:
+        async def read() -> list[Any]:
             return [line async for line in session.tasks.watch(record.id)]
 
         first, second = await asyncio.gather(read(), read())
@@ -265,7 +265,7 @@ async def test_a_task_is_watched_live(tmp_path: Path) -> None:
         assert kinds[-1] == "result"
         assert "".join(line["delta"] for line in first if line["type"] == "text_delta") == "all dug"
         assert (first[-1]["status"], first[-1]["text"]) == ("success", "all dug")
-        (last,) = [line async for line in session.tasks.watch(record.id)]
+        (last,) = await read()
         assert last["text"] == "all dug"
 
 

@@ -12,6 +12,15 @@ from lyra.sage.terminal.turn_view import TurnView
 from lyra.testing import SimClock
 from tests.sage.terminal.paper_list import PaperList
 
+# The fields that a line of a type always has, where a test does not say them.
+_USUAL: dict[str, dict[str, Any]] = {
+    "tool_start": {"arguments": {}},
+    "tool_progress": {"name": "", "fraction": None},
+    "tool_end": {"output": None, "is_error": False},
+    "usage": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0},
+    "notice": {"level": "info"},
+}
+
 
 class Shown:
     """A turn view with its paper, folds and clock."""
@@ -23,7 +32,8 @@ class Shown:
         self.view = TurnView(Sheet(self.paper), self.folds, self.clock, folder=folder, output=output)
 
     def take(self, kind: str, **fields: Any) -> Shown:
-        self.view.take({"type": kind, **fields})
+        line: Any = {"type": kind, **_USUAL.get(kind, {}), **fields}
+        self.view.take(line)
         return self
 
     @property

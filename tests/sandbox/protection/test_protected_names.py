@@ -198,3 +198,11 @@ def test_files_that_a_person_is_asked_about(path):
     assert protected_part(f"/w/{path}", ["/w"]) is None
     for name in ORDINARY:
         assert COMMAND_NAMES.kind(name) is None
+
+
+@pytest.mark.parametrize("name", [".huskyrc.js", "eslint.config.js", ".zcompdump-x", ".prettierrc"])
+def test_a_name_that_was_set_aside_is_not_set_aside_again(name):
+    """A pattern (`.huskyrc*`) does not match what was renamed because of it; keys stay hidden under their new name."""
+    assert COMMAND_NAMES.kind(name) == "read_only"
+    assert COMMAND_NAMES.kind(f"{name}.held-x7k2ab") is None
+    assert COMMAND_NAMES.kind(".env.local.held-x7k2ab") == "hidden"

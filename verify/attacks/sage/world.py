@@ -130,12 +130,12 @@ def sage_world(**env: str) -> Iterator[SageWorld]:
             yield world
 
 
-Answers = Callable[[dict[str, Any]], tuple[str, dict[str, Any] | None]]
+Answers = Callable[[Any], tuple[str, dict[str, Any] | None]]
 
 
-async def say(session: LiveSession, content: Any, answers: Answers | None = None, **more: Any) -> list[dict[str, Any]]:
+async def say(session: LiveSession, content: Any, answers: Answers | None = None, **more: Any) -> list[Any]:
     """Put a message to the session; `answers` gives the decision, and edited arguments, for each question."""
-    lines: list[dict[str, Any]] = []
+    lines: list[Any] = []
     async for line in session.send(content, **more):
         lines.append(line)
         if line["type"] == "interrupt":

@@ -20,6 +20,7 @@ from lyra.agents.acp.refusals import INVALID_REQUEST, invalid, refusal
 from lyra.agents.acp.stop_reasons import STOP_REASONS
 from lyra.agents.acp.turn_updates import TurnUpdates
 from lyra.agents.acp.updates import message_updates, shown_text
+from lyra.agents.session.events import AnswerDone, line_of
 from lyra.errors import AgentFailed, LyraError
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ class EditorSession:
         status = "success"
         try:
             async for event in answer.events():
-                line = event.to_data()
-                if line["type"] == "interrupt":
+                line = line_of(event)
+                if isinstance(event, AnswerDone):
+                    status = event.status
+                elif line["type"] == "interrupt":
                     await self._questions.ask(line)
-                elif line["type"] == "done":
-                    status = line["status"]
                 else:
                     await self._updates.tell_line(line)
         except AgentFailed as error:

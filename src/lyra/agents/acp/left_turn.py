@@ -20,6 +20,7 @@ from lyra.errors import EffectInDoubt, LyraError
 if TYPE_CHECKING:
     from lyra.agents.acp.questions import EditorQuestions
     from lyra.agents.session.agent_process import AgentProcess
+    from lyra.agents.session.events import QuestionLine
     from lyra.kernel.interrupts.interrupt import Interrupt
 
 __all__ = ["LeftTurn"]
@@ -83,6 +84,11 @@ class LeftTurn:
             await self._news.wait()
 
 
-def _line_of(interrupt: Interrupt) -> dict[str, Any]:
-    about = {"id": interrupt.id, "kind": interrupt.kind, "question": interrupt.question, "message": interrupt.message}
-    return {"type": "interrupt", **about}
+def _line_of(interrupt: Interrupt) -> QuestionLine:
+    return {
+        "type": "interrupt",
+        "id": interrupt.id,
+        "kind": interrupt.kind,
+        "question": interrupt.question,
+        "message": interrupt.message,
+    }

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from acp import RequestError, helpers, schema
 
 from lyra.agents.acp.updates import call_title, diff_of, kind_of, shown_text
+from lyra.agents.session.events import QuestionLine
 from lyra.errors import LyraError
 
 __all__ = ["AskingSession", "EditorQuestions"]
@@ -67,7 +68,7 @@ class EditorQuestions:
         for request in self._requests:
             request.cancel()
 
-    async def ask(self, line: dict[str, Any]) -> bool:
+    async def ask(self, line: QuestionLine) -> bool:
         """Put the question of an `interrupt` line to the editor, and its answer to the session. False where the editor
         gave none, and the question is of a task in the background: it stays open."""
         is_call = "tool" in line
@@ -108,7 +109,7 @@ class EditorQuestions:
     async def _request(self, call: schema.ToolCallUpdate, options: list[schema.PermissionOption]) -> Any:
         return await self._client.request_permission(session_id=self._session.id, tool_call=call, options=options)
 
-    async def _answer(self, line: dict[str, Any], chosen: str) -> None:
+    async def _answer(self, line: QuestionLine, chosen: str) -> None:
         with contextlib.suppress(LyraError):  # the turn was cancelled meanwhile
             if line["kind"] == "clarification":
                 await self._session.answer(line["id"], "", text=_TEXTS.get(chosen, chosen))
@@ -116,7 +117,7 @@ class EditorQuestions:
                 await self._session.answer(line["id"], chosen or ("fail" if line["kind"] == "in_doubt" else "deny"))
 
 
-def _names_of(line: dict[str, Any]) -> dict[str, str]:
+def _names_of(line: QuestionLine) -> dict[str, str]:
     """The answers that a question offers, by its kind; a free text cannot be typed into an option."""
     if line["kind"] == "in_doubt":
         return _DOUBT
@@ -127,7 +128,7 @@ def _names_of(line: dict[str, Any]) -> dict[str, str]:
     return {**listed, _LATER: _FREE[_LATER]} if listed else _FREE
 
 
-def _permission_names(line: dict[str, Any]) -> dict[str, str]:
+def _permission_names(line: QuestionLine) -> dict[str, str]:
     names = {word: name for word, (name, _) in _DECISIONS.items()}
     match = _RULE.search(str(line["message"])) if "always" not in line else None
     rule = match["rule"] if match is not None else line.get("always")
@@ -136,7 +137,7 @@ def _permission_names(line: dict[str, Any]) -> dict[str, str]:
     return {word: name for word, name in names.items() if word in ("allow", "deny")}
 
 
-def _about_call(line: dict[str, Any], folder: str) -> schema.ToolCallUpdate:
+def _about_call(line: QuestionLine, folder: str) -> schema.ToolCallUpdate:
     tool, arguments = line["tool"], line["arguments"]
     return schema.ToolCallUpdate(
         tool_call_id=line["call_id"],
@@ -148,7 +149,7 @@ def _about_call(line: dict[str, Any], folder: str) -> schema.ToolCallUpdate:
     )
 
 
-def _about_words(line: dict[str, Any]) -> schema.ToolCallUpdate:
+def _about_words(line: QuestionLine) -> schema.ToolCallUpdate:
     message = str(line["message"])
     return schema.ToolCallUpdate(
         tool_call_id=f"question-{line['id']}",

@@ -11,6 +11,7 @@ from typing import Any
 from acp import helpers
 
 from lyra.agents.acp.updates import ended, plan_of, shown_text, started
+from lyra.agents.session.events import AnyLine, ToolStartLine
 
 __all__ = ["TurnUpdates"]
 
@@ -23,23 +24,22 @@ class TurnUpdates:
         self._folder = folder
         self._diffs: set[str] = set()  # calls whose content is a diff
 
-    async def tell_line(self, line: dict[str, Any]) -> None:
+    async def tell_line(self, line: AnyLine) -> None:
         """Tell one line; one of another kind is passed over."""
-        kind = line["type"]
-        if kind == "text_delta":
+        if line["type"] == "text_delta":
             await self._tell(helpers.update_agent_message_text(shown_text(line["delta"])))
-        elif kind == "thinking_delta":
+        elif line["type"] == "thinking_delta":
             await self._tell(helpers.update_agent_thought_text(shown_text(line["delta"])))
-        elif kind == "tool_start":
+        elif line["type"] == "tool_start":
             await self._started(line)
-        elif kind == "tool_progress":
+        elif line["type"] == "tool_progress":
             block = helpers.tool_content(helpers.text_block(shown_text(line["text"])))
             if line["id"] not in self._diffs:
                 await self._tell(helpers.update_tool_call(line["id"], status="in_progress", content=[block]))
-        elif kind == "tool_end":
+        elif line["type"] == "tool_end":
             await self._tell(ended(line, keep_diff=line["id"] in self._diffs))
 
-    async def _started(self, line: dict[str, Any]) -> None:
+    async def _started(self, line: ToolStartLine) -> None:
         update = started(line, self._folder)
         if update.content:
             self._diffs.add(line["id"])

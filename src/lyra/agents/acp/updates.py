@@ -12,8 +12,10 @@ from typing import Any, Final
 
 from acp import helpers, schema
 
+from lyra.agents.session.events import ToolEndLine, ToolStartLine
 from lyra.core.message import Message
 from lyra.core.secrets.visible import without_invisible
+from lyra.core.tool import ToolResult
 from lyra.tools.edit_preview import edited_texts
 
 __all__ = [
@@ -85,9 +87,9 @@ def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
     return [helpers.tool_diff_content(path, texts[1], texts[0] or None)]
 
 
-def started(line: Mapping[str, Any], folder: str) -> schema.ToolCallStart:
+def started(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
     """A tool call has begun."""
-    tool, arguments = str(line["name"]), dict(line["arguments"])
+    tool, arguments = line["name"], line["arguments"]
     return helpers.start_tool_call(
         line["id"],
         call_title(tool, arguments),
@@ -99,10 +101,20 @@ def started(line: Mapping[str, Any], folder: str) -> schema.ToolCallStart:
     )
 
 
-def ended(line: Mapping[str, Any], *, keep_diff: bool) -> schema.ToolCallProgress:
+def ended(line: ToolEndLine, *, keep_diff: bool) -> schema.ToolCallProgress:
     """A tool call has ended; with `keep_diff` its content stays the diff that was shown."""
     content = None if keep_diff and not line["is_error"] else _output(line["output"])
     return helpers.update_tool_call(line["id"], status="failed" if line["is_error"] else "completed", content=content)
+
+
+def _line_of(result: ToolResult) -> ToolEndLine:
+    return {
+        "type": "tool_end",
+        "id": result.id,
+        "name": result.name,
+        "output": result.output,
+        "is_error": result.is_error,
+    }
 
 
 def _output(output: Any) -> list[Any]:
@@ -141,12 +153,9 @@ def message_updates(messages: Iterable[Message], folder: str) -> list[Any]:
             if message.text:
                 updates.append(helpers.update_agent_message_text(shown_text(message.text)))
             updates += [
-                started({"id": call.id, "name": call.name, "arguments": call.arguments}, folder)
+                started({"type": "tool_start", "id": call.id, "name": call.name, "arguments": call.arguments}, folder)
                 for call in message.tool_calls
             ]
         elif message.role == "tool":
-            updates += [
-                ended({"id": result.id, "output": result.output, "is_error": result.is_error}, keep_diff=False)
-                for result in message.tool_results
-            ]
+            updates += [ended(_line_of(result), keep_diff=False) for result in message.tool_results]
     return updates

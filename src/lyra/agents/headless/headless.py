@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import msgspec
 
@@ -41,7 +41,7 @@ from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
 from lyra.agents.headless.run_agent import agent_of
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.events import AnswerDone
+from lyra.agents.session.events import AnswerDone, AnyLine, NoticeLine, ResultLine, SystemLine
 from lyra.agents.session.replies import Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
@@ -204,17 +204,20 @@ class Headless:
         `system` line is left out where no `opening` is wanted: it names the sandbox, which has to be tried for that.
         """
         say = awaiting(tell or _ignore)
-        line: dict[str, Any] = {}
+        result: ResultLine | None = None
         if opening:
             await say(await self.opening())
         async with contextlib.aclosing(self.lines(task, beside=beside)) as lines:
             async for line in lines:
                 await say(line)
-        return HeadlessOutcome(line, self.failure)
+                if line["type"] == "result":
+                    result = line
+        assert result is not None, "a run ends with its result"
+        return HeadlessOutcome(result, self.failure)
 
     async def lines(
         self, task: Content, *, beside: str = "", budget: Limits | None = None, only: Sequence[str] | None = None
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> AsyncGenerator[AnyLine, None]:
         """What happens while the agent works on a task, one mapping a line; the last one is the `result`. `budget` is
         for this task alone, and so are the rules `only`: no other call is allowed."""
         assert self.process is not None
@@ -259,9 +262,10 @@ class Headless:
             yield error_line(self.failure)
         yield self._last_line(text, value, status)
 
-    def _notices(self) -> list[dict[str, Any]]:
+    def _notices(self) -> list[NoticeLine]:
         """What hooks outside a turn have said to the user since the last line of this kind."""
-        return [] if self.hooks is None else [notice.to_data() for notice in self.hooks.take_notices()]
+        notices = [] if self.hooks is None else self.hooks.take_notices()
+        return [{"type": "notice", "text": notice.text, "level": notice.level} for notice in notices]
 
     def stop(self) -> bool:
         """Stop the task that is under way: its `lines` end with the status `interrupted`. False where there is none."""
@@ -271,7 +275,7 @@ class Headless:
         self._is_stopped = True
         return stream.pending.cancel()
 
-    def _last_line(self, text: str, value: Any, ended: str) -> dict[str, Any]:
+    def _last_line(self, text: str, value: Any, ended: str) -> ResultLine:
         """The `result` line; `ended` is how the answer ended, also where it was cut off."""
         error = self.failure
         status = "interrupted" if self._is_stopped else "success" if error is None else status_of(error)
@@ -292,9 +296,9 @@ class Headless:
             message, hint="raise --max-turns, or give a smaller task", status=_OUT_OF_TURNS, limit=turns
         )
 
-    async def opening(self) -> dict[str, Any]:
+    async def opening(self) -> SystemLine:
         """The `system` line: the model, the folders, the tools, the permission mode and the sandbox."""
-        return {
+        line: SystemLine = {
             "type": "system",
             "session_id": self.session_id,
             "model": str(self.agent.model),
@@ -305,14 +309,14 @@ class Headless:
             "sandbox": await _tier(),
             "mcp_servers": [],
             "version": __version__,
-            **self.options.facts,
         }
+        return cast("SystemLine", {**line, **self.options.facts})
 
     def tool_names(self) -> list[str]:
         """The names of the tools there are now; a source may have others later."""
         return [*self.agent.tools, *(tool.name for tool in all_tools(self.agent.sources))]
 
-    def result(self, status: str, text: str = "") -> dict[str, Any]:
+    def result(self, status: str, text: str = "") -> ResultLine:
         """The `result` line, with the usage of the run so far."""
         return result_line(
             status,
@@ -340,7 +344,7 @@ def _listed(task: Content) -> list[Any]:
     return list(task) if isinstance(task, (list, tuple)) else [task]
 
 
-def _ignore(_line: dict[str, Any]) -> None:
+def _ignore(_line: AnyLine) -> None:
     """Drop the line."""
 
 

@@ -1,7 +1,8 @@
 """The lines of a run: plain mappings that faces print or show, from events, from errors and from what was spent.
 
 `system` comes once, then `text_delta`, `thinking_delta`, `tool_start`, `tool_end`, `usage`, `interrupt`, `notice` and
-`error` as they come, and `result` at the end. `status_of` names failures.
+`error` as they come, and `result` at the end. `status_of` names failures. The types of
+lines are in `lyra.agents.session.events`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,17 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
+from lyra.agents.session.events import (
+    AgentEvent,
+    AnswerDone,
+    AnswerFailed,
+    AnyLine,
+    ErrorLine,
+    Restart,
+    ResultLine,
+    ToolProgress,
+    line_of,
+)
 from lyra.agents.session.session import Metrics
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.secret import Secret
@@ -32,13 +43,13 @@ __all__ = [
 
 _SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
-Tell = Callable[[dict[str, Any]], Any]  # an awaitable result is awaited
+Tell = Callable[[AnyLine], Any]  # an awaitable result is awaited
 
 
 class HeadlessOutcome(NamedTuple):
     """The `result` line, and the error that it stands for."""
 
-    result: dict[str, Any]
+    result: ResultLine
     error: LyraError | None = None
 
     @property
@@ -68,10 +79,10 @@ def status_of(error: LyraError) -> str:
     return str(status or error.code)
 
 
-def awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
+def awaiting(tell: Tell) -> Callable[[AnyLine], Awaitable[None]]:
     """The function as one that is always awaited."""
 
-    async def say(line: dict[str, Any]) -> None:
+    async def say(line: AnyLine) -> None:
         result = tell(line)
         if inspect.isawaitable(result):
             await result
@@ -79,13 +90,13 @@ def awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
     return say
 
 
-def event_line(event: AgentEvent, *, progress: bool) -> dict[str, Any] | None:
+def event_line(event: AgentEvent, *, progress: bool) -> AnyLine | None:
     if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
         return None
     if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
         message = "the answer broke off and begins again"
         return {"type": "error", "code": "restart", "message": message, "retracted": event.text}
-    return event.to_data()
+    return line_of(event)
 
 
 def redacted_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError:
@@ -99,19 +110,22 @@ def redacted_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraErr
     return error
 
 
-def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> dict[str, Any]:
+def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorLine:
     """The data of an `error` line, with the secrets and everything in the form of a key masked."""
     known = tuple(secrets)
-    line = {"type": "error", "code": status_of(error), "message": redact(error.message, known)}
-    for key, value in (("hint", error.hint), ("place", error.place), ("kind", error.fields.get("kind"))):
-        if value:
-            line[key] = redact(str(value), known)
+    line: ErrorLine = {"type": "error", "code": status_of(error), "message": redact(error.message, known)}
+    if error.hint:
+        line["hint"] = redact(error.hint, known)
+    if error.place:
+        line["place"] = redact(error.place, known)
+    if error.fields.get("kind"):
+        line["kind"] = redact(str(error.fields["kind"]), known)
     return line
 
 
 def result_line(
     status: str, text: str = "", *, session_id: str = "", metrics: Metrics | None = None, duration_s: float = 0.0
-) -> dict[str, Any]:
+) -> ResultLine:
     """The data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
     spent = metrics or Metrics()
     tokens_in, tokens_out, _, _ = spent.totals

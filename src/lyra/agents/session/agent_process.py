@@ -272,7 +272,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
     @property
     def memory(self) -> Remembered:
         """The items that its agent remembers; an error where the agent has no memory."""
-        session = runtime_of(self.kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).find_session(self.pid)
         memory = session.agent.memory if session is not None else None
         if memory is None:
             raise ConfigError(f"agent process {self.pid} has no memory", hint="Agent(…, memory=True)", pid=self.pid)
@@ -281,7 +281,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
     @property
     def metrics(self) -> Metrics:
         """Tokens, money, calls and errors so far."""
-        session = runtime_of(self.kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).find_session(self.pid)
         return session.metrics if session is not None else Metrics()
 
 

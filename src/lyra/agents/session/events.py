@@ -3,12 +3,15 @@
     text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · notice · error · restart ·
     done
 
-`type` is the word for the event; `to_data` gives the plain mapping for JSON lines.
+`type` is the word for the event; `to_data` gives the plain mapping for JSON lines. `AnyLine` is such a mapping with
+types, also of the lines that no event has (`system`, `result`): where `line["type"]` is compared with a word, type
+checkers know its fields.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 import msgspec
 
@@ -17,15 +20,29 @@ __all__ = [
     "AnswerDone",
     "AnswerFailed",
     "AnyEvent",
+    "AnyLine",
+    "ErrorLine",
     "HookNotice",
     "Interrupted",
+    "NoticeLine",
+    "QuestionLine",
     "Restart",
+    "ResultLine",
+    "RunUsage",
+    "SystemLine",
     "Text",
+    "TextLine",
     "Thinking",
+    "ThinkingLine",
+    "ToolEndLine",
     "ToolEnded",
     "ToolProgress",
+    "ToolProgressLine",
+    "ToolStartLine",
     "ToolStarted",
+    "UsageLine",
     "UsageTold",
+    "line_of",
 ]
 
 
@@ -167,3 +184,153 @@ AnyEvent: TypeAlias = (
     | Restart
     | AnswerDone
 )
+
+
+# ---------------------------------------------------------------- lines
+
+
+class SystemLine(TypedDict):
+    """What a run begins with; embedding programs add facts."""
+
+    type: Literal["system"]
+    session_id: str
+    model: str
+    cwd: str
+    add_dirs: list[str]
+    tools: list[str]
+    permission_mode: str
+    sandbox: str
+    mcp_servers: list[Any]
+    version: str
+    doubts: NotRequired[Sequence[str]]
+
+
+class TextLine(TypedDict):
+    type: Literal["text_delta"]
+    delta: str
+
+
+class ThinkingLine(TypedDict):
+    type: Literal["thinking_delta"]
+    delta: str
+
+
+class ToolStartLine(TypedDict):
+    type: Literal["tool_start"]
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolProgressLine(TypedDict):
+    type: Literal["tool_progress"]
+    id: str
+    name: str
+    text: str
+    fraction: float | None
+
+
+class ToolEndLine(TypedDict):
+    type: Literal["tool_end"]
+    id: str
+    name: str
+    output: Any
+    is_error: bool
+    error_code: NotRequired[str]
+
+
+class UsageLine(TypedDict):
+    """Tokens and dollars of one call of the model; `cost_usd` is None where its price is not known."""
+
+    type: Literal["usage"]
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cost_usd: float | None
+    estimated: NotRequired[bool]
+
+
+class QuestionLine(TypedDict):
+    """A person is asked; the question of a permission has the call."""
+
+    type: Literal["interrupt"]
+    id: str
+    kind: str
+    question: str
+    message: str
+    call_id: NotRequired[str]
+    tool: NotRequired[str]
+    arguments: NotRequired[dict[str, Any]]
+    rule: NotRequired[str | None]  # that it is asked by
+    reason: NotRequired[str]
+    always: NotRequired[str | None]
+    diff: NotRequired[str]
+    task: NotRequired[str]
+    background: NotRequired[bool]
+
+
+class NoticeLine(TypedDict):
+    """Words for the user that are no part of the answer; `task` is the record of a task in the background."""
+
+    type: Literal["notice"]
+    text: str
+    level: str
+    source: NotRequired[str]
+    task: NotRequired[dict[str, Any]]
+
+
+class ErrorLine(TypedDict):
+    type: Literal["error"]
+    code: str
+    message: str
+    hint: NotRequired[str]
+    place: NotRequired[str]
+    kind: NotRequired[str]
+    retracted: NotRequired[str]
+
+
+class RunUsage(TypedDict):
+    """Counts of a run or a turn, its helpers' tokens included."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    tool_calls: int
+    tool_errors: int
+
+
+class ResultLine(TypedDict):
+    """How a run ended, and what it took; `turns` are model calls."""
+
+    type: Literal["result"]
+    status: str
+    text: str
+    session_id: str
+    cost_usd: float | None
+    usage: RunUsage
+    duration_ms: int
+    turns: int
+    turn: NotRequired[int]  # the number of the turn in its session
+    output: NotRequired[Any]
+    cut_off: NotRequired[str]
+
+
+AnyLine: TypeAlias = (
+    SystemLine
+    | TextLine
+    | ThinkingLine
+    | ToolStartLine
+    | ToolProgressLine
+    | ToolEndLine
+    | UsageLine
+    | QuestionLine
+    | NoticeLine
+    | ErrorLine
+    | ResultLine
+)
+
+
+def line_of(event: AgentEvent) -> AnyLine:
+    """Return the event as a line; a test holds the fields of the two together."""
+    return cast("AnyLine", event.to_data())

@@ -19,6 +19,7 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import InvalidTransition, LyraError
+from lyra.kernel.journal.error_rows import error_from_row
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession, Metrics
@@ -91,11 +92,11 @@ class AgentExecution:
         "state",
     )
 
-    def __init__(self, session: AgentSession, mark: int, now: float) -> None:
+    def __init__(self, session: AgentSession, mark: int, now: float, *, before: Metrics | None = None) -> None:
         self._session = session
         self._mark = mark  # the index of its first message
         self._kept: list[Message] | None = None  # the messages of a run that has ended
-        self._before: Metrics = session.metrics.copy()
+        self._before: Metrics = (session.metrics if before is None else before).copy()
         self._after: Metrics | None = None
         self._status = "success"  # of its answer
         self.state = _READY
@@ -131,11 +132,34 @@ class AgentExecution:
             self.error = failure if isinstance(failure, LyraError) else None
             self.move(AgentState.ERROR)
 
+    def restore(self, messages: list[Message], outcome: dict[str, Any]) -> None:
+        """Take over how a run ended from its row in the journal."""
+        self._after, self._kept = self._session.metrics.copy(), messages
+        self.started_at, self.ended_at = outcome.get("ran") or [self._after.last_active_at] * 2
+        self._status = str(outcome.get("status", "success"))
+        if "error" not in outcome:
+            self.answer, self.state = messages[-1].text, AgentState.COMPLETED
+            return
+        if outcome["error"].get("type") == asyncio.CancelledError.__name__:
+            self.state = AgentState.CANCELLED
+            return
+        error = error_from_row(outcome["error"])
+        self.error, self.state = error if isinstance(error, LyraError) else None, AgentState.ERROR
+
     # ------------------------------------------------------------------ the reader's side
+
+    def before_data(self) -> dict[str, Any]:
+        """What its session had counted when the run began, for a checkpoint."""
+        return msgspec.structs.asdict(self._before)
 
     @property
     def agent(self) -> str:
         return self._session.agent.name
+
+    @property
+    def place(self) -> str:
+        """Where in its conversation it began, the same when it is replayed."""
+        return f"{self._mark}:{self._before.turns}"
 
     @property
     def running(self) -> bool:

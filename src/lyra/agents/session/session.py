@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["SUMMARY_HEADING", "AgentSession", "Metrics"]
+__all__ = ["CHECKPOINT_EVERY", "COMPACTED", "REVISE", "SUMMARY_HEADING", "TURN", "AgentSession", "Metrics"]
 
+CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
+TURN: Final = "turn"  # the milestone of a turn
+COMPACTED: Final = "compact"  # the milestone of an order to move the window
+REVISE: Final = "lyra.revise"  # an order to keep some messages and add others
 SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
 
 
@@ -305,7 +309,8 @@ class AgentSession:
         }
 
     def replay(self, data: dict[str, Any]) -> None:
-        """Take over finished turns from their data."""
+        """Take over finished turns from their data; the last of them is the run that was last."""
+        mark, before = len(self.messages), self.metrics
         self.messages += [Message.from_data(message) for message in data["messages"]]
         self.window = self._window_before = Window(**data["window"])
         self.ledger.counted, self.ledger.upto = data["counted"]
@@ -313,6 +318,25 @@ class AgentSession:
         self._chain, self._chained = data["chain"], len(self.messages)
         if "known" in data and not self.window.start:
             self.conversation.load(data["known"], self.messages)
+        if "turn" in data:  # a checkpoint has all turns
+            mark, before = data["turn"][0], msgspec.convert(data["turn"][1], Metrics)
+        elif not mark and len(self.messages) >= CHECKPOINT_EVERY:
+            return  # a checkpoint of an earlier version, which does not say where its last turn began
+        if "error" in data or len(self.messages) > mark:
+            self.execution = AgentExecution(self, mark, 0.0, before=before)
+            self.execution.restore(self.messages[mark:], data)
+
+    def take_over(self, name: str, value: Any) -> None:
+        """Take over a step of the journal without running it: a turn, a move of the window, or an order to revise."""
+        if name == TURN:
+            self.replay(value)
+        elif name == COMPACTED:
+            self.take_window(value)
+        elif (
+            not name and isinstance(value, dict) and isinstance(order := value.get("content"), dict) and REVISE in order
+        ):
+            revision = order[REVISE]
+            self.revise(int(revision["keep"]), [Message.from_data(message) for message in revision["add"]])
 
     def window_data(self) -> dict[str, Any]:
         """The window and the counts that moved with it, for `take_window`."""

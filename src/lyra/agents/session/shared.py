@@ -25,6 +25,7 @@ from lyra.core.tool import caller
 from lyra.errors import LyraError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.process.process import Process
+from lyra.kernel.programs.milestone import steps_to_replay
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.tokens import ConversationTokens
 from lyra.observe.exports import export_as_configured
@@ -117,9 +118,30 @@ class AgentRuntime:
 
     # ------------------------------------------------------------------ processes
 
+    def find_session(self, pid: str) -> AgentSession | None:
+        """Return the session of a process. That of one which comes back, and has not taken over its turns yet, is read
+        from the journal."""
+        session, known = self.sessions.get(pid), self.kernel.processes.get(pid)
+        process = None if known is None else known.stands_for or known
+        if process is None or (session is not None and not process.replay):
+            return session
+        agent = getattr(self.kernel.programs.get(process.program), "__lyra_agent__", None)
+        if agent is None or process.exit is not None:
+            return session
+        reading = AgentSession(agent, ConversationTokens(self.models.tokens), durable=False)
+        reading.pid, reading.marks = process.pid, self.kernel.taint
+        if session is not None:
+            reading.messages, reading.metrics = list(session.messages), session.metrics.copy()
+            reading.execution = session.execution
+        elif process.restored is not None:
+            reading.replay(process.restored)
+        for name, value in steps_to_replay(process):
+            reading.take_over(name, value)
+        return reading
+
     def session_to_read(self, pid: str) -> AgentSession | None:
         """The session of a process whose text goes to the process that runs here."""
-        session = self.sessions.get(pid)
+        session = self.find_session(pid)
         if session is not None and session.tainted:
             self.kernel.taint.mark_here(f"a message from {session.pid}")
         return session
@@ -145,12 +167,13 @@ class AgentRuntime:
             await suspend(process, [])
 
     def key(self, call: ModelCall, of_call: str) -> str:
-        """The idempotency key of a request, from the door's key of the call, `store:pid:number`.
+        """The idempotency key of a request, from the door's key of the call.
 
-        It begins with the name of the durable run or with the id of the store; that of a process from before the store
-        had an id begins with a hash of the store's location, as it did then. A call that was cut off by a crash is made
-        again under the same key. So the key names the process by its line of spawn calls, because the pid may belong to
-        another process by then, and ends with a hash of the question, because the program may ask another one.
+        It begins with the name of the durable run or with the id of the store, and its generation; that of a process
+        from before the store had an id begins with a hash of the store's location, as it did then. A call that was cut
+        off by a crash is made again under the same key. So the key names the process by its line of spawn calls,
+        because the pid may belong to another process by then, and ends with a hash of the question, because the program
+        may ask another one.
         """
         core, journal = self.kernel.core, self.kernel.journal
         call_name = core.call_named(of_call)
@@ -159,6 +182,8 @@ class AgentRuntime:
         name = self.name or core.store_id
         if not self.name and call_name == of_call:
             name = canonical_hash(journal.store.location, (), {}).hex()[:12]
+        elif generation := core.generation_named(of_call):
+            name = f"{name}.{generation}"
         pid, _, number = call_name.partition(":")
         process = self.kernel.processes.get(pid)
         line = pid if process is None else f"{process.line}~{process.life}" if process.life else process.line

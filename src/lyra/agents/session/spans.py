@@ -58,7 +58,8 @@ def begin_session(kernel: Kernel, session: AgentSession, line: str, *, root: boo
     outer = session.outer_span = enclosing_span()
     if outer is not None:
         session.trace_id, session.parent_span, session.sampled = outer.trace_id, outer.span_id or None, outer.sampled
-    if not root or not kernel.agents_heard or not kernel.listeners.hears("agent.ended"):
+    heard = kernel.listeners.hears("agent.began") or kernel.listeners.hears("agent.ended")
+    if not root or not kernel.agents_heard or not heard:
         return
     if not session.trace_id:
         own = kernel.journal is not None and f"{kernel.core.store_id}:{line}"
@@ -72,7 +73,15 @@ def begin_turn(kernel: Kernel, session: AgentSession) -> None:
     if not session.trace_id:
         session.trace_id = _new_trace(kernel)
     if not session.turn_span:
-        session.turn_span = new_span(kernel)
+        session.turn_span = new_span(kernel) if kernel.journal is None else _lasting_turn(kernel, session)
+
+
+def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:
+    """The id of a turn, the same after a restart: the spans below it that were exported before a kill have their parent
+    when the turn has ended."""
+    execution = session.execution
+    place = "" if execution is None else execution.place
+    return blake2b(f"{kernel.core.store_id}:{session.pid}:{place}".encode(), digest_size=8).hexdigest()
 
 
 def turn_span(kernel: Kernel, session: AgentSession) -> TraceSpan:

@@ -22,6 +22,7 @@ from lyra.agents.session.execution import AgentState
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
+from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.context_window import compact
 from lyra.agents.turn.memory import remembered_prompt
@@ -75,16 +76,13 @@ _HINTS: Final[dict[str, str]] = {
     "ended_by_hook": "do as the hook says, or change it",
 }
 # Orders about the conversation itself, which are carried out in turn with its messages.
-REVISE: Final = "lyra.revise"
 COMPACT: Final = "lyra.compact"
 ORDERS: Final = {REVISE: "keep some messages and add others", COMPACT: "move the window over the conversation"}
-_COMPACTED: Final = "compact"  # the milestone of such an order
 _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
 _CUT: Final = (CUT_BY_PROVIDER, CUT_BY_BUDGET)  # stop reasons that an answer says as its status
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
-_CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
 
 TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
 
@@ -129,7 +127,7 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
             continue
         begin, mark = process.keys, len(session.messages)
         if process.replay is not None:
-            finished = await replayed_milestone(process, "turn")
+            finished = await replayed_milestone(process, TURN)
             if finished is not None:  # the turn is over, also where the agent's settings have changed since
                 session.replay(finished)
                 _deliver_again(runtime, session, finished)
@@ -158,11 +156,11 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
         if not session.durable:
             continue
         outcome = _outcome(turn, request_id, mark, failure)
-        if len(session.messages) - checkpointed < _CHECKPOINT_EVERY:
-            await write_milestone(process, "turn", begin, {**session.since(mark), **outcome})
+        if len(session.messages) - checkpointed < CHECKPOINT_EVERY:
+            await write_milestone(process, TURN, begin, {**session.since(mark), **outcome})
         else:
             checkpointed = len(session.messages)
-            await ctx.checkpoint({**session.to_data(), **outcome})
+            await ctx.checkpoint({**session.to_data(), **outcome, **_last_turn(session, mark)})
         runtime.kernel.withdrawals.passed(process, request_id)
 
 
@@ -202,7 +200,7 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
     session, process = turn.session, turn.process
     begin = process.keys
     if process.replay is not None:
-        finished = await replayed_milestone(process, _COMPACTED)
+        finished = await replayed_milestone(process, COMPACTED)
         if finished is not None:
             session.take_window(finished)
             return
@@ -213,7 +211,7 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
         await compact(turn, focus)
     finally:
         if session.durable and not turn.runtime.kernel.stopping:
-            await write_milestone(process, _COMPACTED, begin, session.window_data())
+            await write_milestone(process, COMPACTED, begin, session.window_data())
 
 
 async def once(
@@ -373,6 +371,9 @@ def deliver(
 def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | None) -> dict[str, Any]:
     """What the journal's row of a turn says for `_deliver_again`: whose request it was, its error or its pieces."""
     outcome: dict[str, Any] = {"request": request_id} if request_id else {}
+    execution = turn.session.execution
+    if execution is not None and execution.ended_at is not None:
+        outcome["ran"] = [execution.started_at, execution.ended_at]
     if failure is None and turn.status != "success":
         outcome["status"] = turn.status
     if failure is not None:
@@ -383,6 +384,12 @@ def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | No
         if sum(turn.sink.lengths) == length:
             outcome["pieces"] = turn.sink.lengths
     return outcome
+
+
+def _last_turn(session: AgentSession, mark: int) -> dict[str, Any]:
+    """What a checkpoint says of the last of its turns: its first message, and what was counted before it."""
+    execution = session.execution
+    return {} if execution is None else {"turn": [mark, execution.before_data()]}
 
 
 def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[str, Any]) -> None:

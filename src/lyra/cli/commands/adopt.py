@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from lyra.cli.render import document, note, printable
+from lyra.core.naming import GATEWAY_KEY, INCOMING_HOOK, WEBHOOK
 from lyra.core.secrets.visible import visible
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.store.signing import SigningStore
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import Fold
     from lyra.kernel.stored_rights import ProcessRights, StoredRights
     from lyra.store.signing import StoreContents
+
+# What signing such a process means for others than the one who signs it.
+_REACHED_FROM_OUTSIDE: Final = {
+    GATEWAY_KEY: "whoever holds this key of the gateway is let in: `lyra keys revoke` it, unless you know the holder",
+    INCOMING_HOOK: "a hook: whoever knows its secret may say something to this store's agents and processes",
+    WEBHOOK: "a webhook: it posts events of this store to an address that its maker chose",
+}
 
 __all__ = ["ListedStore", "adopt_listed", "agree", "listed", "show"]
 
@@ -144,6 +152,8 @@ def _process_lines(process: ProcessRights) -> Iterator[str]:
 
     name = f" ({process.name})" if process.name else ""
     yield f"{process.pid}{name} runs {process.program} and may do {grant_words(process.grant, process.parent)}"
+    if process.program in _REACHED_FROM_OUTSIDE:
+        yield f"  {_REACHED_FROM_OUTSIDE[process.program]}"
     for child in process.children:
         yield f"  it starts {child.id}, {child.program}, which may do {grant_words(child.grant, process.pid)}"
     if process.text_from:

@@ -30,6 +30,7 @@ from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome
+    from lyra.agents.session.events import AnyLine
     from lyra.core.event import Event
     from lyra.mcp import ServerSettings
 
@@ -199,13 +200,13 @@ class LinePrinter:
         """Whether the `system` line is printed."""
         return self._types is None
 
-    def tell(self, line: dict[str, Any]) -> None:
+    def tell(self, line: AnyLine) -> None:
         """Print an object as one line and flush. ASCII only, so that it is valid in any locale."""
         if self._wanted(line):
             sys.stdout.write(_line(line))
             sys.stdout.flush()
 
-    async def say(self, line: dict[str, Any]) -> None:
+    async def say(self, line: AnyLine) -> None:
         """The same while something runs, which a reader that sleeps must not hold up."""
         if self._wanted(line):
             await self.put(_line(line))
@@ -224,7 +225,7 @@ class LinePrinter:
         if self._stdout is not None:
             await self._stdout.drain()
 
-    def _wanted(self, line: dict[str, Any]) -> bool:
+    def _wanted(self, line: AnyLine) -> bool:
         if line["type"] == "notice":  # words of a hook for the user: no part of the output, which programs read
             if line["level"] != "status":
                 note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
@@ -239,7 +240,7 @@ class LinePrinter:
         sys.stdout.write(f"{printable(text) if sys.stdout.isatty() else text}\n")
 
 
-def _line(line: dict[str, Any]) -> str:
+def _line(line: AnyLine) -> str:
     return json.dumps(line, allow_nan=False, default=str) + "\n"
 
 

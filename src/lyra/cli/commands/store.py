@@ -76,19 +76,36 @@ def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
 def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
     """Read a whole store and report every fault in it, and what is not as you signed it."""
     with open_existing(ctx.ensure_object(Invocation), target) as opened:
-        location, problems = opened.location, _faults(opened)
+        location, problems, signer = opened.location, _faults(opened), _signer_words(opened)
         for name, run in _runs(opened):
             sentences = [run.message] if isinstance(run, Corrupt) else _faults(run)
             problems += [f"run {name}: {sentence}" for sentence in sentences]
     if as_json:
-        document({"location": location, "sound": not problems, "problems": problems})
+        document(
+            {
+                "location": location,
+                "sound": not problems,
+                "problems": problems,
+                **({"signer": signer} if signer else {}),
+            }
+        )
     elif problems:
         for sentence in problems:
             click.echo(printable(sentence))
     else:
         click.echo(f"{printable(location)} is sound")
+    if signer and not as_json:
+        click.echo(signer)
     if problems:
         raise Corrupt(f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup")
+
+
+def _signer_words(opened: Store) -> str:
+    """Say who signed a store, with the id of the key; "" where it is not signed."""
+    from lyra.store.standing import standing_of
+
+    standing = standing_of(opened)
+    return printable(f"{standing.words}: {standing.signed_by}") if standing.signed_by else ""
 
 
 def _faults(opened: Store) -> list[str]:

@@ -29,6 +29,7 @@ from lyra.cli.commands.agent import (
 
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell
+    from lyra.agents.session.events import AnyLine
     from lyra.sage.agent.live import SessionStart
 
 __all__ = ["start"]
@@ -164,7 +165,7 @@ def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
 
     seeing: list[ToolLines | DeniedCalls] = [*([ToolLines()] if verbose else []), *([DeniedCalls()] if denials else [])]
 
-    async def tell(line: dict[str, Any]) -> None:
+    async def tell(line: AnyLine) -> None:
         for view in seeing:
             view.see(line)
         await printer.say(line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from lyra.agents.session.events import AnyLine, ToolEndLine
 from lyra.cli.commands.agent import LinePrinter
 from lyra.cli.render import note, printable
 
@@ -26,7 +27,7 @@ class TextPrinter(LinePrinter):
         self._mode = mode
         self._written = ""  # the end of what stands on stdout
 
-    async def say(self, line: dict[str, Any]) -> None:
+    async def say(self, line: AnyLine) -> None:
         if line["type"] == "notice":
             await super().say(line)  # words for the user, on stderr
         if self._mode != "streaming":
@@ -60,7 +61,7 @@ class ToolLines:
     def __init__(self) -> None:
         self._about: dict[str, str] = {}  # by the id of the call
 
-    def see(self, line: dict[str, Any]) -> None:
+    def see(self, line: AnyLine) -> None:
         if line["type"] == "tool_start":
             self._about[line["id"]] = _about(line.get("arguments") or {})
         elif line["type"] == "tool_end":
@@ -75,7 +76,7 @@ class DeniedCalls:
     def __init__(self) -> None:
         self._tools: dict[str, None] = {}  # in the order in which they were first denied
 
-    def see(self, line: dict[str, Any]) -> None:
+    def see(self, line: AnyLine) -> None:
         if line["type"] == "tool_end" and line.get("error_code") == "permission_denied":
             self._tools[str(line["name"])] = None
         elif line["type"] == "result" and self._tools:
@@ -91,7 +92,7 @@ def _about(arguments: dict[str, Any]) -> str:
     return text if len(text) <= _ABOUT_CHARS_MAX else f"{text[: _ABOUT_CHARS_MAX - 1]}…"
 
 
-def _outcome(line: dict[str, Any]) -> str:
+def _outcome(line: ToolEndLine) -> str:
     output = str(line.get("output") or "")
     if line["is_error"]:
         return f"failed: {output.strip().split(chr(10), 1)[0][:200]}"

@@ -400,7 +400,7 @@ class Budget:
         lowest = self._lowest(index)
         return None if lowest == _UNLIMITED else _shown(index, lowest)
 
-    def limits_any(self, usage: Usage) -> bool:
+    def _limits_any(self, usage: Usage) -> bool:
         """Whether this scope or one above has a limit on something that `usage` has."""
         scope: Budget | None = self
         while scope is not None:

@@ -128,6 +128,8 @@ def error_class(error: BaseException) -> str:
     """One of ERROR_CLASSES. A BaseException that is no Exception (cancellation, exit) is never retried."""
     if not isinstance(error, Exception):
         return "invalid_request"
+    if isinstance(error, StoreFull) and error.fields.get("stands"):
+        return "invalid_request"  # what was asked is carried out when there is room: asked again, it would happen twice
     if isinstance(error, ModelError):
         kind = _BY_KIND.get(str(error.fields.get("kind")))
         if kind:

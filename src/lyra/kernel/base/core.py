@@ -47,6 +47,7 @@ _encode_row = msgspec.msgpack.Encoder(enc_hook=codec.to_plain).encode  # as `jou
 
 _FORKED: Final = -1  # the `thread` of a kernel in a forked child: no thread there owns it
 _LIFE: Final = re.compile(r"~\d+:")  # in an idempotency key, behind a pid that a caller chose
+_ASKED: Final = re.compile(r":[0-9a-f]{24}$")  # at its end: the digest of what is asked
 
 
 class AnyJournal(Protocol):
@@ -134,6 +135,7 @@ class Core(Generic[P]):
         "finish",
         "flight",
         "forks",
+        "generation",
         "grant",
         "held",
         "in_flight",
@@ -179,8 +181,7 @@ class Core(Generic[P]):
         self.rng = seeded(entropy.bits())
         self.budget = budget  # of the whole kernel: every root process's lies inside it
         self.grant = grant
-        self.processes_max = processes_max
-        self.recovery_attempts = RECOVERY_ATTEMPTS
+        self.processes_max, self.recovery_attempts = processes_max, RECOVERY_ATTEMPTS
         # The Kernel: what Handles are given, and what the layers above reach from a process by `process.kernel`.
         self.face = face
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set when the kernel starts
@@ -203,6 +204,7 @@ class Core(Generic[P]):
         self.listeners = Listeners(self)
         self.publish = self.listeners.publish
         self.store_id = unique_id()  # of the store once it is open; without a store of this kernel alone
+        self.generation = ""  # of the store: another one where a copy of it may have gone on since; see `journal.lease`
         self.is_before_id: set[str] = set()  # live processes from before their store had an id
         self.lease_until = math.inf  # by `elapsed`: when the lease on the store ends unless it is renewed
         self._writer: Writer | None = None
@@ -299,19 +301,32 @@ class Core(Generic[P]):
         if isinstance(error, LyraError) and not isinstance(error, StoreFull):
             self.abort(error)
 
-    def idempotency_key(self, pid: str, call: int | str, life: int = 0) -> str:
-        """The key of a call, unlike that of any call in another store and the same in every life of this one.
+    def idempotency_key(
+        self, pid: str, call: int | str, life: int = 0, *, generation: str = "", asked: bytes = b""
+    ) -> str:
+        """The key of a call: unlike that of any other request, also in another store, and the same in every life.
 
-        A process that began before its store had an id keeps the keys without it: a call of it that was in flight then
-        is made again under the key that the outside has seen. `life` tells processes apart that had one pid after the
-        other.
+        `life` tells processes apart that had one pid after the other. `generation` is that of the store when the call
+        began, and `asked` the digest of what it asks for: without both it is the key that earlier versions made. A
+        process that began before its store had an id keeps the keys without it, which the outside has seen.
         """
+        if pid in self.is_before_id:
+            return f"{pid}:{call}"
         name = f"{pid}~{life}" if life else pid
-        return f"{pid}:{call}" if pid in self.is_before_id else f"{self.store_id}:{name}:{call}"
+        if not generation:
+            return f"{self.store_id}:{name}:{call}"
+        return f"{self.store_id}.{generation}:{name}:{call}:{asked.hex()}"
 
     def call_named(self, idempotency_key: str) -> str:
         """The `pid:call` in an idempotency key of this store."""
-        return _LIFE.sub(":", idempotency_key.removeprefix(f"{self.store_id}:"), count=1)
+        if not idempotency_key.startswith((f"{self.store_id}:", f"{self.store_id}.")):
+            return _LIFE.sub(":", idempotency_key, count=1)
+        return _LIFE.sub(":", _ASKED.sub("", idempotency_key.partition(":")[2]), count=1)
+
+    def generation_named(self, idempotency_key: str) -> str:
+        """The generation in an idempotency key of this store; "" in one that an earlier version made."""
+        prefix = f"{self.store_id}."
+        return idempotency_key.removeprefix(prefix).partition(":")[0] if idempotency_key.startswith(prefix) else ""
 
     # ------------------------------------------------------------------ draining
 

@@ -31,6 +31,7 @@ from lyra.errors import (
     LimitExceeded,
     LyraError,
     OutcomeUnknown,
+    StoreFull,
 )
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import suspend
@@ -65,6 +66,7 @@ class Attempt(msgspec.Struct):
     kwargs: dict[str, Any]
     digest: bytes  # of the effect's name and the arguments; empty without a journal
     cost: Usage  # what it is expected to use; once it is performed, what it used
+    generation: str = ""  # of the store when the call began, for its idempotency key
     reservation: Reservation | None = None
     gate: Gate | TwoGates | None = None
     tokens: int = 0  # expected, where a gate counts them
@@ -141,7 +143,11 @@ class Door:
                 if entry is not None and entry.done:
                     drop_doubt(process, key)
                     return await self._replayed(process, entry, effect)
-        attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost)
+        attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost, core.generation)
+        if entry is not None:  # begun by an earlier kernel: made again under the key that the outside has seen
+            attempt.generation = entry.generation
+            if entry.generation:
+                attempt.digest = entry.hash
         is_begun_outside = entry is not None and effect.outside is not None and (entry.lent or not entry.idempotent)
         if entry is not None and not is_begun_outside:
             is_repeated = entry.idempotent and effect.outside is None and not effect.rejoins
@@ -304,7 +310,8 @@ class Door:
         assert journal is not None
         cost_data = effect.cost_data if effect.quote is None else _data(attempt.cost)
         idempotent = effect.idempotent or (may_repeat and effect.outside is not None)
-        row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data, lent)
+        generation = attempt.generation if effect.takes_key else ""
+        row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data, lent, generation)
         return journal.write(attempt.process.pid, "effect.started", rows.encode(row))
 
     # ------------------------------------------------------------------ running
@@ -363,7 +370,8 @@ class Door:
         """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
         process, effect, gate = attempt.process, attempt.effect, attempt.gate
         if effect.takes_key:
-            key = self._core.idempotency_key(process.pid, attempt.key, process.life)
+            generation, asked = attempt.generation, attempt.digest
+            key = self._core.idempotency_key(process.pid, attempt.key, process.life, generation=generation, asked=asked)
             attempt.kwargs = {**attempt.kwargs, "idempotency_key": key}
         if effect.outside is not None:
             attempt.kwargs = {**attempt.kwargs, "begin": partial(self._begin_outside, attempt)}
@@ -499,12 +507,13 @@ class Door:
             process.count_spent(usage)
         overrun = reservation.scope.settle(reservation, usage)
         # A quote sets aside only what is limited: the rest is no overrun.
-        if overrun.items and (attempt.effect.quote is None or process.budget.limits_any(overrun)):
+        if overrun.items and (attempt.effect.quote is None or process.budget._limits_any(overrun)):
             facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
             self._core.publish(process.pid, "budget.overrun", facts)
 
     async def put_blob(self, name: str, data: bytes) -> str:
-        """Keep a large value beside the journal; its row holds the digest."""
+        """Keep a large value beside the journal; its row holds the digest. Gives "" where the disk is full: then the
+        value goes into the row, which waits for room with all the others."""
         if len(data) > EFFECT_VALUE_BYTES_MAX:
             raise EffectFailed(
                 f"{name} gave {len(data)} bytes; at most {EFFECT_VALUE_BYTES_MAX} are kept",
@@ -512,9 +521,10 @@ class Door:
             )
         journal = self._core.journal
         assert journal is not None
-        if journal.store.inline:
-            return journal.store.put_blob(data)
-        return await self._core.writer.submit(journal.store.put_blob, data)
+        try:
+            return str(await self._core.call(journal.store.put_blob, data))
+        except StoreFull:
+            return ""
 
     # ------------------------------------------------------------------ replay
 
@@ -590,7 +600,7 @@ def _is_counted(attempt: Attempt) -> bool:
     """Whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
     if attempt.reservation is None:
         return False
-    return attempt.process.budget.limits_any(attempt.cost) or (
+    return attempt.process.budget._limits_any(attempt.cost) or (
         attempt.effect.quote is not None and attempt.cost.tokens > 0
     )
 

@@ -42,6 +42,7 @@ class Entry(msgspec.Struct, array_like=True):
     link: str = ""  # the child's pid, the interrupt's id
     due: float = 0.0
     lent: bool = False  # an effect that another program has got
+    generation: str = ""  # of the store, in the idempotency key that it began with
     crashes: int = 0  # attempts that a crash has cut off
     cut_off: dict[str, int] | None = None  # what stays charged for attempts that were cut off; None: none was
 
@@ -300,7 +301,7 @@ def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> N
     _hold(state, row.key, row.cost or {})
     if rows.is_aside(row.key):
         return
-    entry = Entry("do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent)
+    entry = Entry("do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent, generation=row.generation)
     before = state.effects.get(row.key)
     if before is not None and not before.done:
         entry.crashes, entry.cut_off = before.crashes, before.cut_off

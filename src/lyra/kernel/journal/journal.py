@@ -113,7 +113,7 @@ class Journal:
         while self.durable_seq < seq:
             self._core.raise_if_elsewhere()
             if self.stuck is not None:
-                raise self.stuck
+                raise _not_stored_yet(self.stuck)
             self._core.raise_if_failed()
             if self.frozen:
                 raise StoreError("the kernel closed before this was stored", hint="open the store again and repeat it")
@@ -185,7 +185,7 @@ class Journal:
         self.pending = batch + self.pending
         self._held = waiters  # the same lists: a waiter that is cancelled meanwhile removes itself from its list
         self.stuck = error
-        self.answer(error)
+        self.answer(_not_stored_yet(error))
         self._core.publish("", "store.full", {"rows": len(self.pending), "message": error.message})
         clock = self._core.clock
         clock.call_at(clock.monotonic() + _RETRY_FULL_S, self.retry)
@@ -196,3 +196,13 @@ class Journal:
             self.stuck = None
             self.flush()
             self._scheduler.poke()
+
+
+def _not_stored_yet(full: StoreFull) -> StoreFull:
+    """Tell a caller that its call has been taken and waits for room: one who repeats it makes it twice."""
+    return StoreFull(
+        f"{full.message}; this call is not stored yet, and is carried out when there is room",
+        hint="free some space and do not repeat the call: await the same handle again, or kernel.durable(), to know"
+        " that it is stored. It is lost only if this kernel ends before",
+        stands=True,
+    )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.clock import SystemClock
 from lyra.core.faultpoint import point
+from lyra.core.ids import unique_id
 from lyra.errors import Conflict, LyraError, StoreError, StoreFull
 from lyra.kernel.base.waiting import resume, suspend
 from lyra.store.protocol import Lease, Store
@@ -86,6 +87,22 @@ class Ownership:
                 await core.outside_pause(_POLL_S)
         point("lease.acquired")
         return self.lease
+
+    def generation(self, nonce: str) -> str:
+        """Choose the generation of the store that the next owner writes in, before it is owned.
+
+        Idempotency keys begin with it. A store whose last owner was killed goes on in the generation of that one: a
+        call that had reached the outside before its row was written is made again under the same key. Any other opening
+        begins a new one, which costs nothing, because calls under way have their generation in their rows: the file may
+        be a backup, and a call after it under an old key would be taken for one of the lost future. A store that does
+        not last takes the kernel's `nonce`, so that a seeded run is a function of its seed.
+        """
+        from lyra.store.sql import SqlStore  # at first use: most kernels have no store
+
+        held = self.store.holder()
+        if held is not None and getattr(self.store, "has_log", True) and (last := _generation_of(held.owner)):
+            return last
+        return unique_id()[:8] if isinstance(self.store, SqlStore) else nonce
 
     def open_signed(self) -> None:
         """Check the signatures of what is read from here on, and sign what is written; tell where the store is not
@@ -222,11 +239,17 @@ def own_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Le
 # ---------------------------------------------------------------------- names of owners
 
 
-def owner_name(nonce: str, lease_s: float | None = None) -> str:
+def owner_name(nonce: str, lease_s: float | None = None, generation: str = "") -> str:
     """Names this OS process so that another one on the same machine can tell whether it still runs, and says how long
-    it may go without renewing its lease."""
+    it may go without renewing its lease, and which generation of the store it writes in."""
     parts = (_machine(), str(os.getpid()), _started(os.getpid()), nonce)
-    return "|".join(parts if lease_s is None else (*parts, f"{lease_s:g}"))
+    return "|".join(parts if lease_s is None else (*parts, f"{lease_s:g}", generation))
+
+
+def _generation_of(owner: str) -> str:
+    """The generation that an owner wrote in; that of an owner of an earlier version is its nonce."""
+    parts = owner.split("|")
+    return parts[5] if len(parts) > 5 and parts[5] else "".join(parts[3:4])
 
 
 def owner_words(owner: str) -> str:

@@ -108,6 +108,7 @@ class Started(Row):
     idempotent: bool = False
     cost: dict[str, int] | None = None
     lent: bool = False  # another program has got it, and may still have it after a restart
+    generation: str = ""  # of the store, in the idempotency key of an effect that takes one
 
 
 class Finished(Row):

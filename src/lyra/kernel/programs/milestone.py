@@ -7,6 +7,7 @@ row, and is replayed call by call like everything else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from lyra.core import codec
@@ -15,7 +16,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import take_entry
 
-__all__ = ["is_unfinished", "replayed_milestone", "skip_replay", "write_milestone"]
+__all__ = ["is_unfinished", "replayed_milestone", "skip_replay", "steps_to_replay", "write_milestone"]
 
 _FORM: Final = "passage"  # the word in the journal
 _MARK: Final = 8  # bytes of a number in a milestone's hash: the key where it begins, the branches when it ends
@@ -42,6 +43,20 @@ async def replayed_milestone(process: Process, name: str) -> Any:
     process.branches = branches
     process.rng = None
     return outcome
+
+
+def steps_to_replay(process: Process) -> Iterator[tuple[str, Any]]:
+    """Yield what a process that comes back has yet to take over from the journal, in order: the messages that it has
+    received, as ("", message), and the stretches that it has finished, as (name, outcome)."""
+    replay, journal = process.replay or {}, process.core.journal
+    for key in sorted(key for key in replay if isinstance(key, int)):
+        entry = replay[key]
+        if not (entry.kind == _FORM or (entry.kind == "receive" and not entry.link)):
+            continue
+        if entry.blob and (journal is None or not journal.store.inline):  # only a writer beside the loop can read it
+            return
+        value = journal.store.get_blob(entry.blob) if entry.blob and journal is not None else bytes(entry.value)
+        yield entry.name, codec.decode(value)
 
 
 def skip_replay(process: Process) -> None:

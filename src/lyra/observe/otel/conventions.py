@@ -150,6 +150,7 @@ SHAPES: Final[dict[str, SpanShape]] = {
     "model.called": SpanShape(lambda data: f"chat {provider_and_model(data['model'])[1]}", _chat, client=True),
     "tool.called": SpanShape(lambda data: f"execute_tool {data['tool']}", _tool),
     "agent.answered": SpanShape(lambda data: f"invoke_agent {data['agent']}", _turn),
+    "agent.began": SpanShape(lambda data: f"session {data['agent']}", _session),
     "agent.ended": SpanShape(lambda data: f"session {data['agent']}", _session),
     "vesper.executed": SpanShape(lambda data: str(data["name"]), _node),
     "trace.span": SpanShape(lambda data: redact(str(data["name"]))[:_TEXT_CHARS_MAX], _program),

@@ -58,7 +58,8 @@ def event_spans(
 class EventSpans:
     """A listener. `details` has what records of calls leave out, `events` takes content that is wanted as events."""
 
-    KINDS: Final = frozenset({*SHAPES, "trace.event"})
+    # A session has a span from its beginning on: its turns are exported while it lasts, which may be for days.
+    KINDS: Final = frozenset({*SHAPES, "agent.began", "trace.event"} - {"agent.ended"})
 
     def __init__(self, tracer: Tracer, details: CallDetails, events: LogRecords | None = None) -> None:
         self._tracer = tracer
@@ -74,6 +75,8 @@ class EventSpans:
             self._note(event)
             return
         shape, data = SHAPES[event.kind], event.data
+        if event.kind == "agent.began":
+            data = {**data, "latency_ms": 0, "status": "began"}
         if not data["span_id"]:
             return  # a session of a helper has no span of its own
         trace_id, span_id = hex_id(data["trace_id"], 16), hex_id(data["span_id"], 8)

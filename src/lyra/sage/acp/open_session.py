@@ -19,6 +19,7 @@ from lyra.agents.acp.refusals import INVALID_REQUEST, invalid, refusal
 from lyra.agents.acp.stop_reasons import STOP_REASONS
 from lyra.agents.acp.turn_updates import TurnUpdates
 from lyra.agents.acp.updates import message_updates, shown_text
+from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.editor_files import EditorFiles
 from lyra.sage.acp.model_option import config_options
@@ -100,23 +101,25 @@ class OpenSession:
     async def _prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
         content, more = prompt.content, {"beside": prompt.beside}
         if is_command(prompt.text):
-            result = await self._command(prompt.text)
-            if result is None or result.prompt is None:
+            slash = await self._command(prompt.text)
+            if slash is None or slash.prompt is None:
                 return schema.PromptResponse(stop_reason="cancelled" if self._is_cancelled else "end_turn")
-            beside = "\n\n".join(filter(None, (result.send_with.get("beside"), prompt.beside)))
-            content, more = prompt.with_text(result.prompt), {**result.send_with, "beside": beside}
-        last: dict[str, Any] = {}
+            beside = "\n\n".join(filter(None, (slash.send_with.get("beside"), prompt.beside)))
+            content, more = prompt.with_text(slash.prompt), {**slash.send_with, "beside": beside}
+        result: ResultLine | None = None
         try:
             async with contextlib.aclosing(self.live.send(content, **more)) as lines:
                 async for line in lines:
-                    last = line
                     await self._line(line)
+                    if line["type"] == "result":
+                        result = line
         except LyraError as error:
             raise refusal(error, _INTERNAL_ERROR) from None
         await self._tell_figures()
-        return self._response(last)
+        assert result is not None, "a turn ends with its result"
+        return self._response(result)
 
-    def _response(self, result: dict[str, Any]) -> schema.PromptResponse:
+    def _response(self, result: ResultLine) -> schema.PromptResponse:
         status = "interrupted" if self._is_cancelled else result["status"]
         reason = STOP_REASONS.get(status)
         if reason is None:
@@ -147,7 +150,7 @@ class OpenSession:
         await self._tell_figures()
         return result
 
-    async def _line(self, line: dict[str, Any]) -> None:
+    async def _line(self, line: AnyLine) -> None:
         if line["type"] == "interrupt":
             await self._questions.ask(line)
         elif line["type"] == "notice":
@@ -182,15 +185,15 @@ class OpenSession:
 
     # ------------------------------------------------------------------ notices and tasks
 
-    def _on_notice(self, notice: dict[str, Any]) -> None:
+    def _on_notice(self, notice: NoticeLine) -> None:
         self._start(self._tell_notice(notice), "lyra-acp-notice")
-        if notice["source"] == "task":
+        if notice.get("source") == "task":
             self.ask_tasks()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.live.kernel.tasks.start(work, name=name)
 
-    async def _tell_notice(self, notice: dict[str, Any]) -> None:
+    async def _tell_notice(self, notice: NoticeLine) -> None:
         """Tell words of the program: a quotation of its own, so that it is not read as a part of the answer."""
         if notice["level"] == "status":  # what a hook does at this moment; it is not kept
             return
@@ -210,7 +213,7 @@ class OpenSession:
             while (line := self._notices.question_of(task_id)) is not None:
                 if not await self._questions.ask({**line, "background": True}):
                     words = f"{task_id} still waits for an answer: /tasks answer {task_id} allow (or deny, or a text)"
-                    await self._tell_notice({"text": words, "level": "warning"})
+                    await self._tell_notice({"type": "notice", "text": words, "level": "warning"})
                     return
         finally:
             self._asking.discard(task_id)

@@ -25,6 +25,7 @@ from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.sage.agent.kept_files import keeping_files
 from lyra.sage.agent.session_prompt import SessionPrompt
+from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.agent.tasks.tools import task_tools
 from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
@@ -58,7 +59,7 @@ class Equipment:
         place: Path,
         *,
         mode: Callable[[], str],
-        notify: Callable[[dict[str, Any]], object] | None = None,
+        notify: Callable[[TaskRecord], object] | None = None,
         budget: Callable[[], Budget | None] = lambda: None,
     ) -> None:
         self._given = options

@@ -23,6 +23,7 @@ import msgspec
 
 from lyra.agents.declaration.content import Content
 from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.session.events import AnyLine, ResultLine, SystemLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import LyraError
@@ -56,17 +57,17 @@ class LiveSession(SessionCore):
     def is_busy(self) -> bool:
         return self._turns.partial is not None
 
-    def interrupted_result(self) -> dict[str, Any]:
+    def interrupted_result(self) -> ResultLine:
         """The `result` line for a reader that left in the middle of a turn: what the turn had come to by then."""
         return self._turns.cut_off or {**self.headless.result("interrupted"), "session_id": self.id}
 
-    async def opening(self) -> dict[str, Any]:
+    async def opening(self) -> SystemLine:
         """The `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}
 
     async def send(
         self, content: Content, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> AsyncGenerator[AnyLine, None]:
         """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
 
         `beside` is text from outside to work on. For this message alone `only` are the rules of all calls that are

@@ -8,8 +8,8 @@ a loop guard or an error ended.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
+from lyra.agents.session.events import AnyLine, RunUsage
 from lyra.agents.session.session import Metrics
 from lyra.agents.turn.loop import STATUSES
 from lyra.core.tool import ToolResult
@@ -32,44 +32,41 @@ class PartialTurn:
         self.calls: Counter[str] = Counter()
         self._before = metrics
 
-    def see(self, line: dict[str, Any]) -> None:
-        kind = line["type"]
-        if kind == "text_delta":
+    def see(self, line: AnyLine) -> None:
+        if line["type"] == "text_delta":
             self.text += line["delta"]
-        elif kind == "usage":  # the message is whole now
+        elif line["type"] == "usage":  # the message is whole now
             self.text, self.text_before = "", self.text or self.text_before
-        elif kind == "error" and line.get("code") == "restart":
+        elif line["type"] == "error" and line.get("code") == "restart":
             self.text = ""
-        elif kind == "tool_start":
+        elif line["type"] == "tool_start":
             self.calls[line["name"]] += 1
-        elif kind == "tool_end":
+        elif line["type"] == "tool_end":
             self.results[line["id"]] = ToolResult(
                 line["id"], line["name"], line["output"], line["is_error"], line.get("error_code", "")
             )
 
-    def spent(self, metrics: Metrics) -> dict[str, Any]:
-        """The tokens and dollars of this turn, its helpers' included."""
-        after, before = metrics.totals, self._before.totals
+    def cost_usd(self, metrics: Metrics) -> float | None:
+        """What this turn cost, its helpers included; None where a price is not known."""
+        _, _, micro_usd, unpriced = metrics.totals
+        _, _, micro_usd_before, unpriced_before = self._before.totals
+        return None if unpriced > unpriced_before else (micro_usd - micro_usd_before) / 1_000_000
+
+    def usage(self, metrics: Metrics) -> RunUsage:
+        """The counts of this turn alone, its helpers' tokens included."""
+        before, now, earlier = self._before, metrics.totals, self._before.totals
         return {
-            "input_tokens": after[0] - before[0],
-            "output_tokens": after[1] - before[1],
-            "cost_usd": None if after[3] > before[3] else (after[2] - before[2]) / 1_000_000,
-            "cache_read_tokens": metrics.cache_read_tokens - self._before.cache_read_tokens,
+            "input_tokens": now[0] - earlier[0],
+            "output_tokens": now[1] - earlier[1],
+            "cache_read_tokens": metrics.cache_read_tokens - before.cache_read_tokens,
+            "cache_write_tokens": metrics.cache_write_tokens - before.cache_write_tokens,
+            "tool_calls": metrics.tool_calls - before.tool_calls,
+            "tool_errors": metrics.tool_errors - before.tool_errors,
         }
 
-    def usage(self, metrics: Metrics) -> dict[str, Any]:
-        """The fields of the `result` line that count: of this turn alone."""
-        spent, before = self.spent(metrics), self._before
-        return {
-            "cost_usd": spent.pop("cost_usd"),
-            "usage": {
-                **spent,
-                "cache_write_tokens": metrics.cache_write_tokens - before.cache_write_tokens,
-                "tool_calls": metrics.tool_calls - before.tool_calls,
-                "tool_errors": metrics.tool_errors - before.tool_errors,
-            },
-            "turns": metrics.calls - before.calls,
-        }
+    def model_calls(self, metrics: Metrics) -> int:
+        """How often this turn asked the model."""
+        return metrics.calls - self._before.calls
 
 
 def summary_of_guard(status: str, turn: PartialTurn) -> str:

@@ -28,6 +28,7 @@ from lyra.sage.agent.equipment import AGENT, Equipment
 from lyra.sage.agent.session_start import STORE_FILE, SessionStart, with_kept_mode
 from lyra.sage.agent.session_writer import SessionWriter
 from lyra.sage.agent.spending import SessionSpending
+from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
@@ -54,7 +55,7 @@ class SessionCore:
         self.doubts: list[str] = []  # in words: what the last run was in the middle of
         self.resumed = False
         self.equipment: Equipment | None = None
-        self.on_notice: list[Callable[[dict[str, Any]], object]] = []  # told when a task is done or asks
+        self.on_notice: list[Callable[[TaskRecord], object]] = []  # told when a task is done or asks
         self._writer = SessionWriter(self.root, self.folder)
         self._headless: Headless | None = None
         self._spending: SessionSpending | None = None
@@ -179,7 +180,7 @@ class SessionCore:
         assert self.equipment is not None, "the session is not open"
         return self.equipment.tasks
 
-    def _notify(self, notice: dict[str, Any]) -> None:
+    def _notify(self, notice: TaskRecord) -> None:
         for tell in self.on_notice:
             tell(notice)
 

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
-
+from lyra.agents.session.events import NoticeLine, QuestionLine
 from lyra.core.secrets.visible import visible
 from lyra.sage.agent.live import LiveSession
+from lyra.sage.agent.tasks.record import TaskRecord
 
 __all__ = ["SessionNotices"]
 
@@ -31,39 +31,39 @@ class SessionNotices:
     def __init__(
         self,
         session: LiveSession,
-        tell: Callable[[dict[str, Any]], object] | None = None,
+        tell: Callable[[NoticeLine], object] | None = None,
         *,
         known: Iterable[str] = (),
     ) -> None:
         """`known` are problems that the user was told of already."""
         self._session = session
         self._tell = tell
-        self._waiting: deque[dict[str, Any]] = deque(maxlen=_WAITING_MAX)
+        self._waiting: deque[NoticeLine] = deque(maxlen=_WAITING_MAX)
         self._extensions = self._extensions_now()
         self._problems = set(known)
         session.on_notice.append(self._on_task)
 
-    def take(self) -> list[dict[str, Any]]:
+    def take(self) -> list[NoticeLine]:
         """The notices since the last call."""
         notices = list(self._waiting)
         self._waiting.clear()
         return notices
 
-    def _add(self, text: str, *, level: str, source: str, **more: Any) -> None:
-        notice = {"type": "notice", "text": text, "level": level, "source": source, **more}
+    def _add(self, text: str, *, level: str, source: str, task: dict[str, Any] | None = None) -> None:
+        notice: NoticeLine = {"type": "notice", "text": text, "level": level, "source": source}
+        if task is not None:
+            notice["task"] = task
         self._waiting.append(notice)
         if self._tell is not None:
             self._tell(notice)
 
     # ------------------------------------------------------------------ tasks
 
-    def _on_task(self, told: dict[str, Any]) -> None:
-        record = {name: value for name, value in told.items() if name != "type"}
-        description = visible(" ".join(str(record["description"]).split()))[:_DESCRIPTION_CHARS_MAX]
-        state = str(record["state"])
-        level = "warning" if state in _WARNINGS else "info"
-        words = f"{visible(str(record['name']))} {description} ({record['id']}): {state}"
-        self._add(words, level=level, source="task", task=record)
+    def _on_task(self, task: TaskRecord) -> None:
+        description = visible(" ".join(task.description.split()))[:_DESCRIPTION_CHARS_MAX]
+        level = "warning" if task.state in _WARNINGS else "info"
+        words = f"{visible(task.name)} {description} ({task.id}): {task.state}"
+        self._add(words, level=level, source="task", task=task.to_data())
 
     def asking(self) -> list[str]:
         """The ids of tasks that wait for an answer of the user, and whose caller does not wait for them: questions of
@@ -72,12 +72,10 @@ class SessionNotices:
         asking = [record.id for record in tasks.list() if record.question is not None]
         return [task_id for task_id in asking if not tasks.runs.is_awaited(tasks.task(task_id).open_request())]
 
-    def question_of(self, task_id: str) -> dict[str, Any] | None:
+    def question_of(self, task_id: str) -> QuestionLine | None:
         """The oldest open question of a task, as the `interrupt` line of a turn; None where it asks nothing."""
-        for record in self._session.tasks.list():
-            if record.id == task_id and record.question is not None:
-                return {"type": "interrupt", **msgspec.to_builtins(record.question), "task": task_id}
-        return None
+        task = next((record for record in self._session.tasks.list() if record.id == task_id), None)
+        return None if task is None else task.question_line()
 
     # ------------------------------------------------------------------ extensions
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.content import Content, content_of
+from lyra.agents.session.events import AnyLine, ResultLine
 from lyra.agents.turn.unfinished import repaired
 from lyra.core.message import Message
 from lyra.errors import Conflict
@@ -38,23 +39,21 @@ class TurnRunner:
     def __init__(self, session: LiveSession) -> None:
         self._session = session
         self.partial: PartialTurn | None = None
-        self.cut_off: dict[str, Any] | None = None
+        self.cut_off: ResultLine | None = None
 
     def require_idle(self, hint: str = "interrupt it first") -> None:
         """Conflict in the middle of a turn."""
         if self.partial is not None:
             raise Conflict("the session is in the middle of a turn", hint=hint)
 
-    async def run(
-        self, content: Content, *, beside: str, only: Sequence[str] | None
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    async def run(self, content: Content, *, beside: str, only: Sequence[str] | None) -> AsyncGenerator[AnyLine, None]:
         """The lines of one turn, as for `LiveSession.send`."""
         self.require_idle("wait for its result, or interrupt it")
         session = self._session
         budget = session.spending.turn_budget()
         prompt = session.without_keys(_text_of(content))
         partial = await self._begin(prompt)
-        last: dict[str, Any] = {}
+        last: ResultLine | None = None
         try:
             async with contextlib.aclosing(
                 session.headless.lines(self._with_suggestion(content, prompt), beside=beside, budget=budget, only=only)
@@ -66,7 +65,7 @@ class TurnRunner:
                     else:
                         yield self._shown(line)
         finally:
-            if not last:  # the reader left, or the program ends
+            if last is None:  # the reader left, or the program ends
                 session.headless.stop()
                 last = session.headless.result("interrupted")
             last = self.cut_off = await self._end(partial, last)
@@ -99,14 +98,14 @@ class TurnRunner:
         parts: list[Any] = list(content) if isinstance(content, (list, tuple)) else [content]
         return [*parts, f"(Notice by the program, not by the user: {suggestion})"]
 
-    def _shown(self, line: dict[str, Any]) -> dict[str, Any]:
+    def _shown(self, line: AnyLine) -> AnyLine:
         """The line with the diff of the edit that a question is about."""
         if line["type"] != "interrupt" or "tool" not in line:
             return line
         diff = self._session.without_keys(edit_preview(line["tool"], line["arguments"], self._session.folder))
         return {**line, "diff": diff} if diff else line
 
-    async def _end(self, partial: PartialTurn, result: dict[str, Any]) -> dict[str, Any]:
+    async def _end(self, partial: PartialTurn, result: ResultLine) -> ResultLine:
         """Write down how a turn ended; what was said and done in one that failed stays in the conversation."""
         session, status, text = self._session, str(result["status"]), str(result["text"])
         has_answer = status == "success" or bool(text)  # one that was cut off is an answer, too
@@ -118,18 +117,27 @@ class TurnRunner:
         if not has_answer:
             shown = partial.text or partial.text_before
             text = shown if status == "interrupted" else summary_of_guard(status, partial)
-        spent = partial.spent(session.process.metrics)
+        metrics = session.process.metrics
+        usage, cost_usd = partial.usage(metrics), partial.cost_usd(metrics)
         await asyncio.to_thread(session.snapshots.end_turn)
         files = [change.name for change in session.changes(partial.number)]
         ended = {"number": partial.number, "status": status, "answer": preview(text), "files": files}
-        session.fact("session.turn_ended", {**ended, **spent})
+        spent = {name: usage[name] for name in ("input_tokens", "output_tokens", "cache_read_tokens")}
+        session.fact("session.turn_ended", {**ended, **spent, "cost_usd": cost_usd})
         session.index.add_text(session.id, partial.number, text)
         if status == "success" and session.mode == "plan":
             session.keep(plan=text)
         state = "idle" if has_answer else "interrupted" if status == "interrupted" else "failed"
         session.save(state=state, cost_usd=session.process.metrics.cost_usd)
-        counted = partial.usage(session.process.metrics)
-        return {**result, **counted, "text": text, "session_id": session.id, "turn": partial.number}
+        return {
+            **result,
+            "text": text,
+            "session_id": session.id,
+            "turn": partial.number,
+            "cost_usd": cost_usd,
+            "usage": usage,
+            "turns": partial.model_calls(metrics),
+        }
 
     async def _keep(self, partial: PartialTurn, status: str) -> None:
         """Put the messages of a turn without an answer into the conversation."""

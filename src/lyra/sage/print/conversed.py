@@ -12,11 +12,12 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting, error_line
+from lyra.agents.session.events import AnyLine, ErrorLine, NoticeLine, ResultLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.secrets.visible import visible
@@ -50,7 +51,9 @@ async def converse(
         if warn is not None:
             warn(session.headless)
         opening = await session.opening()
-        await say({**opening, **({"doubts": session.doubts} if session.doubts else {})})
+        if session.doubts:
+            opening["doubts"] = session.doubts
+        await say(opening)
         turns = _RequestedTurns(session, say)
         if first:
             turns.add(first)
@@ -72,7 +75,7 @@ async def converse(
 class _RequestedTurns:
     """The turns of one conversation, one after the other."""
 
-    def __init__(self, session: LiveSession, say: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    def __init__(self, session: LiveSession, say: Callable[[AnyLine], Awaitable[None]]) -> None:
         self._session = session
         self._say = say
         self._waiting: deque[str] = deque()
@@ -129,10 +132,10 @@ class _RequestedTurns:
         await self._tell_questions()  # a task may have a further one
 
     # ------------------------------------------------------------ tasks in the background
-    def _on_notice(self, notice: dict[str, Any]) -> None:
+    def _on_notice(self, notice: NoticeLine) -> None:
         self._session.kernel.tasks.start(self._tell_notice(notice), name="lyra-print-notice")
 
-    async def _tell_notice(self, notice: dict[str, Any]) -> None:
+    async def _tell_notice(self, notice: NoticeLine) -> None:
         await self._say(notice)
         await self._tell_questions()
 
@@ -147,7 +150,7 @@ class _RequestedTurns:
             if self._input_is_over:
                 self._session.headless.withdraw(question["id"])
 
-    def _error_line(self, error: LyraError) -> dict[str, Any]:
+    def _error_line(self, error: LyraError) -> ErrorLine:
         return error_line(error, runtime_of(self._session.kernel).known)
 
     async def _until_changed(self) -> None:
@@ -167,7 +170,8 @@ class _RequestedTurns:
                 await self._turn(text)
             except LyraError as error:  # the turn was refused, such as by a budget
                 await self._say(self._error_line(error))
-                result = {**self._session.headless.result(error.code), "session_id": self._session.id}
+                result = self._session.headless.result(error.code)
+                result["session_id"] = self._session.id
                 await self._say(result)
                 self.outcome = HeadlessOutcome(result, error)
 
@@ -178,14 +182,17 @@ class _RequestedTurns:
             await self._say(self.outcome.result)
             return
         prompt, more = (text, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)
-        line: dict[str, Any] = {}
+        result: ResultLine | None = None
         async with contextlib.aclosing(self._session.send(prompt, **more)) as lines:
             async for line in lines:
                 await self._say(line)
                 if line["type"] == "interrupt":
-                    self._asked(str(line["id"]))
+                    self._asked(line["id"])
+                elif line["type"] == "result":
+                    result = line
         self._open.clear()
-        self.outcome = HeadlessOutcome(line, self._session.headless.failure)
+        assert result is not None, "a turn ends with its result"
+        self.outcome = HeadlessOutcome(result, self._session.headless.failure)
 
     def _asked(self, question: str) -> None:
         if self._input_is_over:

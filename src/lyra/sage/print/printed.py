@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell, awaiting, status_of
+from lyra.agents.session.events import AnyLine, ResultLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import ConfigError, Conflict
@@ -39,10 +40,11 @@ async def ask_session(
         require_model(session)
         if warn is not None:
             warn(session.headless)
-        line: dict[str, Any] = {}
         if opening:
-            line = await session.opening()
-            await say({**line, **({"doubts": session.doubts} if session.doubts else {})})
+            system = await session.opening()
+            if session.doubts:
+                system["doubts"] = session.doubts
+            await say(system)
         else:
             for doubt in session.doubts:
                 await say({"type": "notice", "level": "warning", "source": "session", "text": doubt})
@@ -53,14 +55,18 @@ async def ask_session(
             return outcome
         prompt, more = (task, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)
         lines = session.send(prompt, **{"beside": beside, **more})
+        result: ResultLine | None = None
         try:
             async with contextlib.aclosing(lines):
                 async for line in lines:
                     await say(line)
+                    if line["type"] == "result":
+                        result = line
         except asyncio.CancelledError:
             await last_words(session, say)
             raise
-        return HeadlessOutcome(line, session.headless.failure)
+        assert result is not None, "a turn ends with its result"
+        return HeadlessOutcome(result, session.headless.failure)
 
 
 def require_model(session: LiveSession) -> None:
@@ -96,7 +102,7 @@ def slash_outcome(session: LiveSession, slash: SlashResult) -> HeadlessOutcome:
     return HeadlessOutcome({**result, "session_id": session.id}, error)
 
 
-async def last_words(session: LiveSession, say: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+async def last_words(session: LiveSession, say: Callable[[AnyLine], Awaitable[None]]) -> None:
     """Say the `result` of a run that a signal ends, unless the reader does not take it."""
     with contextlib.suppress(TimeoutError, OSError):
         await asyncio.wait_for(say(session.interrupted_result()), _LAST_WORDS_S)

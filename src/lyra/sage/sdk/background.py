@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from lyra.agents.session.events import NoticeLine
 from lyra.errors import LyraError
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
@@ -51,9 +52,9 @@ class Background:
         except Exception:  # noqa: BLE001 - of the caller's function
             _log.exception("the notice callback failed")
 
-    def _on_notice(self, notice: dict[str, Any]) -> None:
+    def _on_notice(self, notice: NoticeLine) -> None:
         self.tell(SageNotice(notice))
-        if notice["source"] == "task":
+        if notice.get("source") == "task":
             self._answer_tasks()
 
     def _answer_tasks(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.agents.session.events import QuestionLine
 from lyra.sage.agent.live import LiveSession
 
 __all__ = ["PermissionAnswer", "PermissionCallback", "PermissionRequest", "answer_question", "refuse"]
@@ -56,9 +57,9 @@ def refuse(request: PermissionRequest) -> PermissionAnswer:
     return PermissionAnswer("deny" if is_call else "", "this run asks no one; decide by yourself")
 
 
-async def answer_question(session: LiveSession, line: dict[str, Any], ask: PermissionCallback) -> None:
+async def answer_question(session: LiveSession, line: QuestionLine, ask: PermissionCallback) -> None:
     """Put the question of an `interrupt` line to the function, and its answer to the session."""
-    known = {name: value for name, value in line.items() if name in PermissionRequest.__struct_fields__}
+    known: dict[str, Any] = {name: value for name, value in line.items() if name in PermissionRequest.__struct_fields__}
     request = PermissionRequest(**known)
     try:
         given = ask(request)

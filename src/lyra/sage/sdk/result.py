@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.agents.session.events import AnyLine
 from lyra.agents.session.execution import AgentExecution
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
@@ -60,7 +61,7 @@ class SageNotice(SageEvent):
         return self.get("task")
 
 
-def event_of(line: dict[str, Any]) -> SageEvent:
+def event_of(line: AnyLine) -> SageEvent:
     return SageNotice(line) if line["type"] == "notice" else SageEvent(line)
 
 

@@ -16,13 +16,14 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import msgspec
 
 from lyra._version import __version__
 from lyra.agents.declaration.content import Content
 from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
+from lyra.agents.session.events import ResultLine
 from lyra.config import Config
 from lyra.core.checking.check import whole
 from lyra.errors import ConfigError, LyraError
@@ -314,7 +315,7 @@ def query_sync(task: Content, **settings: Any) -> ExecutionResult:
     return SageAgentSDK(**settings).run_sync(task)
 
 
-def _result(live: LiveSession, line: dict[str, Any], before: int) -> ExecutionResult:
+def _result(live: LiveSession, line: ResultLine, before: int) -> ExecutionResult:
     return ExecutionResult(
         status=line["status"],
         final_result=line["text"],
@@ -324,7 +325,7 @@ def _result(live: LiveSession, line: dict[str, Any], before: int) -> ExecutionRe
         output=line.get("output"),
         cost_usd=line["cost_usd"],
         duration_ms=line["duration_ms"],
-        usage=line["usage"],
+        usage=cast("dict[str, int]", line["usage"]),
         steps=line["turns"],
         error=live.headless.failure,
         execution=live.process.execution,

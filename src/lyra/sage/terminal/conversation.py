@@ -16,6 +16,7 @@ from typing import Any, Final
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
+from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.terminal.commands_view import is_command, run_slash_command
 from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines, task_words
 from lyra.sage.terminal.folds import Folds
@@ -137,15 +138,15 @@ class Conversation:
             self._show_error(error)
         self.refresh()
 
-    def notice(self, notice: dict[str, Any]) -> None:
+    def notice(self, task: TaskRecord) -> None:
         """A sub-agent or command in the background is done, has failed or asks something."""
-        asked = notice.get("question")
-        if isinstance(asked, dict):
-            self.note(f"{task_words(notice)} asks:", "waits")
-            self.desk.ask(TerminalQuestion({**asked, "background": True}, self.session.folder))
+        line = task.question_line()
+        if line is not None:
+            self.note(f"{task_words(task)} asks:", "waits")
+            line["background"] = True
+            self.desk.ask(TerminalQuestion(line, self.session.folder))
         else:
-            state = str(notice.get("state", ""))
-            self.note(f"{task_words(notice)}: {state}", "failed" if state == "failed" else "faint")
+            self.note(f"{task_words(task)}: {task.state}", "failed" if task.state == "failed" else "faint")
 
     def note(self, text: str, style: str = "faint") -> None:
         self.sheet.print("note", note_lines(text, self.sheet.width, style))
@@ -261,12 +262,12 @@ class Conversation:
         count = 0
         async with aclosing(self.session.send(content, **send_with)) as lines:  # type: ignore[type-var]
             async for line in lines:
-                if line.get("type") == "interrupt":
+                if line["type"] == "interrupt":
                     self.desk.ask(TerminalQuestion(line, self.session.folder))
                 else:
                     await view.prepare(line)
                     view.take(line)
-                if line.get("type") == "usage":
+                if line["type"] == "usage":
                     self.refresh()
                 count += 1
                 if count % _LINES_AT_ONCE == 0:

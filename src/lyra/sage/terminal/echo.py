@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from lyra.errors import LyraError
+from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.folds import FoldedText
 from lyra.sage.terminal.text.diff_view import diff_lines
@@ -39,10 +40,9 @@ def error_lines(error: LyraError, width: int) -> list[Line]:
     return [*lines, *note_lines(f"hint: {error.hint}", width)] if error.hint else lines
 
 
-def task_words(notice: dict[str, Any]) -> str:
+def task_words(task: TaskRecord) -> str:
     """A task in the background, in a few words."""
-    name, about = str(notice.get("name", "")), str(notice.get("description", ""))
-    return shown(f"{name} {about} ({notice.get('id', '')})")[:_TASK_CHARS_MAX]
+    return shown(f"{task.name} {task.description} ({task.id})")[:_TASK_CHARS_MAX]
 
 
 def expanded_lines(fold: FoldedText, width: int, facts: TerminalFacts) -> list[Line]:

@@ -8,8 +8,8 @@ equipment reads the files, `SessionNotices` has the sentences about extensions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from lyra.agents.session.events import NoticeLine
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
 
@@ -34,8 +34,8 @@ class FileNotices:
                 self._note(problem, "failed")
         self._told = set(problems)
 
-    def _tell(self, notice: dict[str, Any]) -> None:
-        if notice["source"] == "extensions":  # tasks are told by the conversation
+    def _tell(self, notice: NoticeLine) -> None:
+        if notice.get("source") == "extensions":  # tasks are told by the conversation
             self._told.add(notice["text"])
             self._note(notice["text"], "failed" if notice["level"] == "warning" else "faint")
 

@@ -9,9 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from lyra.agents.session.events import (
+    AnyLine,
+    ErrorLine,
+    NoticeLine,
+    ResultLine,
+    TextLine,
+    ThinkingLine,
+    ToolEndLine,
+    ToolProgressLine,
+    ToolStartLine,
+    UsageLine,
+)
 from lyra.core.clock import Clock
 from lyra.sage.terminal.folds import Folds
 from lyra.sage.terminal.paper import Sheet
@@ -62,21 +73,10 @@ class TurnView:
         self._cost_usd: float | None = 0.0  # None: the price of a call is not known
         self.status = ""
         self.has_failed = False  # an error was shown
-        self._take: Mapping[str, Callable[[dict[str, Any]], None]] = {
-            "text_delta": self._text_delta,
-            "thinking_delta": self._thinking_delta,
-            "tool_start": self._tool_start,
-            "tool_progress": self._tool_progress,
-            "tool_end": self._tool_end,
-            "usage": self._usage,
-            "notice": self._notice,
-            "error": self._error,
-            "result": self._result,
-        }
 
-    async def prepare(self, line: dict[str, Any]) -> None:
+    async def prepare(self, line: AnyLine) -> None:
         """Lay out a long block that this line will complete, in a thread: the keyboard is not kept waiting."""
-        delta = self._in_charset(str(line.get("delta", ""))) if line.get("type") == "text_delta" else None
+        delta = self._in_charset(line["delta"]) if line["type"] == "text_delta" else None
         if self._text.tail_chars < _LONG_BLOCK_CHARS or (delta is not None and "\n" not in delta):
             return
         text = copy.deepcopy(self._text)
@@ -87,12 +87,29 @@ class TurnView:
                 lines = await asyncio.to_thread(markdown_lines, block, width, colour=self._facts.colour)
                 self._laid_out[block, width] = lines
 
-    def take(self, line: dict[str, Any]) -> None:
+    def take(self, line: AnyLine) -> None:
         """Show one line of the turn."""
-        take = self._take.get(str(line.get("type")))
-        if take is not None:
-            take(line)
-            self._sheet.paper.changed()
+        if line["type"] == "text_delta":
+            self._text_delta(line)
+        elif line["type"] == "thinking_delta":
+            self._thinking_delta(line)
+        elif line["type"] == "tool_start":
+            self._tool_start(line)
+        elif line["type"] == "tool_progress":
+            self._tool_progress(line)
+        elif line["type"] == "tool_end":
+            self._tool_end(line)
+        elif line["type"] == "usage":
+            self._usage(line)
+        elif line["type"] == "notice":
+            self._notice(line)
+        elif line["type"] == "error":
+            self._error(line)
+        elif line["type"] == "result":
+            self._result(line)
+        else:
+            return
+        self._sheet.paper.changed()
 
     def finish(self) -> None:
         """The turn is over: nothing stays live."""
@@ -135,39 +152,38 @@ class TurnView:
             call.wait(self._clock.monotonic(), waiting=waiting)
 
     # ------------------------------------------------------------ what comes
-    def _text_delta(self, line: dict[str, Any]) -> None:
+    def _text_delta(self, line: TextLine) -> None:
         self._end_thinking()
-        for block in self._text.feed(self._in_charset(str(line.get("delta", "")))):
+        for block in self._text.feed(self._in_charset(line["delta"])):
             self._print_block(block)
 
-    def _thinking_delta(self, line: dict[str, Any]) -> None:
+    def _thinking_delta(self, line: ThinkingLine) -> None:
         self._end_text()
         if not self._thinking:
             self._thinking_began_s = self._clock.monotonic()
-        self._thinking.append(str(line.get("delta", "")))
+        self._thinking.append(line["delta"])
 
-    def _tool_start(self, line: dict[str, Any]) -> None:
+    def _tool_start(self, line: ToolStartLine) -> None:
         self.hold()
-        name, arguments = str(line.get("name", "")), line.get("arguments")
-        arguments = arguments if isinstance(arguments, dict) else {}
+        name, arguments = line["name"], line["arguments"]
         words = describe(name, arguments, self._folder)
         call = RunningCall(name, arguments, words, self._clock.monotonic())
         call.diff = edit_preview(name, arguments, self._folder)
-        self._calls[str(line.get("id", ""))] = call
+        self._calls[line["id"]] = call
 
-    def _tool_progress(self, line: dict[str, Any]) -> None:
-        call = self._calls.get(str(line.get("id", "")))
+    def _tool_progress(self, line: ToolProgressLine) -> None:
+        call = self._calls.get(line["id"])
         if call is not None:
-            call.report(shown(str(line.get("text", ""))), line.get("fraction"))
+            call.report(shown(line["text"]), line["fraction"])
 
-    def _tool_end(self, line: dict[str, Any]) -> None:
+    def _tool_end(self, line: ToolEndLine) -> None:
         self._end_text()
-        call_id = str(line.get("id", ""))
+        call_id = line["id"]
         call = self._calls.pop(call_id, None)
         if call is None:
-            name = str(line.get("name", ""))
+            name = line["name"]
             call = RunningCall(name, {}, describe(name, {}), self._clock.monotonic())
-        output, is_error = output_text(line.get("output")), bool(line.get("is_error"))
+        output, is_error = output_text(line["output"]), line["is_error"]
         is_denied = line.get("error_code") == "permission_denied"
         if is_error and not (is_denied and call_id in self._denials_shown):
             self._print_failed(call, output, denied=is_denied)
@@ -176,33 +192,33 @@ class TurnView:
         if output and not is_error and call.tool not in _LISTS and self._output != "verbose":
             self._folds.add(f"{call.words.verb} {call.words.about}", output)
 
-    def _usage(self, line: dict[str, Any]) -> None:
-        self._tokens += int(line.get("input_tokens") or 0) + int(line.get("output_tokens") or 0)
-        cost_usd = line.get("cost_usd")
+    def _usage(self, line: UsageLine) -> None:
+        self._tokens += line["input_tokens"] + line["output_tokens"]
+        cost_usd = line["cost_usd"]
         self._cost_usd = None if self._cost_usd is None or cost_usd is None else self._cost_usd + cost_usd
 
-    def _notice(self, line: dict[str, Any]) -> None:
+    def _notice(self, line: NoticeLine) -> None:
         """Words of a hook; what it does while it runs is not kept."""
-        if line.get("level") != "status":
+        if line["level"] != "status":
             self.hold()
-            style = "waits" if line.get("level") == "warning" else "faint"
-            texts = wrap_text(shown(str(line.get("text", ""))), self._sheet.width - MARGIN)
+            style = "waits" if line["level"] == "warning" else "faint"
+            texts = wrap_text(shown(line["text"]), self._sheet.width - MARGIN)
             self._sheet.print("notice", indented([[(style, text)] for text in texts], MARGIN))
 
-    def _error(self, line: dict[str, Any]) -> None:
+    def _error(self, line: ErrorLine) -> None:
         self.hold()
-        self.has_failed = line.get("code") != "restart"
-        parts = [str(line.get("message", ""))]
+        self.has_failed = line["code"] != "restart"
+        parts = [line["message"]]
         parts += [f"hint: {line['hint']}"] if line.get("hint") else []
-        style = "faint" if line.get("code") == "restart" else "failed"
+        style = "faint" if line["code"] == "restart" else "failed"
         rows: list[Line] = []
         for part in parts:
             rows += indented([[(style, text)] for text in wrap_text(shown(part), self._sheet.width - MARGIN)], MARGIN)
             style = "faint"
         self._print("error", rows)
 
-    def _result(self, line: dict[str, Any]) -> None:
-        self.status = str(line.get("status", ""))
+    def _result(self, line: ResultLine) -> None:
+        self.status = line["status"]
         self.finish()
 
     def _in_charset(self, text: str) -> str:

@@ -204,6 +204,7 @@ NOT_SEARCHED: Final = _ENCLOSING | INSTALLED | {".sl", ".pijul"}
 _NO_NAMES: Final[dict[str, Kind]] = {}
 _KNOWN_MAX: Final = 50_000
 _STAR: Final = re.compile(r"[*?\[]")
+_SET_ASIDE: Final = re.compile(r"\.held-[a-z0-9]{6}\Z")  # no program reads a file of this name; see `forbidden_names`
 
 
 class NameTable:
@@ -258,6 +259,8 @@ class NameTable:
             kind = self._by_ending.get(lower[dot + 1 :]) if dot >= 0 else None
             if kind is None and lower.startswith(self._beginnings):
                 kind = next((kind for matches, kind in self._patterns if matches(lower)), None)
+                if kind == "read_only" and _SET_ASIDE.search(lower):
+                    kind = None
         return None if kind is None or lower in SHOWN else kind
 
     def part(self, path: str, folder: str = "") -> str | None:

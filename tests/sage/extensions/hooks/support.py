@@ -37,9 +37,9 @@ class Run:
 
     def __init__(self, headless: Headless) -> None:
         self.headless = headless
-        self.lines: list[dict[str, Any]] = []
+        self.lines: list[Any] = []
 
-    async def ask(self, task: str = "go") -> dict[str, Any]:
+    async def ask(self, task: str = "go") -> Any:
         """The result line of a task."""
         self.lines.clear()
         return (await self.headless.ask(task, self.lines.append)).result

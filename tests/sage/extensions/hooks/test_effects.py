@@ -321,7 +321,7 @@ async def test_hooks_of_another_kind_that_raise_do_not_end_the_session(project: 
             raise RuntimeError("broken")
 
     options = HeadlessOptions(model="sim/echo", folder=str(project.folder), hooks=Broken())
-    lines: list[dict[str, Any]] = []
+    lines: list[Any] = []
     async with Headless(options) as run:
         assert (await run.ask("hello", lines.append)).error is None
     assert any(line["type"] == "notice" and "RuntimeError: broken" in line["text"] for line in lines)

@@ -43,7 +43,8 @@ class Desk:
 
     def ask(self, name: str, **more: Any) -> None:
         line = {"id": name, "kind": "confirmation", "tool": "Bash", "arguments": {"command": name}, "always": None}
-        self.desk.ask(TerminalQuestion({**line, **more}))
+        asked: Any = {**line, **more}
+        self.desk.ask(TerminalQuestion(asked))
 
     async def settled(self) -> list[tuple[Any, ...]]:
         for _ in range(5):
@@ -127,7 +128,7 @@ async def test_what_ends_while_a_question_is_open_is_printed_after_its_answer() 
     desk.desk.begin(view)
     view.take({"type": "tool_start", "id": "2", "name": "Read", "arguments": {"file_path": "other.py"}})
     desk.ask("first")
-    view.take({"type": "tool_end", "id": "2", "name": "Read", "output": "     1\tx"})
+    view.take({"type": "tool_end", "id": "2", "name": "Read", "output": "     1\tx", "is_error": False})
     assert not any("other.py" in line for line in desk.paper.lines)
     desk.desk.press("y")
     assert [line.strip() for line in desk.paper.lines[-2:]] == ["allowed once", f"Read    other.py{'1 line':>62}"]

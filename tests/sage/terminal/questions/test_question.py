@@ -29,7 +29,8 @@ def permission(tool: str = "Bash", **more: Any) -> TerminalQuestion:
         "rule": None,
         **more,
     }
-    return TerminalQuestion(line, "/work")
+    asked: Any = line
+    return TerminalQuestion(asked, "/work")
 
 
 def lines_of(question: TerminalQuestion, width: int = 100) -> str:
@@ -185,7 +186,13 @@ def test_why_tells_the_reason_and_the_rule() -> None:
 def test_a_question_of_the_agent_takes_text() -> None:
     """AskUser: its options have numbers; an empty answer is none."""
     question = TerminalQuestion(
-        {"id": "q", "kind": "clarification", "question": "The agent asks:\n> Which?", "message": "1. red\n2. blue"}
+        {
+            "type": "interrupt",
+            "id": "q",
+            "kind": "clarification",
+            "question": "The agent asks:\n> Which?",
+            "message": "1. red\n2. blue",
+        }
     )
     assert question.takes_text
     lines = "\n".join(plain_text(line) for line in about_lines(question, AboutSetting(80, MARKS, Folds())))
@@ -196,7 +203,9 @@ def test_a_question_of_the_agent_takes_text() -> None:
 
 
 def test_an_effect_in_doubt_has_three_answers() -> None:
-    question = TerminalQuestion({"id": "q", "kind": "in_doubt", "question": "charge()?", "message": ""})
+    question = TerminalQuestion(
+        {"type": "interrupt", "id": "q", "kind": "in_doubt", "question": "charge()?", "message": ""}
+    )
     assert question.press("r") == Decision("retry")
     assert question.press("s") == Decision("skip")
     assert question.press("f") == Decision("fail")

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.agents.session.events import QuestionLine
+
 __all__ = ["STATES", "TaskQuestion", "TaskRecord"]
 
 STATES: Final[dict[str, str]] = {
@@ -61,3 +63,17 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
+
+    def question_line(self) -> QuestionLine | None:
+        """Return its open question as the `interrupt` line of a turn; None where it asks nothing."""
+        asked = self.question
+        if asked is None:
+            return None
+        return {
+            "type": "interrupt",
+            "id": asked.id,
+            "kind": asked.kind,
+            "question": asked.question,
+            "message": asked.message,
+            "task": self.id,
+        }

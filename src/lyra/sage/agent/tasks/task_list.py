@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.headless.headless import event_line, result_line
-from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, ToolEnded, UsageTold
+from lyra.agents.session.events import AgentEvent, AnswerDone, AnyLine, Interrupted, ToolEnded, UsageTold
 from lyra.agents.session.shared import runtime_of
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
@@ -48,7 +48,7 @@ __all__ = ["TaskList"]
 _GO_ON: Final = "Go on where you were stopped."
 _STOP_S: Final = 10.0  # for a sub-agent to end its turn
 
-Notify = Callable[[dict[str, Any]], object]
+Notify = Callable[[TaskRecord], object]
 
 
 class TaskList:
@@ -64,7 +64,7 @@ class TaskList:
         budget: Callable[[], Budget | None] = lambda: None,
     ) -> None:
         """`folder` is the session's own, for the output of commands; `pid` that of its agent's process. Without
-        `worktrees` no sub-agent has one. `notify` is called with each `task.notice`, as plain data. `budget` gives what
+        `worktrees` no sub-agent has one. `notify` is called with the task of each `task.notice`. `budget` gives what
         sub-agents may spend that no turn waits for: those that go on after a restart, or that a person asks."""
         self._definitions = definitions
         self._pid = pid
@@ -158,7 +158,7 @@ class TaskList:
         usages |= {task.id: usage_of(task, self.kernel) for task in self.state.tasks.values() if task.kind == "agent"}
         return {pid: {**usage, "cost_usd": cost_usd(usage)} for pid, usage in usages.items()}
 
-    async def watch(self, task_id: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def watch(self, task_id: str) -> AsyncGenerator[AnyLine, None]:
         """What a sub-agent does from now on, one mapping a line as of a turn; the last is the `result` of its turn."""
         task = self.task(task_id)
         began_s = self.kernel.clock.monotonic()
@@ -304,7 +304,7 @@ class TaskList:
             data["question"] = record.question.id
         self.kernel.publish(task.id, "task.notice", data)
         if self._notify is not None:
-            self._notify({"type": "task.notice", **record.to_data()})
+            self._notify(record)
 
 
 def _kind_of(spec: TaskSpec) -> bytes:

@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
+from lyra.agents.session.events import QuestionLine
 from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
 from lyra.sage.terminal.tool_lines import main_argument
 from lyra.tools.edit_preview import edit_preview
@@ -64,7 +65,7 @@ class TerminalQuestion:
 
     __slots__ = ("_folder", "_step", "line")
 
-    def __init__(self, line: dict[str, Any], folder: str = "") -> None:
+    def __init__(self, line: QuestionLine, folder: str = "") -> None:
         self.line = line
         self._folder = folder
         self._step = "" if self.is_permission or self.is_doubt else "answer"
@@ -72,7 +73,7 @@ class TerminalQuestion:
     # ------------------------------------------------------------ what it is
     @property
     def id(self) -> str:
-        return str(self.line.get("id", ""))
+        return self.line["id"]
 
     @property
     def outlives_turn(self) -> bool:
