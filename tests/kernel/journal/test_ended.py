@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from lyra.core.faultpoint import SimulatedCrash, armed
@@ -11,6 +13,7 @@ from lyra.kernel.journal import rows, snapshots
 from lyra.kernel.journal.history import Fold, encode_state
 from lyra.store.ended import ENDED, load_all
 from lyra.store.protocol import Record
+from lyra.store.sqlite import SqliteStore
 from lyra.testing.clock import SimClock
 from tests.kernel.conftest import Crash, crash, run, settle
 
@@ -138,6 +141,28 @@ def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place):
             assert len([pid for pid in load_all(kernel.journal.store).states if pid[0] != "~"]) == 100
 
     run(main())
+
+
+def test_a_store_with_a_thread_of_its_own_is_read_in_that_thread(path, monkeypatch):
+    """After a restart, too, a caller that asks how a process ended does not use the store beside its writer."""
+    threads = []
+    get_blob = SqliteStore.get_blob
+
+    def noted(store, digest):
+        threads.append(threading.current_thread())
+        return get_blob(store, digest)
+
+    async def main():
+        async with Kernel(path, programs=[works], durability="power") as kernel:
+            await ended(kernel, 30)
+            await kernel._snapshots.write()
+        monkeypatch.setattr(SqliteStore, "get_blob", noted)
+        async with Kernel(path, programs=[works], durability="power") as kernel:
+            assert (await kernel.process("job-3").wait()).result == 3
+
+    run(main())
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_segments_are_dropped_with_their_blobs_after_the_retention(path):
