@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from lyra import Kernel
-from lyra.errors import NoSuchProcess
+from lyra.errors import BudgetExceeded, NoSuchProcess
 from lyra.kernel import ServiceInfo
 from lyra.testing import SimClock, run_in_virtual_time
 from tests.kept_stores import programs
@@ -543,12 +543,19 @@ def test_agents(kept, tmp_path):
 
 @pytest.mark.parametrize("kept", stores("parallel"))
 def test_parallel(kept, tmp_path):
-    """Calls ahead of their turn: what was answered is not asked again, and the budget is charged once for each."""
+    """Calls ahead of their turn: what was answered is not asked again, and the budget is charged once for each. The
+    call whose turn it was when the kernel was killed stays charged, so three calls do not pay for a fourth; snapshots
+    of earlier versions do not tell what was set aside for it."""
 
     async def work(kernel):
         await came_back(kernel)
-        assert await result(kernel, "review") == ["[one]", "[two]", "[after [two]]"]
-        assert sorted(programs.performed) == ["model after [two]", "model one"]
+        if kept.stem.endswith(COMPACTED):
+            assert await result(kernel, "review") == ["[one]", "[two]", "[after [two]]"]
+            assert sorted(programs.performed) == ["model after [two]", "model one"]
+        else:
+            ended = await kernel.process("review").wait()
+            assert isinstance(ended.error, BudgetExceeded)
+            assert programs.performed.count("model one") == 1
         assert kernel.process("review").budget.used("llm_calls") == 3
 
     finish(kept, tmp_path, work)

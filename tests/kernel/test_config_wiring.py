@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from lyra.config import KEYS, Config
@@ -9,7 +11,7 @@ from lyra.core.clock import SystemClock
 from lyra.errors import BudgetExceeded, CapabilityDenied, Conflict, DeadlineExceeded, Overloaded
 from lyra.kernel import Kernel
 from lyra.store.sqlite import SqliteStore
-from tests.kernel.conftest import run, settle
+from tests.kernel.conftest import Crash, run, settle
 
 
 async def act(value=1):
@@ -94,6 +96,23 @@ async def _processes(tmp_path):
             kernel.spawn(forever)
 
 
+async def looks(ctx):
+    async def look():
+        await asyncio.Event().wait()
+
+    await ctx.do(look, name="look", idempotent=True)
+
+
+async def _recovery(tmp_path):
+    for _ in range(2):
+        kernel = kernel_with(tmp_path, "kernel.recovery_attempts=0")
+        kernel.register(looks)
+        async with Crash(kernel):
+            kernel.spawn(looks, pid="looks")
+            await settle(kernel)
+    assert not kernel.processes["looks"].alive
+
+
 async def _usd(tmp_path):
     async with kernel_with(tmp_path, "budget.usd=$0.10") as kernel:
         with pytest.raises(BudgetExceeded):
@@ -134,6 +153,7 @@ CHECKS = {
     "kernel.retention_s": _retention,
     "kernel.mailbox_messages_max": _mailbox,
     "kernel.processes_max": _processes,
+    "kernel.recovery_attempts": _recovery,
     "budget.usd": _usd,
     "budget.seconds": _seconds,
     "budget.on_exceed": _on_exceed,
@@ -168,6 +188,7 @@ VARIABLES = {
     "LYRA_KERNEL_RETENTION_S": "kernel.retention_s",
     "LYRA_KERNEL_MAILBOX_MESSAGES_MAX": "kernel.mailbox_messages_max",
     "LYRA_KERNEL_PROCESSES_MAX": "kernel.processes_max",
+    "LYRA_KERNEL_RECOVERY_ATTEMPTS": "kernel.recovery_attempts",
     "LYRA_BUDGET_USD": "budget.usd",
     "LYRA_BUDGET_SECONDS": "budget.seconds",
     "LYRA_BUDGET_ON_EXCEED": "budget.on_exceed",

@@ -120,6 +120,15 @@ _TABLE: Final = (
         tighter="less",
     ),
     SettingKey(
+        "kernel.recovery_attempts",
+        type="count",
+        default=limits.RECOVERY_ATTEMPTS,
+        sentence="How often a call that crashes of the kernel cut off is made again; then its process stops.",
+        least=0,
+        most=1_000_000_000,
+        tighter="less",
+    ),
+    SettingKey(
         "kernel.retention_s",
         type="seconds",
         default=limits.RETENTION_S,

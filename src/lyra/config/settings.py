@@ -65,6 +65,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_every_events: int
     mailbox_messages_max: int
     processes_max: int
+    recovery_attempts: int
     retention_s: float
 
 

@@ -142,6 +142,7 @@ class Effect(Generic[Parameters, Result_co]):
         "plain",
         "policy",
         "quote",
+        "rejoins",
         "retry",
         "run",
         "shared",
@@ -173,6 +174,7 @@ class Effect(Generic[Parameters, Result_co]):
         skipped: Callable[[Any], Any] | None = None,
         unchanged: Callable[[Any], bool] | None = None,
         outside: PerformedOutside | None = None,
+        rejoins: bool = False,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -197,6 +199,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.skipped = skipped  # gives the value of a skipped call from the data of the decision to skip it
         self.unchanged = unchanged  # tells whether a value is the same after it was written and read back
         self.outside = outside
+        self.rejoins = rejoins  # made again after a crash, it finds what it waits for: that is no further attempt
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
@@ -252,6 +255,7 @@ class Effect(Generic[Parameters, Result_co]):
             "skipped": self.skipped,
             "unchanged": self.unchanged,
             "outside": self.outside,
+            "rejoins": self.rejoins,
         }
         return Effect(self.run, **{**settings, **_added(settings, options)})
 

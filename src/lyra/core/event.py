@@ -146,6 +146,7 @@ KINDS: Final[dict[str, str]] = {
     "vesper.traced": "an execution of a node was stored, so that it can be replayed",
     "vesper.transition": "an entity of a state machine moved to another state",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",
+    "kernel.closed": "the kernel closed in order while calls were in flight; they are made again, or asked about",
     "store.waiting": "the store is another kernel's, which may be dead: this one waits for the end of the lease",
     "store.unsigned": "the store is not signed with this user's key: the rights in it are taken as they stand",
     "store.full": "the store has no room; every process stands still until it has",

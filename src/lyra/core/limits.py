@@ -69,6 +69,7 @@ PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this l
 
 # ---------------------------------------------------------------- processes
 PROCESSES_MAX: Final = 1_000_000  # live at once; a process at rest costs a few hundred bytes
+RECOVERY_ATTEMPTS: Final = 10  # how often a call that crashes cut off is made again, before its process stops
 SPAWN_DEPTH_MAX: Final = 1_000  # parents above a process: a runaway recursion ends here, not in memory
 NAME_LENGTH_MAX: Final = 200  # characters of a process, tool or service name
 MAILBOX_MESSAGES_MAX: Final = 1_000  # waiting in one mailbox; a sender of more gets an error

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from lyra.core import limits
 from lyra.core.budgets.budget import Budget, Limits
-from lyra.core.checking.check import sendable_text
+from lyra.core.checking.check import sendable_text, whole
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
@@ -86,6 +86,7 @@ class KernelOptions(TypedDict, total=False):
     retention_s: float
     mailbox_messages_max: int
     processes_max: int
+    recovery_attempts: int
     seams: Seams
 
 
@@ -111,6 +112,7 @@ class Kernel(KernelParts):
         retention_s: float = limits.RETENTION_S,
         mailbox_messages_max: int = limits.MAILBOX_MESSAGES_MAX,
         processes_max: int = limits.PROCESSES_MAX,
+        recovery_attempts: int = limits.RECOVERY_ATTEMPTS,
         seams: Seams = Seams(),  # noqa: B008 (unchanging)
     ) -> None:
         core: Core[Process] = Core(
@@ -121,6 +123,7 @@ class Kernel(KernelParts):
             processes_max=processes_max,
             face=self,
         )
+        core.recovery_attempts = whole(recovery_attempts, "recovery_attempts")
         target = os.fspath(store) if isinstance(store, os.PathLike) else store
         wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
         super().__init__(
@@ -150,6 +153,7 @@ class Kernel(KernelParts):
             "retention_s": kernel.retention_s,
             "mailbox_messages_max": kernel.mailbox_messages_max,
             "processes_max": kernel.processes_max,
+            "recovery_attempts": kernel.recovery_attempts,
             "budget": {"usd": budget.usd, "seconds": budget.seconds, "on_exceed": budget.on_exceed},
             "grant": config.grant,
         }
@@ -291,6 +295,7 @@ class Kernel(KernelParts):
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
+        recovery_attempts: int | None = None,
     ) -> Any:
         """Start a process; awaiting the handle waits until it is durable. An existing pid gives that process.
 
@@ -298,6 +303,8 @@ class Kernel(KernelParts):
         for it keeps it), and its pid with it: from then on the same `pid` starts the program again.
 
         With `supervision`, crashes are met as it says, and the handle stands for the process across its restarts.
+        `recovery_attempts` is how often a call that crashes of the kernel cut off is made again before the process
+        stops; processes that it starts have the same, unless they say otherwise.
         """
         handle_of = getattr(program, "__lyra_handle__", Handle)
         if pid is not None:
@@ -312,11 +319,21 @@ class Kernel(KernelParts):
             supervision = getattr(program, "supervision", None)
         if budget is None:
             budget = getattr(program, "budget", None)
+        if recovery_attempts is not None:
+            recovery_attempts = whole(recovery_attempts, "recovery_attempts")
         if supervision is not None:
             self.core.raise_if_elsewhere()
             program, args = self.supervisors.guard(program, args, supervision)
         process = self.lifetimes.start(
-            program_of(program), args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority
+            program_of(program),
+            args,
+            parent=None,
+            pid=pid,
+            name=name,
+            budget=budget,
+            grant=grant,
+            priority=priority,
+            recovery_attempts=recovery_attempts,
         )
         return handle_of(self, process)
 

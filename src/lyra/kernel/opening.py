@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lyra.core import codec
 from lyra.core.faultpoint import point
 from lyra.errors import ProcessError, StoreError
 from lyra.kernel.journal.journal import Journal
@@ -158,6 +159,8 @@ class Opening:
         await journal.acknowledged(journal.seq)
         if snapshot and self._core.failure is None:
             await self._snapshots.write_at_close()
+        if self._core.in_flight and self._core.failure is None:  # the next kernel sees that it was no crash
+            await journal.acknowledged(journal.write("", "kernel.closed", codec.encode({})))
 
     async def _shut(self, journal: AnyJournal | None) -> None:
         core = self._core

@@ -19,11 +19,11 @@ from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
-from lyra.errors import Conflict, Corrupt, EffectInDoubt, LyraError, StoreFull
+from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
 from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
-from lyra.kernel.journal.history import Fold, ProcessState
+from lyra.kernel.journal.error_rows import error_from_row, text_of
+from lyra.kernel.journal.history import Fold, ProcessState, end_cut_off
 from lyra.kernel.journal.snapshots import EndedStates
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
@@ -55,6 +55,7 @@ class Recovery:
 
     __slots__ = (
         "_core",
+        "_crashed",
         "_dormant",
         "_interrupts",
         "_lifetimes",
@@ -93,6 +94,7 @@ class Recovery:
         core.find_replayed = self.rebuilt
         self._store: Store  # that `load` reads
         self._named_since = 0  # the last row from before the store had an id
+        self._crashed = False  # the last kernel left calls in flight, and did not close in order
         self._rebuilt: dict[str, Process] = {}
 
     async def load(self, store: Store, check: Callable[[Fold, Store], object] | None = None) -> None:
@@ -132,6 +134,7 @@ class Recovery:
     def graft(self, states: dict[str, ProcessState]) -> None:
         """Bring processes to life whose rows were just written, parents before their children (a fork)."""
         ordered = list(states.items())
+        self._crashed = False
         if self._wakes is not None:
             self._wakes |= states.keys()
         for pid, state in ordered:
@@ -157,10 +160,14 @@ class Recovery:
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
         fold = Fold.load(snapshot.seq, snapshot.states, self._core.states.values())
-        self._snapshots.seq, store = snapshot.seq, self._store
-        self._snapshots.ended = ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments)
-        fold.find_ended = ended.find
-        fold.add_all(self._store.read(after=snapshot.seq))
+        self._snapshots.covers(snapshot.seq, fold.segments)
+        store = self._store  # read right here: this runs in the store's own thread
+        fold.find_ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments).find
+        kind = ""
+        for record in self._store.read(after=snapshot.seq):
+            fold.add(record)
+            kind = record.kind
+        self._crashed = kind != "kernel.closed"  # the last row of a kernel that closed with calls in flight
         return fold
 
     def _rebuild(self, pid: str, state: ProcessState) -> None:
@@ -181,6 +188,7 @@ class Recovery:
         if created.key is not None and parent is not None:
             process.line = f"{parent.line}.{created.key}"
         process.name = created.name or None
+        process.recovery_attempts = created.recovery_attempts
         if created.guarded and created.parent:
             process.known_as = created.parent
         if state.exit is None and created.name in core.names:
@@ -193,6 +201,7 @@ class Recovery:
         if created.fork is not None:
             core.forks[pid] = created.fork
         self._rebuilt[pid] = process
+        self._charge_cut_off(pid, state)
         spent = Usage.from_data(state.spent)
         process.count_spent(spent)
         if (
@@ -201,8 +210,6 @@ class Recovery:
             scope.restore(spent, Usage.from_data(state.peak), refused=state.refused)
         else:
             scope.charge(spent)
-        for key in [key for key in state.held if rows.is_passing(key)]:
-            self._charge_cut_off(process, key, state.held[key])
         if state.exit is not None:
             self._bury(process, state)
         else:
@@ -233,15 +240,14 @@ class Recovery:
         self._bury(process, state)
         return process
 
-    def _charge_cut_off(self, process: Process, key: rows.Key, cost: dict[str, int]) -> None:
-        """A passing effect was in flight when the last kernel died. It may have happened, and is not made again: what
-        was set aside for it counts as spent."""
+    def _charge_cut_off(self, pid: str, state: ProcessState) -> None:
+        """End the calls that were in flight when the last kernel ended: each may have happened, so what was set aside
+        for it stays charged, whatever becomes of the call from here on."""
         journal = self._core.journal
         assert journal is not None
-        process.charge(Usage.from_data(cost))
-        error = EffectInDoubt("its kernel died while it was in flight", key=str(key))
-        row = rows.Finished(key, error=error_to_row(error), usage=cost or None)
-        journal.write(process.pid, "effect.finished", rows.encode(row))
+        for key in list(state.held):
+            row = end_cut_off(state, key, crashed=self._crashed)
+            journal.write(pid, "effect.finished", rows.encode(row))
 
     def _tie(self, pid: str, state: ProcessState) -> None:
         """Links and monitors whose other end still lives; the rest was told when that one ended."""

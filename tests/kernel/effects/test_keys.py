@@ -191,11 +191,11 @@ def test_a_process_of_an_earlier_version_keeps_its_keys(path, monkeypatch):
         (first_key,) = seen
         seen.clear()
         store_id = await life(spawns="new")
-        assert seen == {"old": ["0"], f"{store_id}:new~3": ["0"]}
+        assert seen == {"old": ["0"], f"{store_id}:new~5": ["0"]}
         assert first_key.endswith(":old~1")
         seen.clear()
         assert await life(ends=True) == store_id
-        assert seen == {"old": ["0", "1"], f"{store_id}:new~3": ["0", "1"]}
+        assert seen == {"old": ["0", "1"], f"{store_id}:new~5": ["0", "1"]}
 
     run(main())
 

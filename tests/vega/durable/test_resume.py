@@ -14,8 +14,8 @@ import pytest
 from lyra.kernel.process.cut_short import CUT_OFF
 from lyra.store.space import Space
 from lyra.vega.durable import resume as homecoming
-from verify.crash.vega.kills import ID, Scene
-from verify.crash.vega.provider import Provider
+from verify.crash.vega.kills import ID, Scene, is_within
+from verify.crash.vega.provider import Provider, billed
 from verify.crash.vega.scenes import SCENES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -63,6 +63,27 @@ class Killed:
         keys |= {asked.key for asked in self._provider.take()}
         return scene.output, len(keys)
 
+    def charged(self, source: str, limit: int, *when: Callable[[Scene], bool]) -> None:
+        """Kill it at those moments that it comes to, while its sessions end at their limit in micro-dollars: each
+        prints no more than in peace, and the provider bills no more than the limit over all lives."""
+        peace = self._scene(source)
+        assert peace.life(None) == 0, peace.errors
+        self._provider.take()
+        scene, bill, again = self._scene(source), 0, 0
+        for moment in when:
+            status = scene.life(None, kill_when=partial(moment, scene))
+            if status is not None:
+                break
+            asked = self._provider.take()
+            bill, again = bill + sum(billed(request.question)[0] for request in asked), again + bool(asked)
+        else:
+            status = scene.life(None)
+        assert status == 0, scene.errors
+        bill += sum(billed(request.question)[0] for request in self._provider.take())
+        assert again, "it was never killed while a call was under way"
+        assert is_within(scene.output, peace.output, limit), scene.output
+        assert bill <= limit
+
     def asked(self, count: int) -> Callable[[Scene], bool]:
         """While the request of this number in its life is under way."""
         return lambda _: self._provider.asked >= count
@@ -87,13 +108,14 @@ def killed(tmp_path: Path, provider: Provider) -> Killed:
 
 @pytest.mark.parametrize("agent", [ONE, CONVERSATION], ids=["calls", "conversation"])
 def test_a_session_keeps_what_was_spent_in_it(killed, agent):
-    """Also the call that is under way when its process is killed, and each time."""
+    """What is answered costs once. A call that is under way when its process is killed stays charged with what was set
+    aside, each time: the provider never bills more than the limit, and a crash loop ends with BudgetExceeded."""
     peace = killed.peace(agent + SPEND)
     assert peace[0].endswith("over\n")
     assert peace[0].count("slowly") >= 2
-    assert killed.disturbed(agent + SPEND, killed.asked(2)) == peace
     assert killed.disturbed(agent + SPEND, printed(2)) == peace
-    assert killed.disturbed(agent + SPEND, killed.asked(1), killed.asked(2), printed(2)) == peace
+    killed.charged(agent + SPEND, 400, killed.asked(2))
+    killed.charged(agent + SPEND, 400, *[killed.asked(1)] * 7)
 
 
 def test_a_session_keeps_what_streams_and_functions_spent_in_it(killed):
@@ -145,15 +167,15 @@ try {
 
 @pytest.mark.parametrize("under_way", [1, 2, 3, 4])
 def test_a_session_is_charged_for_every_call_that_was_under_way(killed, under_way):
-    """Early calls and functions beside each other, and at once: no two of them wait for each other, so three executions
-    take about as long as one does three times."""
+    """Early calls and functions beside each other, and at once: the provider bills no more than the limit, and no two
+    of them wait for each other, so three executions take about as long as one does three times."""
     began = time.monotonic()
     peace = killed.peace(AHEAD)
     calm_s = time.monotonic() - began
     assert peace[0].endswith("over\n")
     began = time.monotonic()
-    assert killed.disturbed(AHEAD, killed.asked(under_way), killed.asked(under_way)) == peace
-    assert time.monotonic() - began < 10 + 6 * calm_s
+    killed.charged(AHEAD, 900, killed.asked(under_way), killed.asked(under_way))
+    assert time.monotonic() - began < 10 + 8 * calm_s
 
 
 NUMBERS = (
@@ -202,10 +224,12 @@ session budget $0.01 {
 }
 """
     )
-    peace = killed.peace(source)
+    peace, calls = killed.peace(source)
     began = time.monotonic()
-    assert killed.disturbed(source, printed(1)) == peace
+    output, keys = killed.disturbed(source, printed(1))
     assert time.monotonic() - began < 15
+    assert (output.split("\n")[:-2], keys) == (peace.split("\n")[:-2], calls)
+    assert float(peace.split("\n")[-2]) < float(output.split("\n")[-2]) < 0.001  # what was cut off stays charged
 
 
 _NOT_YET = b"no room for a call that is made early"
@@ -252,7 +276,9 @@ session budget $0.01 {
     scene = killed._scene(source)
     assert scene.life(None, kill_when=lambda: provider.asked >= 3) is None
     assert scene.life(None) == 0
-    assert scene.output == "too long\n[x slowly] (1)[y slowly] (1)\n0.00021\n"
+    *lines, used, _ = scene.output.split("\n")
+    assert lines == ["too long", "[x slowly] (1)[y slowly] (1)"]
+    assert 0.00021 < float(used) < 0.001  # two calls, and what was set aside for the two that were cut off
     assert "not yet where it was: process main; the others wait for it" in scene.errors
     assert "not yet where it was: process main; the others go on" in scene.errors
 
@@ -354,7 +380,8 @@ try {
     peace = killed.peace(source)
     assert peace[1] >= 4
     assert killed.disturbed(source, printed(4)) == peace
-    assert killed.disturbed(source, killed.asked(3), printed(6)) == peace
+    assert killed.disturbed(source, printed(4), printed(6)) == peace
+    killed.charged(source, round(1_000_000 * float(budget[1:])), killed.asked(3))
 
 
 def test_calls_under_way_keep_their_turns(killed, provider):

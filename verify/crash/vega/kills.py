@@ -3,8 +3,10 @@ made some requests, gone on with by `vega resume`, killed again, until it comes 
 
 Judged by the provider and by the printed output: the output is that of an undisturbed run; a call whose end was in
 the journal when its process was killed is never made again; one that was in flight is made again under the same key
-with the same question; and there are as many keys as there were calls in the undisturbed run. In every other run the
-processes are saved at almost each effect, and not as seldom as usual.
+with the same question; and there are as many keys as there were calls in the undisturbed run. A session that ends at
+its budget ends earlier where calls were cut off, as they stay charged: it prints no more than the undisturbed one, and
+the provider never bills more for it than its limit, over all lives. In every other run the processes are saved at
+almost each effect, and not as seldom as usual.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from lyra.store.space import Space
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import answer_note
 from lyra.vega.durable.runs import DurableRun, Runs
-from verify.crash.vega.provider import Asked, Provider
-from verify.crash.vega.scenes import SCENES
+from verify.crash.vega.provider import Asked, Provider, billed
+from verify.crash.vega.scenes import LIMITS, SCENES
 
-__all__ = ["ID", "Books", "Result", "Scene", "calm", "run"]
+__all__ = ["ID", "Books", "Result", "Scene", "calm", "is_within", "run"]
 
 _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
@@ -115,11 +117,33 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
         failures = [f"{name}: {failure}" for failure in books.failures]
         if status != 0:
             failures.append(f"{name}: ended with {status}: {scene.errors}")
+        elif name in LIMITS:
+            failures += [f"{name}: {failure}" for failure in books.over_budget(LIMITS[name])]
+            if not is_within(scene.output, peace.output, LIMITS[name]):
+                failures.append(f"{name}: printed\n{scene.output}which is more than\n{peace.output}")
         elif scene.output != peace.output:
             failures.append(f"{name}: printed\n{scene.output}instead of\n{peace.output}")
         elif len(books.questions) != peace.calls:
             failures.append(f"{name}: {len(books.questions)} keys for {peace.calls} calls")
         return Result(kills, 1, len(books.questions), books.again, failures)
+
+
+def is_within(output: str, peace: str, limit: int) -> bool:
+    """Whether a run with limited sessions printed a part of what it prints in peace, in the same order, no session
+    missing; figures of what was used are within the limit."""
+    lines, figures = _without_figures(output)
+    rest = iter(_without_figures(peace)[0])
+    return (
+        all(line in rest for line in lines)
+        and output.count("over\n") == peace.count("over\n")
+        and all(round(1_000_000 * figure) <= limit for figure in figures)
+    )
+
+
+def _without_figures(output: str) -> tuple[list[str], list[float]]:
+    lines = output.splitlines()
+    figures = [line for line in lines if "." in line and line.replace(".", "").isdigit()]
+    return [line for line in lines if line not in figures], [float(line) for line in figures]
 
 
 def _has_asked(provider: Provider, count: int) -> bool:
@@ -134,10 +158,22 @@ class Books:
         self.again = 0
         self.failures: list[str] = []
         self._over: set[str] = set()
+        self._billed: dict[str, int] = {}  # micro-dollars, by the number of the session
+
+    def over_budget(self, limit: int) -> list[str]:
+        """Sessions for which the provider bills more than their limit, counting every request of every life."""
+        return [
+            f"the provider bills {bill} for session {session}, the budget is {limit}"
+            for session, bill in self._billed.items()
+            if bill > limit
+        ]
 
     def heard(self, asked: list[Asked]) -> None:
         self.again += sum(question.key in self.questions for question in asked)
         for question in asked:
+            if question.question.startswith("["):
+                bill, text = billed(question.question)
+                self._billed[text[-1:]] = self._billed.get(text[-1:], 0) + bill
             if not question.key:
                 self.failures.append(f"a request without a key: {question.question}")
             if question.key in self._over:

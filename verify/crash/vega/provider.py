@@ -12,12 +12,13 @@ import json
 import threading
 from typing import Any, Final, NamedTuple, Self
 
-__all__ = ["Asked", "Provider"]
+__all__ = ["Asked", "Provider", "billed"]
 
 _PAUSES_S: Final = (0.0, 0.001, 0.003, 0.006)
 _LONG_S: Final = {"slowly": 0.6, "takes a while": 0.15}  # for those who kill while a call is under way
 _FAILS: Final = {"please fail": "400 Bad Request", "be down": "503 Service Unavailable"}
 _KEY: Final = "idempotency-key"
+_TOKENS_OUT: Final = 5
 
 
 class Asked(NamedTuple):
@@ -128,6 +129,17 @@ class Provider:
                 asked[number] = asked[number]._replace(answered=True)
 
 
+def billed(question: str) -> tuple[int, str]:
+    """What a request costs in micro-dollars, answered or not, at the price of the scenes' model; and its last text."""
+    messages = json.loads(question)[0]
+    usage = _usage(len(messages))
+    return 3 * usage["input_tokens"] + 15 * _TOKENS_OUT, _last(messages)
+
+
+def _usage(count: int) -> dict[str, int]:
+    return {"input_tokens": 10 * count, "output_tokens": 1}
+
+
 def _last(messages: list[dict[str, Any]]) -> str:
     """The text of the last message; of a tool's result, what it gave."""
     content = messages[-1]["content"]
@@ -141,7 +153,7 @@ def _last(messages: list[dict[str, Any]]) -> str:
 
 
 def _events(question: str, count: int, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    usage = {"input_tokens": 10 * count, "output_tokens": 1}
+    usage = _usage(count)
     begin = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": usage}}
     call = _call(question)
     if call is not None:
@@ -159,7 +171,7 @@ def _events(question: str, count: int, messages: list[dict[str, Any]]) -> list[d
         {"type": "content_block_start", "index": 0, "content_block": inside},
         *({"type": "content_block_delta", "index": 0, "delta": part} for part in delta),
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}},
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": _TOKENS_OUT}},
         {"type": "message_stop"},
     ]
 

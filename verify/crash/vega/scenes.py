@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["SCENES"]
+__all__ = ["LIMITS", "SCENES"]
+
+# Scenes whose sessions end at their budget, and its micro-dollars: a question ends with the number of its session.
+LIMITS: Final = {"sessions": 900, "session ahead": 700, "session at once": 900, "talking": 1_600}
 
 _AGENT: Final = 'agent A { model "claude-sonnet-4-20250514" retry { max_attempts 1 } }\n'
 

@@ -72,6 +72,7 @@ def _record(pid: str, state: ProcessState) -> ProcessRecord:
         micro_usd=spent.get("usd", 0),
         tokens=spent.get("input_tokens", 0) + spent.get("output_tokens", 0),
         calls=spent.get("llm_calls", 0) + spent.get("tool_calls", 0),
+        attempts={str(key): entry.crashes for key, entry in state.effects.items() if entry.crashes and not entry.done},
         messages=len(state.inbox),
         questions={id_: pending.question or pending.message for id_, pending in state.interrupts.items()},
     )

@@ -75,7 +75,10 @@ def dollars(micro_usd: int) -> str:
 
 
 def _what(record: ProcessRecord) -> str:
-    """What a person would want to know next: an open question, an error, a stage."""
+    """What a person would want to know next: an open question, a call that crashes cut off, an error, a stage."""
+    attempts = max(record.attempts.values(), default=0)
+    cut_off = f"a call was cut off by a crash, attempt {attempts + 1}" if attempts else ""
     if record.questions:
-        return f"asks: {next(iter(record.questions.values()))}"
-    return record.error or record.stage
+        question = f"asks: {next(iter(record.questions.values()))}"
+        return f"{question} ({cut_off})" if attempts > 1 else question
+    return record.error or cut_off or record.stage

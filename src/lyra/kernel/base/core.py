@@ -24,6 +24,7 @@ from lyra.core.checking.check import sendable_text
 from lyra.core.clock import counts_suspension
 from lyra.core.faultpoint import point
 from lyra.core.ids import Entropy, seeded, unique_id
+from lyra.core.limits import RECOVERY_ATTEMPTS
 from lyra.errors import LyraError, NoSuchProcess, ProcessError, StoreFull
 from lyra.kernel.base.listeners import Listeners
 from lyra.kernel.base.subsystem import State, Subsystems
@@ -153,6 +154,7 @@ class Core(Generic[P]):
         "processes",
         "processes_max",
         "publish",
+        "recovery_attempts",
         "rng",
         "scheduler",
         "started",
@@ -179,7 +181,7 @@ class Core(Generic[P]):
         self.rng = seeded(entropy.bits())
         self.budget = budget  # of the whole kernel: every root process's lies inside it
         self.grant = grant
-        self.processes_max = processes_max
+        self.processes_max, self.recovery_attempts = processes_max, RECOVERY_ATTEMPTS
         # The Kernel: what Handles are given, and what the layers above reach from a process by `process.kernel`.
         self.face = face
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set when the kernel starts

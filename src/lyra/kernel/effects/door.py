@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.core import codec, faultpoint
-from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
@@ -149,10 +149,14 @@ class Door:
             if entry.generation:
                 attempt.digest = entry.hash
         is_begun_outside = entry is not None and effect.outside is not None and (entry.lent or not entry.idempotent)
-        if entry is not None and not entry.idempotent and not is_begun_outside:
-            settled, value = await self._ask_about_doubt(attempt)
-            if settled:
-                return value
+        if entry is not None and not is_begun_outside:
+            is_repeated = entry.idempotent and effect.outside is None and not effect.rejoins
+            if is_repeated and entry.crashes > process.recovery_attempts_most():
+                await self._stop_repeating(attempt, entry.crashes)
+            elif not entry.idempotent:
+                settled, value = await self._ask_about_doubt(attempt, entry)
+                if settled:
+                    return value
         if core.draining:
             await self._hold(attempt)
 
@@ -177,8 +181,10 @@ class Door:
         try:
             if journal is not None and not is_begun_outside:
                 self._write_started(attempt)
-                if not effect.idempotent and effect.outside is None:
-                    stage = _STARTED
+                stage = _STARTED
+                # What must not be made twice waits until a restart will know of it, and so does what counts against a
+                # limit: the next life has to charge it.
+                if effect.outside is None and (not effect.idempotent or _is_counted(attempt)):
                     await suspend(process, journal.waiters)
                     if faultpoint.hook is not None:
                         point("door.started")
@@ -335,6 +341,7 @@ class Door:
                 return answer.data if effect.skipped is None else effect.skipped(answer.data)
             if answer.decision != "retry":
                 raise _in_doubt(attempt)
+            self._reserve_anew(attempt)
             if attempt.gate is not None:
                 attempt.gate.readmit()
             if self._core.journal is not None:
@@ -345,6 +352,19 @@ class Door:
                 return await self._run(attempt)
             except OutcomeUnknown:
                 continue
+
+    def _reserve_anew(self, attempt: Attempt) -> None:
+        """Reserve for one more attempt: what was reserved for the one that was lost stays charged."""
+        if attempt.reservation is None:
+            return
+        self._settle(attempt, attempt.cost)
+        attempt.reservation = None
+        if self._core.journal is not None:
+            row = rows.Finished(attempt.key, error={"code": "cut_off"}, usage=_data(attempt.cost))
+            self._core.journal.write(attempt.process.pid, "effect.finished", rows.encode(row))
+        cost, attempt.cost = attempt.cost, NOTHING  # spent: a refusal costs nothing more
+        attempt.reservation = attempt.process.budget.reserve(cost)
+        attempt.cost = cost
 
     async def _run(self, attempt: Attempt) -> Any:
         """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
@@ -468,7 +488,7 @@ class Door:
         if core.journal is None:
             if core.listening:
                 self._publish_finished(process, attempt.key, attempt.effect, "error", row)
-        elif stage >= _STARTED and not core.stopping and (usage.items or row["code"] != "cut_off"):
+        elif stage >= _STARTED and not core.stopping and (attempt.cost.items or row["code"] != "cut_off"):
             finished = rows.Finished(attempt.key, error=row, usage=_data(usage))
             core.journal.write(process.pid, "effect.finished", rows.encode(finished))
             return row if isinstance(error, Exception) else None
@@ -514,21 +534,36 @@ class Door:
             await raise_journaled(process, entry.error)
         return effect.decode(await self._core.value_of(entry))
 
-    async def _ask_about_doubt(self, attempt: Attempt) -> tuple[bool, Any]:
+    async def _stop_repeating(self, attempt: Attempt, crashes: int) -> None:
+        """Stop a process whose call is cut off by a crash in every life: the call may be what crashes its kernel."""
+        process = attempt.process
+        error = EffectInDoubt(
+            f"{_act(attempt)} was cut off by a crash {crashes} times, and is not tried again",
+            hint="find out what crashes; `recovery_attempts` says how often a call is tried again",
+            key=str(attempt.key),
+            attempts=crashes,
+        )
+        self._core.stop_process(process, "error", cause=error)
+        await suspend(process, [])
+
+    async def _ask_about_doubt(self, attempt: Attempt, entry: Entry) -> tuple[bool, Any]:
         """It was in flight when the last kernel died, and doing it twice may matter: ask a human. Gives whether that
-        settles the call, and its value then."""
+        settles the call, and its value then. What was reserved for it stays charged, whatever the answer is."""
         process, key, effect = attempt.process, attempt.key, attempt.effect
-        answer = await self._answer_about_doubt(attempt, "when its kernel stopped")
+        attempts = f" (attempt {entry.crashes})" if entry.crashes > 1 else ""
+        held = Usage.from_data(entry.cut_off or {}).usd
+        charged = f"; {held} that was set aside for it stays charged" if held else ""
+        answer = await self._answer_about_doubt(attempt, f"when its kernel stopped{attempts}{charged}")
         if answer.decision == "retry":
             return False, None
+        usage = effect.cost if entry.cut_off is None else NOTHING  # an earlier version did not charge it
+        process.charge(usage)
         if answer.decision == "skip":
             data = codec.encode(answer.data if effect.skipped is None else effect.skipped(answer.data))
-            row = rows.Finished(key, rows.Raw(data), usage=effect.cost_data)
-            process.charge(effect.cost)
+            row = rows.Finished(key, rows.Raw(data), usage=_data(usage))
         else:
             error = _in_doubt(attempt)
-            row = rows.Finished(key, error=error_to_row(error), usage=effect.cost_data)
-            process.charge(effect.cost)
+            row = rows.Finished(key, error=error_to_row(error), usage=_data(usage))
         journal = self._core.journal
         assert journal is not None
         journal.write(process.pid, "effect.finished", rows.encode(row))
@@ -544,16 +579,30 @@ class Door:
     async def _answer_about_doubt(self, attempt: Attempt, when: str) -> Any:
         """Ask a person what became of an effect; gives the answer."""
         process, key, effect = attempt.process, attempt.key, attempt.effect
-        act = effect.name if effect.about is None else effect.about(*attempt.args)
         outside = effect.outside
         return await self._ask(
             process,
             kind="in_doubt",
             key=f"doubt:{key}",
-            question=f"Was {act} performed? retry, skip or fail",
+            question=f"Was {_act(attempt)} performed? retry, skip or fail",
             message=f"effect {key} of process {process.pid} ({effect.name}) was in flight {when}",
             asked=None if outside is None else lambda interrupt_id: outside.asked(interrupt_id, *attempt.args),
         )
+
+
+def _act(attempt: Attempt) -> str:
+    """What the effect is called in a sentence."""
+    effect = attempt.effect
+    return effect.name if effect.about is None else effect.about(*attempt.args)
+
+
+def _is_counted(attempt: Attempt) -> bool:
+    """Whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
+    if attempt.reservation is None:
+        return False
+    return attempt.process.budget._limits_any(attempt.cost) or (
+        attempt.effect.quote is not None and attempt.cost.tokens > 0
+    )
 
 
 def _in_doubt(attempt: Attempt) -> EffectInDoubt:

@@ -17,14 +17,15 @@ from msgspec import Raw
 from lyra.core.budgets.early_budget import NO_ROOM, JoinableBudget
 from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.core.naming import fixed_name
-from lyra.errors import Corrupt
+from lyra.errors import Corrupt, EffectInDoubt
 from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.journal import rows
-from lyra.store.ended import ENDED
+from lyra.kernel.journal.error_rows import error_to_row
+from lyra.store.ended import ENDED, subtract
 from lyra.store.protocol import Record
 
-__all__ = ["Entry", "Fold", "ProcessState", "encode_state", "state_of"]
+__all__ = ["Entry", "Fold", "ProcessState", "encode_state", "end_cut_off", "state_of"]
 
 
 class Entry(msgspec.Struct, array_like=True):
@@ -42,6 +43,8 @@ class Entry(msgspec.Struct, array_like=True):
     due: float = 0.0
     lent: bool = False  # an effect that another program has got
     generation: str = ""  # of the store, in the idempotency key that it began with
+    crashes: int = 0  # attempts that a crash has cut off
+    cut_off: dict[str, int] | None = None  # what stays charged for attempts that were cut off; None: none was
 
 
 class PendingInterrupt(msgspec.Struct, array_like=True):
@@ -67,8 +70,9 @@ class ProcessState(msgspec.Struct):
     spent: dict[str, int] = {}
     peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
     passed_on: dict[str, int] = {}  # of one that was put away: what it had spent, which counts above it now
-    held: dict[rows.Key, dict[str, int]] = {}  # and what is set aside; of any process, for its passing effects
-    refused: bool = False  # and found no room ahead of its turn
+    held: dict[rows.Key, dict[str, int]] = {}  # calls in flight, and what is set aside for each
+    cut_off: dict[str, int] = {}  # the part of `spent` that was set aside for calls which were cut off
+    refused: bool = False  # of one that spends apart: it found no room ahead of its turn
     exit: rows.Terminated | None = None
     exit_at: float = 0.0
     exit_seq: int = 0
@@ -78,6 +82,14 @@ class ProcessState(msgspec.Struct):
     first_branch: int = 0
     restored: Raw = rows.NIL
     restored_blob: str = ""
+
+    @property
+    def in_flight(self) -> dict[str, int]:
+        """What is set aside for all calls in flight; of a kernel that is gone, what the next one charges for them."""
+        total: dict[str, int] = {}
+        for cost in self.held.values():
+            _add(total, cost)
+        return total
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -108,9 +120,11 @@ class Fold:
 
     @classmethod
     def load(cls, seq: int, states: dict[str, bytes], subsystems: Iterable[State] = ()) -> Fold:
+        """Load a whole snapshot: without what was put away as a kernel does, or with all of it (`store.ended`)."""
         fold = cls(subsystems)
         fold.seq = seq
         fold.take_in(states.items())
+        fold._take_back()
         return fold
 
     def take_in(self, states: Iterable[tuple[str, bytes]]) -> None:
@@ -156,41 +170,50 @@ class Fold:
         self.ended = 0
         unneeded = [pid for pid in self._unneeded() if not self.processes[pid].held]
         unneeded.sort(key=lambda pid: self.processes[pid].exit_seq)
-        taken = {pid: self.processes[pid] for pid in unneeded[: max(0, len(unneeded) - keep)]}
-        self._take_out(taken)
+        taken = self._take_out(unneeded[: max(0, len(unneeded) - keep)])
         self.changed -= taken.keys()
         return taken
 
-    def _forget(self, before: float) -> list[str]:
-        forgotten = [pid for pid in self._unneeded() if self.processes[pid].exit_at < before]
-        self._take_out(forgotten)
-        return forgotten
+    def _forget(self, before: float) -> Collection[str]:
+        return self._take_out([pid for pid in self._unneeded() if self.processes[pid].exit_at < before])
 
     def _unneeded(self) -> Iterable[str]:
-        """The ended processes that neither a living one below them nor a parent's replay needs."""
-        needed = self._above_the_living()
+        """The ended processes that no replay of a parent asks for."""
         for pid, state in self.processes.items():
             parent = self.processes.get(state.created.parent)
             # A live parent that has kept a state since (`checkpoint`) does not replay the spawn, so it asks no more.
             asked = parent is not None and parent.exit is None and state.created.key in parent.effects
-            if state.exit is not None and not asked and pid not in needed:
+            if state.exit is not None and not asked:
                 yield pid
 
-    def _take_out(self, pids: Collection[str]) -> None:
-        """Remove ended processes, those below before those above them: what they spent counts for the parent."""
-        for pid in sorted(pids, key=lambda pid: self.processes[pid].created_seq, reverse=True):
-            state = self.processes.pop(pid)
+    def _take_out(self, pids: Collection[str]) -> dict[str, ProcessState]:
+        """Remove ended processes, but for those above one that stays. What they spent counts for the parent."""
+        needed = self._above(self.processes.keys() - pids)
+        taken = {pid: self.processes[pid] for pid in pids if pid not in needed}
+        for pid, state in sorted(taken.items(), key=lambda item: item[1].created_seq, reverse=True):  # from below
+            del self.processes[pid]
             parent = self.processes.get(state.created.parent)
             if not JoinableBudget.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
                 _add(self.spent if parent is None else parent.spent, state.spent)
                 state.passed_on, state.spent = state.spent, {}
             self.changed.add(ROOT if parent is None else state.created.parent)
+        return taken
 
-    def _above_the_living(self) -> set[str]:
-        """The ancestors of live processes: a child's budget and rights lie inside theirs, also when they have ended."""
+    def _take_back(self) -> None:
+        """Count what processes that were put away have spent as theirs again, in a fold that has been given them."""
+        passed_on = [state for state in self.processes.values() if state.passed_on]
+        for state in sorted(passed_on, key=lambda state: state.created_seq):  # from above
+            above = state.created.parent
+            if above and above not in self.processes:
+                continue  # forgotten since: it counts somewhere above that one
+            subtract(self.processes[above].spent if above else self.spent, state.passed_on)
+            state.spent, state.passed_on = state.passed_on, {}
+
+    def _above(self, pids: Iterable[str]) -> set[str]:
+        """The ancestors of these: a child's budget and rights lie inside theirs, also when they have ended."""
         needed: set[str] = set()
-        for state in self.processes.values():
-            above = state.created.parent if state.exit is None else ""
+        for pid in pids:
+            above = self.processes[pid].created.parent
             while above and above not in needed and above in self.processes:
                 needed.add(above)
                 above = self.processes[above].created.parent
@@ -235,9 +258,18 @@ class Fold:
             raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
         self.changed.discard(pid)
         if kind == "effect.finished" and row.usage:
-            parent = self.processes.get(ended.created.parent)
-            _add(self.spent if parent is None else parent.spent, row.usage)
-            self.changed.add(ROOT if parent is None else ended.created.parent)
+            above = self._remembered_above(ended)
+            _add(self.processes[above].spent if above else self.spent, row.usage)
+            self.changed.add(above or ROOT)
+
+    def _remembered_above(self, ended: ProcessState) -> str:
+        """The nearest process above one that was put away that was not put away itself; "": none is left."""
+        while ended.created.parent not in self.processes:
+            parent = self.find_ended(ended.created.parent)
+            if parent is None or parent.created_seq >= ended.created_seq:
+                return ""
+            ended = parent
+        return ended.created.parent
 
     def _created(self, record: Record, row: rows.Created) -> None:
         seq, time, pid, _, _ = record
@@ -286,15 +318,14 @@ def _fault(entry: Entry) -> str | None:
 
 
 def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
-    if rows.is_passing(row.key):
-        state.held[row.key] = row.cost or {}
-    elif row.cost and JoinableBudget.is_saved_in(state.created.budget):
-        _hold(state, row.key, row.cost)
+    _hold(state, row.key, row.cost or {})
     if rows.is_aside(row.key):
         return
-    state.effects[row.key] = Entry(
-        "do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent, generation=row.generation
-    )
+    entry = Entry("do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent, generation=row.generation)
+    before = state.effects.get(row.key)
+    if before is not None and not before.done:
+        entry.crashes, entry.cut_off = before.crashes, before.cut_off
+    state.effects[row.key] = entry
     state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
 
 
@@ -304,10 +335,15 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
         _add(state.spent, row.usage)
     if row.error is not None and NO_ROOM in (row.error.get("fields") or ()):
         state.refused = True
-    cut_off = row.error is not None and row.error.get("code") == "cut_off"  # with its process: paid for, still in doubt
-    if cut_off or state.exit is not None or rows.is_aside(row.key):
+    if state.exit is not None or rows.is_aside(row.key):
         return
     entry = state.effects.get(row.key)
+    if row.error is not None and row.error.get("code") == "cut_off":  # with its process: paid for, still in doubt
+        if entry is not None:
+            entry.crashes += bool(row.error.get("crash"))
+            entry.cut_off = _sum(entry.cut_off or {}, row.usage or {})
+            state.cut_off = _sum(state.cut_off, row.usage or {})
+        return
     if entry is None:
         entry = state.effects[row.key] = Entry(row.form, row.name, row.hash)
     entry.done = True
@@ -402,14 +438,36 @@ def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float
     state.interrupts.clear()
     state.links.clear()
     state.monitors.clear()
+    state.held = {key: cost for key, cost in state.held.items() if cost}
+
+
+def end_cut_off(state: ProcessState, key: rows.Key, *, crashed: bool) -> rows.Finished:
+    """End a call that was in flight when its kernel died or closed: whether it happened is not known, so what was set
+    aside for it stays charged. Returns the row that says so."""
+    error: dict[str, Any] = {"code": "cut_off", "crash": crashed}
+    if rows.is_aside(key):  # never made again
+        error = error_to_row(EffectInDoubt("its kernel died while it was in flight", key=str(key)))
+    # A call of `@lyra.parallel` ahead of its turn is charged when its turn comes, with what the last attempt took.
+    is_early = JoinableBudget.is_saved_in(state.created.budget)
+    row = rows.Finished(key, error=error, usage=None if is_early else state.held[key] or None)
+    _finished(state, row, 0, 0.0)
+    return row
 
 
 def _hold(state: ProcessState, key: rows.Key, cost: dict[str, int]) -> None:
     state.held[key] = cost
+    if not cost or not JoinableBudget.is_saved_in(state.created.budget):
+        return
     taken = dict(state.spent)
     for reserved in state.held.values():
         _add(taken, reserved)
     state.peak = {name: max(amount, state.peak.get(name, 0)) for name, amount in taken.items()}
+
+
+def _sum(total: dict[str, int], usage: dict[str, int]) -> dict[str, int]:
+    total = dict(total)
+    _add(total, usage)
+    return total
 
 
 def _add(total: dict[str, int], usage: dict[str, int]) -> None:

@@ -82,6 +82,7 @@ class Created(Row):
     guarded: bool = False  # its parent is a guard: to the others it is known by that one's pid
     rights: int = 0  # RIGHTS of the version that wrote it
     chosen: bool = False  # a caller chose its pid, which another process may have had: its calls' keys tell them apart
+    recovery_attempts: Annotated[int, msgspec.Meta(ge=0)] | None = None  # None: as its parent or its kernel has it
     fork: dict[str, Any] | None = None  # `of`, `at`: the run and step that it was forked from; what it does otherwise
 
 

@@ -121,6 +121,7 @@ class Process:
         "program",
         "receive_key",
         "receiver",
+        "recovery_attempts",
         "replay",
         "restored",
         "rng",
@@ -179,6 +180,7 @@ class Process:
         self.senders: deque[Any] | None = None
         self.watchers: list[Any] | None = None
         self.replay: dict[int | str, Any] | None = None
+        self.recovery_attempts: int | None = None  # its own setting; None: that of its parent
         self.restored: Any = None
         self.rng: Any = None
         self._fut_waiter: asyncio.Future[Any] | None = None
@@ -241,6 +243,14 @@ class Process:
         """Of a guard: the run it guards at the moment, its only child."""
         child = next(iter(self.children.values()), None) if self.children else None
         return child if child is not None and child.known_as == self.pid else None
+
+    def recovery_attempts_most(self) -> int:
+        """How often a call of it that crashes cut off is made again: as it, one above it or the kernel says."""
+        process: Process | None = self
+        while process is not None and process.recovery_attempts is None:
+            process = process.parent
+        most = None if process is None else process.recovery_attempts
+        return self.core.recovery_attempts if most is None else most
 
     def charge(self, usage: Usage) -> None:
         """Record what was used without a reservation: in its budget, and as its own."""

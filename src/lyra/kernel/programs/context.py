@@ -20,7 +20,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from lyra.core import codec
-from lyra.core.checking.check import sendable_text
+from lyra.core.checking.check import sendable_text, whole
 from lyra.core.effect import Charged, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
@@ -234,6 +234,7 @@ class Context:
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
+        recovery_attempts: int | None = None,
     ) -> ChildHandle[Any]:
         """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
         if supervision is None:
@@ -247,6 +248,8 @@ class Context:
             program, args = self.own_process.core.calls.guard(program, args, supervision)
         program = program_of(program)
         options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
+        if recovery_attempts is not None:
+            options["recovery_attempts"] = whole(recovery_attempts, "recovery_attempts")
         child = self._spawn(programs.name(program), program, args, options)
         child.program = declared
         child.read_result = read_result

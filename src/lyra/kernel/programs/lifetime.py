@@ -126,6 +126,7 @@ class Lifetimes:
         guarded: bool = False,
         tainted: bool = False,
         fork: dict[str, Any] | None = None,
+        recovery_attempts: int | None = None,
     ) -> Process:
         core = self._core
         core.raise_if_elsewhere()
@@ -150,7 +151,7 @@ class Lifetimes:
             own_right = self._narrowed(right, maker, program, args, grant)
         chosen, pid = pid is not None, self.next_pid(parent, key) if pid is None else pid
         process = Process(core, pid, self._programs.name(program), parent, own_scope, own_right, level, copy_context())
-        process.name = name
+        process.name, process.recovery_attempts = name, recovery_attempts
         if guarded and parent is not None:
             process.known_as = parent.pid
         row = None
@@ -173,6 +174,7 @@ class Lifetimes:
                 guarded,
                 rights=0 if own_right is right else rows.RIGHTS,
                 chosen=chosen,
+                recovery_attempts=process.recovery_attempts,
                 fork=fork,
             )
             args = tuple(self._programs.taken(program, args, data))

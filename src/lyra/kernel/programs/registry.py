@@ -39,6 +39,7 @@ class SpawnOptions(TypedDict, total=False):
     budget: Limits | None
     grant: Rights | None
     priority: str | None
+    recovery_attempts: int | None
 
 
 class Spawnable(Protocol[H_co]):

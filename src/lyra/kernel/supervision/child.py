@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.check import known_keys, one_of, real
+from lyra.core.checking.check import known_keys, one_of, real, whole
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.naming import old_names
 from lyra.core.policies.policy import Supervision
@@ -45,6 +45,16 @@ DYNAMIC: Final = "simple_one_for_one"  # a strategy, too: any number of children
 KILL: Final = "kill"
 Program = Callable[..., Any]
 INFINITY: Final = "infinity"
+_CHILD_FLAGS: Final = (
+    "restart",
+    "significant",
+    "name",
+    "budget",
+    "grant",
+    "priority",
+    "recovery_attempts",
+    "shutdown_s",
+)
 _FLAGS: Final = ("strategy", "max_restarts", "window_s", "auto_shutdown", "backoff")
 
 
@@ -63,6 +73,7 @@ class Spec(msgspec.Struct):
     budget: dict[str, Any] | None = None
     grant: dict[str, Any] | None = None
     priority: str | None = None
+    recovery_attempts: int | msgspec.UnsetType = msgspec.UNSET  # left out of the row, which earlier versions compare
 
     def under_old_names(self) -> Spec:
         """As an earlier version had it, before Lyra's own programs had fixed names."""
@@ -104,6 +115,7 @@ class Child:
         "name",
         "priority",
         "program",
+        "recovery_attempts",
         "restart",
         "shutdown_s",
         "significant",
@@ -124,6 +136,7 @@ class Child:
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
+        recovery_attempts: int | None = None,
     ) -> None:
         given: object = id  # what was written may be anything
         if not (isinstance(given, str) and 0 < len(given) <= NAME_LENGTH_MAX and given.isprintable()):
@@ -141,6 +154,7 @@ class Child:
         self.budget = None if budget is None else Budget.of(budget)
         self.grant = None if grant is None else Grant.of(grant)
         self.priority = priority
+        self.recovery_attempts = None if recovery_attempts is None else whole(recovery_attempts, "recovery_attempts")
         self.children: tuple[Child, ...] | None = None  # a supervisor's
         self.flags: dict[str, Any] = {}
 
@@ -153,7 +167,7 @@ class Child:
     ) -> Self:
         """A supervisor as a child: it gets all the time it needs to stop, and counts as started when its own are."""
         settings: dict[str, Any] = {key: flags.pop(key) for key in _FLAGS if key in flags}
-        known_keys(flags, ("restart", "significant", "name", "budget", "grant", "priority", "shutdown_s"), "supervisor")
+        known_keys(flags, _CHILD_FLAGS, "supervisor")
         child = cls(id, None, shutdown_s=flags.pop("shutdown_s", INFINITY), wait_ready=True, **flags)
         child.children = tuple(cls.of(child_spec) for child_spec in children)
         child.flags = settings
@@ -240,6 +254,7 @@ def make_spec(programs: Programs, supervise: Program, child: Child) -> Spec:
         budget=None if child.budget is None else child.budget.to_data()["limits"],
         grant=None if child.grant is None else child.grant.to_data(),
         priority=child.priority,
+        recovery_attempts=msgspec.UNSET if child.recovery_attempts is None else child.recovery_attempts,
     )
 
 

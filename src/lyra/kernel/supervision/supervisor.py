@@ -333,7 +333,9 @@ class Run:
             return ProcessError("its supervisor was told to stop")
         options = {"name": spec.name, "budget": spec.budget, "grant": spec.grant, "priority": spec.priority}
         try:
-            given = {**options, "guarded": self.plan.guards, "tainted": row.tainted}
+            given: dict[str, Any] = {**options, "guarded": self.plan.guards, "tainted": row.tainted}
+            if spec.recovery_attempts is not msgspec.UNSET:
+                given["recovery_attempts"] = spec.recovery_attempts
             child = ctx._spawn(spec.program, None, spec.args, given)
         except _REFUSALS as refusal:
             return refusal

@@ -36,6 +36,7 @@ class ProcessRecord(msgspec.Struct):
     tokens: int = 0
     calls: int = 0
     restarts: int = 0
+    attempts: dict[str, int] = {}  # of calls that crashes cut off and that are not over, by key: how often so far
     messages: int = 0  # that wait in its mailbox
     budget_micro_usd: int | None = None
     questions: dict[str, str] = {}  # open ones, by id
@@ -134,14 +135,21 @@ class Processes:
         record = self.records.setdefault(event.pid, ProcessRecord(event.pid, created_at=event.time))
         record.state, record.reason, record.ended_at = "terminated", data.get("reason") or "", event.time
         record.error = str((data.get("error") or {}).get("message", ""))
-        record.questions = {}
+        record.questions, record.attempts = {}, {}
 
     def _forgotten(self, event: Event, _data: Mapping[str, Any]) -> None:
         self.records.pop(event.pid, None)
 
     def _finished(self, event: Event, data: Mapping[str, Any]) -> None:
         record, usage = self.records.get(event.pid), data.get("usage")
-        if record is not None and usage:
+        if record is None:
+            return
+        key, error = str(data.get("key")), data.get("error")
+        if error and error.get("crash"):
+            record.attempts = {**record.attempts, key: record.attempts.get(key, 0) + 1}
+        elif key in record.attempts and not (error and error.get("code") == "cut_off"):
+            record.attempts = {other: count for other, count in record.attempts.items() if other != key}
+        if usage:
             record.micro_usd += usage.get("usd", 0)
             record.tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
             record.calls += usage.get("llm_calls", 0) + usage.get("tool_calls", 0)

@@ -305,22 +305,27 @@ def restore_from(world: World, before: DurableRun) -> None:
     """Restore what earlier executions of the run spent and had under way, which no program's replay tells."""
     world.budget.charge(Usage.from_data(before.spent))
     for pid, state in before.processes.items():
-        if state.spent:
-            _restore_spending(world, before, pid, state)
+        in_flight = Usage.from_data(state.in_flight)
+        world.budget.charge(in_flight)
+        if state.spent or in_flight:
+            _restore_spending(world, before, pid, state, in_flight)
         agent = agent_of(before, pid, state)
         if agent is not None:
             world.expected[agent[0]] = world.spawned[agent[0]] = agent[1:]
 
 
-def _restore_spending(world: World, before: DurableRun, pid: str, state: ProcessState) -> None:
-    """Charge what an ended process spent to the nearest process above it that replays, in whose sessions it counts.
+def _restore_spending(world: World, before: DurableRun, pid: str, state: ProcessState, in_flight: Usage) -> None:
+    """Charge what an ended process spent to the nearest process above it that replays, in whose sessions it counts;
+    `in_flight` is what was set aside for its calls when the last execution ended, and stays charged.
     Conversations are left out: their turns are recorded with the process that asked."""
     if _is_conversation(before, state):
         return
-    spent = Usage.from_data(state.spent)
+    spent = Usage.from_data(state.spent) + in_flight
+    cut_off = Usage.from_data(state.cut_off) + in_flight
     while (above := before.processes.get(state.created.parent)) is not None:
         if above.exit is None and above.created.program == VEGA_PROCESS:
             world.spent_before[pid] = world.spent_before.get(pid, NOTHING) + spent
+            world.cut_off_before[pid] = world.cut_off_before.get(pid, NOTHING) + cut_off
             return
         pid, state = state.created.parent, above
 

@@ -181,6 +181,7 @@ class World:
         self.shorter: tuple[int, ...] = ()  # how many variables there were before each migration that added some
         self.barrier: ResumeBarrier | None = None  # of a run that resumes, until its processes have replayed
         self.spent_before: dict[str, Usage] = {}  # before the restart, by pid; charged when its start is replayed
+        self.cut_off_before: dict[str, Usage] = {}  # the part of it for calls that a restart cut off
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.children: dict[str, SupervisedChild] = {}  # of supervisors, as far as the program has handles on them

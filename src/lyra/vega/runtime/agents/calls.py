@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.spans import Held
-from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import (
@@ -74,7 +74,6 @@ __all__ = [
 
 _NOT_IT: Final = ("gone", "mock")  # failures that no process of the agent had a part in
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
-_MODEL: Final = "model:"  # how the names begin of effects that ask one
 STOP_S: Final = 1.0  # grace for a cancelled call to hang up on its model; its caller does not wait
 
 
@@ -229,10 +228,11 @@ async def once(
         early.pids.append(child.pid)
         publish(job, "call.ahead", child.pid)
     if job.world.barrier is not None:
-        _go_inside(child, within, early)
+        _go_inside(child, within)
     before = job.world.recharge(child.pid, within)
     if early is not None:
         early.before += before
+        early.cut_off += job.world.cut_off_before.pop(child.pid, NOTHING)
     if job.world.picture is not None:
         job.world.picture.called(child.pid, slot)
     try:
@@ -246,16 +246,11 @@ async def once(
     return _result(plan.name, ended)
 
 
-def _go_inside(child: ChildHandle, within: tuple[Budget, ...], early: SpeculativeCall | None) -> None:
-    """Let a call that continues after a restart spend from the scopes of this execution. The effects it had begun were
-    admitted before the restart."""
+def _go_inside(child: ChildHandle, within: tuple[Budget, ...]) -> None:
+    """Let a call that continues after a restart spend from the scopes of this execution."""
     process = child._look_up()
-    if process is None or process.exit is not None:
-        return
-    process.context.run(scopes.set, within)
-    if early is not None:
-        entries = (process.replay or {}).values()
-        early.scope.admitted = sum(entry.name.startswith(_MODEL) and not entry.done for entry in entries)
+    if process is not None and process.exit is None:
+        process.context.run(scopes.set, within)
 
 
 def _result(name: str, ended: Exit) -> Any:
@@ -291,14 +286,18 @@ async def _remembered(job: VegaJob, turn: AgentTurn, content: str, limit: Money 
 
     async def vega_ask(content: str, *, idempotency_key: str) -> Any:
         session = await slot.conversation()
-        with Held(scopes, recorded_scopes(job.world, limit)):
-            # Asked again under its own name after a crash, it is the same question: what came of it is found.
-            request_id = f"~{job.world.kernel.core.call_named(idempotency_key)}"
+        # Asked again under its own name after a crash, it is the same question: what came of it is found.
+        request_id = f"~{job.world.kernel.core.call_named(idempotency_key)}"
+        with Held(scopes, recorded_scopes(job.world, limit, request_id)):
             pending = job.world.runtime.ask(session, content_of(content), request_id=request_id)
-        with answering(job.world, session.pid, turn):
-            return await pending
+        try:
+            with answering(job.world, session.pid, turn):
+                return await pending
+        finally:
+            if job.world.record is not None and not job.world.kernel.stopping:
+                job.world.record.leave(request_id)
 
-    effect = Effect(vega_ask, name=f"vega.ask:{slot.plan.name}", idempotent=True)
+    effect = Effect(vega_ask, name=f"vega.ask:{slot.plan.name}", idempotent=True, rejoins=True)
     return await job.ctx.do(effect, content)
 
 
@@ -314,13 +313,19 @@ def scopes_with_limit(limit: Money | None) -> tuple[Budget, ...]:
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
 
 
-def recorded_scopes(world: World, limit: Money | None) -> tuple[Budget, ...]:
-    """The scopes around a question to a conversation: what it spends in a session of a durable run is recorded."""
+def recorded_scopes(world: World, limit: Money | None, request_id: str) -> tuple[Budget, ...]:
+    """The scopes around a question to a conversation: what it spends in a session of a durable run, or of a limit of
+    its own, is recorded."""
     outer = scopes.get()
     names = [scope.name for scope in outer[-1].chain() if scope.name]
+    if limit is not None:
+        names = [request_id, *names]
     if world.record is None or not names:
         return scopes_with_limit(limit)
-    return (*outer[:-1], RecordedBudget(outer[-1], limit, partial(world.record.pay, names)))
+    scope = RecordedBudget(outer[-1], limit, partial(world.record.pay, names))
+    if limit is not None:
+        scope.charge_alone(Usage.from_data(world.record.paid(request_id)))
+    return (*outer[:-1], scope)
 
 
 def failed(job: VegaJob, slot: AgentSlot, error: Exception) -> LyraError:

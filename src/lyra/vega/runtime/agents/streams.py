@@ -77,7 +77,7 @@ class OpenStream:
         self.child: ChildHandle | None = None
         self.session: KernelProcess | None = None  # whom it asks; None before it began
         self.pending: Pending | None = None
-        self.effect = Effect(self.read, name=f"vega.stream:{slot.plan.name}", idempotent=True)
+        self.effect = Effect(self.read, name=f"vega.stream:{slot.plan.name}", idempotent=True, rejoins=True)
         self._reader: KernelProcess | None = None  # while it keeps the agent's turn
         self._content = content
         self._scopes = inside
@@ -213,7 +213,7 @@ async def _send_stream(
     await _allowed(job, target.pid)
     plan = slot.plan
     limit_s = None if timeout is None else timeout.seconds
-    within = recorded_scopes(job.world, plan.budget if budget is None else budget)
+    within = recorded_scopes(job.world, plan.budget if budget is None else budget, f"~{stream.id}")
     opened = OpenStream(
         stream.id, target.pid, slot, limit_s, content_of(job.world.runtime.clean(content_text(message))), within
     )
@@ -289,6 +289,8 @@ async def _stream_close(job: VegaJob, stream: Stream) -> None:
     if opened is not None:
         assert isinstance(opened, OpenStream)
         opened.close(job)
+        if job.world.record is not None:
+            job.world.record.leave(f"~{stream.id}")
 
 
 async def _await(job: VegaJob, what: Future | Stream) -> Any:

@@ -24,20 +24,23 @@ __all__ = ["EarlyCallBudget", "RecordedBudget", "take_back"]
 
 def take_back(scope: Budget, usage: Usage) -> None:
     """Remove from a scope what belongs to another, or what will be charged to it again."""
-    scope.charge_alone(Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items)))
+    scope.charge_alone(_negative(usage))
+
+
+def _negative(usage: Usage) -> Usage:
+    return Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items))
 
 
 class EarlyCallBudget(EarlyBudget):
     """`before` gives the scopes of the calls that stand before it and are not charged yet."""
 
-    __slots__ = ("_before", "admitted", "guessed", "known")
+    __slots__ = ("_before", "guessed", "known")
 
     def __init__(self, around: Budget, before: Callable[[], list[EarlyCallBudget]], limit: Money | None) -> None:
         super().__init__(around, usd=limit)
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self._before = before
-        self.admitted = 0  # effects under way that were admitted before the restart
         self.known = asyncio.Event()  # set when the calls after it can know what it reserves
         self.guessed: Usage = NOTHING  # the cost of what was under way when it was cancelled; charged to no scope
 
@@ -61,9 +64,7 @@ class EarlyCallBudget(EarlyBudget):
 
     def admit(self, usage: Usage) -> None:
         """BudgetExceeded where there is no room; it only says: not yet."""
-        if self.admitted:
-            self.admitted -= 1
-        elif not self._has_room(usage):
+        if not self._has_room(usage):
             raise self._refused()
         self.known.set()
 
@@ -101,7 +102,9 @@ class _Inside(Budget):
 
 class RecordedBudget(Budget):
     """The budget of a question to a conversation, inside a session of a durable run. No replay makes the turns of a
-    conversation again for the process that asked, so what they cost is told to `pay` as it is spent."""
+    conversation again for the process that asked, so what they cost is told to `pay`: what is set aside for a call
+    before it is made, and the difference when its cost is known. What a crash cut off stays paid with what was set
+    aside."""
 
     __slots__ = ("_pay",)
 
@@ -109,9 +112,15 @@ class RecordedBudget(Budget):
         super().__init__(usd=limit, parent=around)
         self._pay = pay
 
+    def reserve(self, usage: Usage) -> Reservation:
+        reservation = super().reserve(usage)
+        self._told(usage)
+        return reservation
+
     def settle(self, reservation: Reservation, actual: Usage | None = None) -> Usage:
         over = super().settle(reservation, actual)
-        self._told(reservation.usage if actual is None else actual)
+        if actual is not None:
+            self._told(actual + _negative(reservation.usage))
         return over
 
     def charge(self, usage: Usage) -> None:
@@ -119,5 +128,5 @@ class RecordedBudget(Budget):
         self._told(usage)
 
     def _told(self, usage: Usage) -> None:
-        if usage.items:
+        if any(amount for _, amount in usage.items):
             self._pay(usage)

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.open_questions import scopes
+from lyra.core.budgets.budget import NOTHING
 from lyra.core.budgets.early_budget import is_limited
 from lyra.core.limits import (
     VEGA_AHEAD_CALLS_MAX,
@@ -214,6 +215,7 @@ async def _called(job: VegaJob, early: SpeculativeCall) -> Any:
     world = job.world
     pid = start_fiber(job, *early.call.arguments, depth=_depth(job))
     early.before += world.recharge(pid, scopes.get())
+    early.cut_off += world.cut_off_before.pop(pid, NOTHING)
     world.early[pid] = early
     child = job.ctx.process(pid)
     try:
@@ -303,6 +305,7 @@ async def _take(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
             await _settled(job, group)
         _add_time_won(job, early.took_s)
         if early.was_refused or not early.scope.is_allowed():
+            _charge_cut_off(early)
             early = await _make_call_now(job, group, call, f"{call.key}.again")
         else:
             _spend(job, early)
@@ -348,6 +351,13 @@ def _spend(job: VegaJob, early: SpeculativeCall) -> None:
     early.scope.around.charge(early.scope.usage)
     take_back(job.world.budget, early.before)
     _call_over(job, early, "call.taken")
+
+
+def _charge_cut_off(early: SpeculativeCall) -> None:
+    """Charge the attempts of a call that a restart cut off, before it is made again: they are attempts of this very
+    call, and not speculative."""
+    early.scope.around.charge(early.cut_off)
+    take_back(early.scope, early.cut_off)
 
 
 async def _make_call_now(job: VegaJob, group: EarlyCallGroup, call: EarlyCall, key: str) -> SpeculativeCall:

@@ -27,6 +27,7 @@ class SpeculativeCall:
         "began_s",
         "call",
         "crashes",
+        "cut_off",
         "depth",
         "ended_s",
         "error",
@@ -54,6 +55,7 @@ class SpeculativeCall:
         self.idle_s = 0.0  # while it waited for others that were made early, and line by line would not have been there
         self.won_s = 0.0  # by calls that were made early inside it
         self.before: Usage = NOTHING  # what of it was spent before the restart
+        self.cut_off: Usage = NOTHING  # the part of `before` for attempts that a restart cut off
 
     @property
     def took_s(self) -> float:
