@@ -274,6 +274,7 @@ class Recovery:
 
     def _refill(self, process: Process, state: ProcessState) -> None:
         process.replay = dict(state.effects) or None
+        process.attempts = {key: entry.crashes for key, entry in state.effects.items() if entry.crashes} or None
         process.traps = state.traps
         process.keys = state.first_key
         process.branches = state.first_branch
