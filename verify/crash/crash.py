@@ -4,8 +4,8 @@ done.
 `random_kills(n, seed)` kills at random moments, `point_kills()` at the first, a middle and the last visit of every
 named point. After each workload `verify` reads what the child left behind (the store and the world's file, see
 `workload`) and compares it with an undisturbed run: nothing acknowledged is lost, no finished effect
-happened again, budgets are exact, the store is sound, results are equal, and every opening took less than five
-seconds. Works in temporary folders only.
+happened again, every attempt is charged, no more was performed than a budget allows, the store is sound, results are
+equal, and every opening took less than five seconds. Works in temporary folders only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core import codec, faultpoint
 from lyra.core.ids import ProcessRandom, seeded
-from lyra.kernel.journal import rows
+from lyra.kernel.journal import rows, snapshots
 from lyra.kernel.journal.history import Fold
 from lyra.store.ended import load_all
 from lyra.store.sqlite import SqliteStore
@@ -38,6 +38,8 @@ OPEN_S_MAX: Final = 5.0  # of CPU: the wall clock also counts what other program
 _LIFE_S_MAX: Final = 30.0
 _KILLS_A_WORKLOAD: Final = 4
 _DONE, _FAILED = 0, 1
+# Small enough that the snapshots of the workload put the states of ended processes away.
+_SNAPSHOT_SIZES: Final = {"_ENDED_KEPT": 2, "_STATES_A_SLICE": 2}
 
 
 class Result(NamedTuple):
@@ -82,6 +84,8 @@ def _live(folder: _Folder, durability: str, life: int, hook: Callable[[str], Non
         return pid
     status = _FAILED
     try:
+        for name, size in _SNAPSHOT_SIZES.items():
+            setattr(snapshots, name, size)
         if hook is not None:
             faultpoint.arm(hook)
         results = asyncio.run(
@@ -245,7 +249,8 @@ def verify(store_file: Path, world_file: Path, results: dict[str, Any], peace: C
     problems += _dense(journal)
     problems += _kept(journal, lines, fold)
     problems += _repeated(lines)
-    problems += _spent(journal, fold)
+    problems += _charged(journal, fold)
+    problems += _over_budget(journal, lines)
     if results != peace.results:
         problems.append(f"the results differ: {results} instead of {peace.results}")
     openings = [float(line.split()[1]) for line in lines if line.startswith("open ")]
@@ -277,7 +282,7 @@ def _kept(journal: list[Any], lines: list[str], fold: Fold) -> list[str]:
             problems.append(f"the end of {words[2]} was acknowledged and is lost")
         elif words[:2] == ["ack", "send"] and ["outside", int(words[2])] not in sent:
             problems.append(f"message {words[2]} was acknowledged and is lost")
-    finished = Counter(record.pid for record in journal if record.kind == "effect.finished")
+    finished = Counter(record.pid for record in journal if record.kind == "effect.finished" and not _is_cut_off(record))
     for pid, count in Counter(line.split()[1] for line in set(lines) if line.startswith("seen ")).items():
         if finished[pid] < count:
             problems.append(f"{pid} has seen {count} answers, and its journal holds {finished[pid]}")
@@ -304,20 +309,53 @@ def _repeated(lines: list[str]) -> list[str]:
     return problems
 
 
-def _spent(journal: list[Any], fold: Fold) -> list[str]:
-    """Every paid act was started once (no interrupt was answered with retry) and paid once; the sums are exact."""
-    paid: Counter[tuple[str, Any]] = Counter()
-    started: dict[tuple[str, Any], str] = {}
+def _is_cut_off(record: Any) -> bool:
+    error = rows.DECODERS[record.kind].decode(record.data).error
+    return error is not None and error.get("code") == "cut_off"
+
+
+def _charged(journal: list[Any], fold: Fold) -> list[str]:
+    """Every attempt at a paid act is charged once, those that a kill cut off included; the sums are exact."""
+    charged: Counter[tuple[str, Any]] = Counter()
+    attempts: Counter[tuple[str, Any]] = Counter()
     for record in journal:
         if record.kind == "effect.started":
             row = rows.DECODERS[record.kind].decode(record.data)
-            started[record.pid, row.key] = row.name
+            attempts[record.pid, row.key] += bool(row.cost)
         elif record.kind == "effect.finished":
             row = rows.DECODERS[record.kind].decode(record.data)
-            if started.get((record.pid, row.key)) == "pay":
-                paid[record.pid, row.key] += (row.usage or {}).get("usd", 0)
-    problems = [f"{pid}:{key} cost {cost}" for (pid, key), cost in paid.items() if cost != errand.COST_MICRO_USD]
-    total = sum(state.spent.get("usd", 0) for state in fold.processes.values())
-    if total != len(paid) * errand.COST_MICRO_USD:
-        problems.append(f"{total} micro-dollars were spent on {len(paid)} paid acts")
+            charged[record.pid, row.key] += (row.usage or {}).get("usd", 0)
+    problems = [
+        f"{pid}:{key} was charged {charged[pid, key]} micro-dollars for {count} attempts"
+        for (pid, key), count in attempts.items()
+        if charged[pid, key] != count * errand.COST_MICRO_USD
+    ]
+    total = fold.spent.get("usd", 0) + sum(state.spent.get("usd", 0) for state in fold.processes.values())
+    if total != attempts.total() * errand.COST_MICRO_USD:
+        problems.append(f"{total} micro-dollars were spent on {attempts.total()} attempts at paid acts")
+    return problems
+
+
+def _over_budget(journal: list[Any], lines: list[str]) -> list[str]:
+    """No family has bought more, over all lives, than its budget allows; each has used all of it."""
+    performed: Counter[str] = Counter()
+    for line in lines:
+        word, _, *rest = line.split()
+        if word == "act" and rest[0] == "buy":
+            performed[rest[1].partition(".")[0]] += 1
+    parents: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    for record in journal:
+        if record.kind == "process.created":
+            parents[record.pid] = rows.DECODERS[record.kind].decode(record.data).parent
+        elif record.kind == "effect.finished":
+            used[parents[record.pid]] += (rows.DECODERS[record.kind].decode(record.data).usage or {}).get(
+                "tool_calls", 0
+            )
+    problems = []
+    for pid, most in errand.PURCHASES_MAX.items():
+        if performed[pid] > most:
+            problems.append(f"{pid} has bought {performed[pid]} times, its budget allows {most}")
+        if used[pid] != most:
+            problems.append(f"{pid} was charged for {used[pid]} purchases, its budget ends at {most}")
     return problems

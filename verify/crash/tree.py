@@ -3,7 +3,8 @@
 A forked child opens a store, supervises workers (some of which crash by themselves), and has one process that waits
 for an answer. The parent kills it after a random while, again and again, on the same store; a last life in peace
 answers the question and stops the tree. Held against what the workers wrote into the outside world: no finished
-effect was performed again, the tree was whole in every life, the question was asked once, the store is sound.
+effect was performed again, each that was performed is charged, the tree was whole in every life, the question was
+asked once, the store is sound.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
+from lyra.core.effect import Effect
 from lyra.core.ids import seeded
 from lyra.errors import StoreError
 from lyra.kernel import Child, Kernel
@@ -47,12 +49,15 @@ async def _act(path: str, number: int, idempotency_key: str) -> int:
     return number
 
 
+_ACT: Final = Effect(_act, idempotent=True, cost={"tool_calls": 1})
+
+
 async def worker(ctx: Any, path: str, number: int) -> None:
     """Acts for ever; every so often it fails by itself and is restarted."""
     state = ctx.restored or {"n": 0}
     while True:
         state["n"] += 1
-        await ctx.do(_act, path, state["n"], idempotent=True)
+        await ctx.do(_ACT, path, state["n"])
         if state["n"] % 7 == number:
             raise RuntimeError("a bad day")
         await ctx.sleep(0.002)
@@ -90,7 +95,7 @@ async def _open(store: str) -> Kernel:
     until = time.monotonic() + 5.0
     while True:
         try:
-            kernel = Kernel(store, programs=[worker, asker])
+            kernel = Kernel(store, programs=[worker, asker], budget={"tool_calls": 1_000_000})
             await kernel.start()
         except StoreError:
             if time.monotonic() > until:
@@ -124,20 +129,28 @@ def _fork(folder: str) -> int:
 
 
 def _verify(folder: str, kills: int) -> tuple[list[str], int]:
-    """Every finished effect was performed; one in flight at a kill (they are idempotent) at most once more for each."""
+    """Every finished effect was performed; one in flight at a kill (they are idempotent) at most once more for each. No
+    effect was performed more often than it is charged."""
     with open(os.path.join(folder, "world")) as file:
         performed = Counter(file.read().split())
     store = SqliteStore(os.path.join(folder, "run.db"))
     finished: Counter[str] = Counter()
+    charged: Counter[str] = Counter()
     for record in store.read():
         if record.kind == "effect.finished":
             row = rows.DECODERS[record.kind].decode(record.data)
+            charged[f"{record.pid}:{row.key}"] += (row.usage or {}).get("tool_calls", 0)
             if not row.name and row.error is None:
                 finished[f"{record.pid}:{row.key}"] += 1
     failures = store.check()
     store.close()
     failures += [f"{key} is finished {count} times" for key, count in finished.items() if count > 1]
     failures += [f"{key} is finished and was never performed" for key in finished if not performed[key]]
+    failures += [
+        f"{key} was performed {count} times and charged {charged[key]} times"
+        for key, count in performed.items()
+        if count > charged[key]
+    ]
     failures += [
         f"{key} was performed {count} times with {kills} kills" for key, count in performed.items() if count > 1 + kills
     ]

@@ -4,8 +4,8 @@ The outside world is one file that only grows: a line for each act performed (`a
 a program has seen (`seen PID WHAT VALUE`), for each thing the kernel acknowledged (`ack …`), and for each opening
 (`open SECONDS`, of CPU). A line is one `write` to a file opened with O_APPEND, so it is there before the next thing
 happens and survives the killing of the writer. What the programs return depends on nothing but their arguments, so a
-run that was killed twenty times must return the same as one that was not. Everything that judges is in `crash`;
-nothing here knows that it will be killed.
+run that was killed twenty times must return the same as one that was not; two families that buy until their budget is
+used up say no more than that it is. Everything that judges is in `crash`; nothing here knows that it will be killed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from typing import Any, Final
 
 from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect
+from lyra.errors import BudgetExceeded
 from lyra.kernel import Kernel
 from lyra.kernel.programs.context import Context
 
-__all__ = ["COST_MICRO_USD", "OUTSIDE_MESSAGES", "PROGRAMS", "World", "live"]
+__all__ = ["COST_MICRO_USD", "LIMITS", "OUTSIDE_MESSAGES", "PROGRAMS", "PURCHASES_MAX", "World", "live"]
 
 COST_MICRO_USD: Final = 1_000  # of each paid act
+LIMITS: Final[dict[str, dict[str, int]]] = {"money": {"usd": 15 * COST_MICRO_USD}, "calls": {"tool_calls": 12}}
+PURCHASES_MAX: Final = {"money": 15, "calls": 12}  # what the budget of each family pays for, attempts included
 OUTSIDE_MESSAGES: Final = 6
 _WORKERS: Final = 3
 _ROUNDS: Final = 4
+_BUYERS: Final = 3  # of a family
 _DELAY_S: Final = 0.002
 
 
@@ -85,13 +89,20 @@ def answer_to(value: int) -> int:
     return value * 7 + 1
 
 
+async def _buy(item: str, idempotency_key: str) -> str:
+    _outside().note("act", call_of(idempotency_key), "buy", item)
+    await asyncio.sleep(5 * _DELAY_S)
+    return item
+
+
 _READ: Final = Effect(_read, name="read", idempotent=True)
 _PAY: Final = Effect(_pay, name="pay", cost=Money(COST_MICRO_USD))
+_BUY: Final = Effect(_buy, name="buy", cost={"usd": COST_MICRO_USD, "tool_calls": 1}, idempotent=True)
 
 
-async def _seen(ctx: Context, effect: Effect, value: int) -> int:
+async def _seen(ctx: Context, effect: Effect, value: Any) -> Any:
     """Do it, and note that the program holds the answer: from here on it must never happen again."""
-    result: int = await ctx.do(effect, value)
+    result = await ctx.do(effect, value)
     _outside().note("seen", ctx.pid, effect.name, str(value))
     return result
 
@@ -145,7 +156,24 @@ async def collector(ctx: Context) -> Any:
     return heard
 
 
-PROGRAMS: Final = (chief, worker, collector)
+async def family(ctx: Context) -> list[str]:
+    """Its buyers share its budget."""
+    buyers = [ctx.spawn(buyer, f"{ctx.pid}.{number}") for number in range(_BUYERS)]
+    return [(await child.wait()).result for child in buyers]
+
+
+async def buyer(ctx: Context, name: str) -> str:
+    """Buys until the budget is used up. After a kill the purchases in flight are tried again, and charged again."""
+    number = 0
+    while True:
+        try:
+            await _seen(ctx, _BUY, f"{name}.{number}")
+        except BudgetExceeded:
+            return f"{name} has nothing left"
+        number += 1
+
+
+PROGRAMS: Final = (chief, worker, collector, family, buyer)
 
 
 # ---------------------------------------------------------------------- one life
@@ -175,6 +203,8 @@ async def live(
             "collector": await kernel.spawn(collector, pid="collector"),
             "chief": await kernel.spawn(chief, pid="chief", budget={"usd": 100_000}),
         }
+        for pid, limits in LIMITS.items():
+            handles[pid] = await kernel.spawn(family, pid=pid, budget=limits)
         for pid in handles:
             world.note("ack", "spawn", pid)
         await _send_from_outside(kernel, world)

@@ -158,9 +158,9 @@ class Recovery:
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
         fold = Fold.load(snapshot.seq, snapshot.states, self._core.states.values())
-        self._snapshots.seq, store = snapshot.seq, self._store
-        self._snapshots.ended = ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments)
-        fold.find_ended = ended.find
+        self._snapshots.covers(snapshot.seq, fold.segments)
+        store = self._store  # read right here: this runs in the store's own thread
+        fold.find_ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments).find
         kind = ""
         for record in self._store.read(after=snapshot.seq):
             fold.add(record)

@@ -3,7 +3,8 @@
 A segment is a blob with the states of processes that ended; the entry in the snapshot, under a key that begins with
 `ENDED`, names the blob by its digest and says which pids are in it. So a kernel that has ended a million processes
 neither reads nor signs a million states to write the next snapshot, and what the blob holds is as sure as the entry.
-`pack` makes one, `states_of` reads one, `load_all` reads a snapshot with everything that was put away.
+`pack` makes one, `states_of` reads one, `load_all` reads a snapshot with everything that was put away. What a process
+had spent counts above it once it is put away (`passed_on`): a reader that has both takes it from there (`subtract`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from lyra.errors import Corrupt
 from lyra.store.protocol import Snapshot, Store
 
-__all__ = ["ENDED", "Segment", "entry_of", "load_all", "pack", "segment_of", "states_of"]
+__all__ = ["ENDED", "Segment", "entry_of", "load_all", "pack", "segment_of", "states_of", "subtract"]
 
 ENDED: Final = "~ended/"  # begins the key of a segment in a snapshot; no pid begins with ~
 
@@ -98,3 +99,11 @@ def load_all(store: Store) -> Snapshot:
     for segment in segments:
         states |= states_of(store.get_blob, segment)
     return Snapshot(snapshot.seq, states)
+
+
+def subtract(spent: dict[str, int], passed_on: Mapping[str, int]) -> None:
+    """Take from what a process spent what another below it had passed on to it."""
+    for dimension, amount in passed_on.items():
+        spent[dimension] = spent.get(dimension, 0) - amount
+        if spent[dimension] <= 0:
+            del spent[dimension]

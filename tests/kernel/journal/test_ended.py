@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from lyra.core.faultpoint import SimulatedCrash, armed
 from lyra.errors import Corrupt
 from lyra.kernel import Kernel
 from lyra.kernel.journal import rows, snapshots
-from lyra.kernel.journal.history import Fold
+from lyra.kernel.journal.history import Fold, encode_state
 from lyra.store.ended import ENDED, load_all
 from lyra.store.protocol import Record
+from lyra.store.sqlite import SqliteStore
 from lyra.testing.clock import SimClock
 from tests.kernel.conftest import Crash, crash, run, settle
 
@@ -140,6 +143,28 @@ def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place):
     run(main())
 
 
+def test_a_store_with_a_thread_of_its_own_is_read_in_that_thread(path, monkeypatch):
+    """After a restart, too, a caller that asks how a process ended does not use the store beside its writer."""
+    threads = []
+    get_blob = SqliteStore.get_blob
+
+    def noted(store, digest):
+        threads.append(threading.current_thread())
+        return get_blob(store, digest)
+
+    async def main():
+        async with Kernel(path, programs=[works], durability="power") as kernel:
+            await ended(kernel, 30)
+            await kernel._snapshots.write()
+        monkeypatch.setattr(SqliteStore, "get_blob", noted)
+        async with Kernel(path, programs=[works], durability="power") as kernel:
+            assert (await kernel.process("job-3").wait()).result == 3
+
+    run(main())
+    assert threads
+    assert threading.main_thread() not in threads
+
+
 def test_segments_are_dropped_with_their_blobs_after_the_retention(path):
     """The pids that were chosen are free again, and the store does not grow."""
 
@@ -158,6 +183,42 @@ def test_segments_are_dropped_with_their_blobs_after_the_retention(path):
             assert store._ask("SELECT count(*) FROM blobs") == [(0,)]
             assert "job-0" not in kernel.processes
             assert str(kernel.budget.used()) == "$0.60"
+
+    run(main())
+
+
+async def pays(ctx):
+    await ctx.sleep(10)
+    await ctx.do(act, cost="$0.40")
+
+
+async def leaves_one_behind(ctx):
+    await ctx.spawn(pays)
+
+
+async def has_a_budget(ctx):
+    await ctx.spawn(leaves_one_behind)
+    await ctx.checkpoint(None)
+    await ctx.sleep(1_000)
+
+
+def test_a_budget_keeps_what_was_spent_below_a_process_that_ended_first(path):
+    """The process in between was the first to end, and its states are put away: the budget above them is as used after
+    a restart as before it."""
+
+    async def main():
+        clock, programs = SimClock(1000.0), [works, pays, leaves_one_behind, has_a_budget]
+        async with Kernel(path, clock, programs=programs) as kernel:
+            top = kernel.spawn(has_a_budget, budget="$1", pid="top")
+            await settle(kernel)
+            await ended(kernel, 3)
+            clock.advance(20)
+            await settle(kernel)
+            await ended(Counted(kernel, 3), 3)
+            assert str(top.budget.used()) == "$0.40"
+            await kernel._snapshots.write()
+        async with Kernel(path, clock, programs=programs) as kernel:
+            assert str(kernel.process("top").budget.used()) == "$0.40"
 
     run(main())
 
@@ -182,6 +243,57 @@ def test_what_those_below_spent_counts_for_the_living_above_them():
     assert set(fold.put_away(keep=0)) == {"low", "mid"}
     assert fold.processes["top"].spent == {"usd": 9}
     assert fold.spent == {}
+
+
+def _family():
+    """A living process, its child and a grandchild, which end in this order, and one that nothing is above."""
+    return [
+        *(_created(1, "top"), _created(2, "mid", parent="top"), _created(3, "low", parent="mid"), _created(4, "alone")),
+        *(_paid(5, "top", 1), _paid(6, "mid", 2), _paid(7, "low", 4), _paid(8, "alone", 8)),
+        *(_ended(9, "mid"), _ended(10, "low"), _ended(11, "alone")),
+    ]
+
+
+def test_a_snapshot_with_what_was_put_away_is_the_fold_of_its_rows():
+    """A reader of all of it finds each process as its rows tell it: what it spent is its own, and counts once."""
+    whole = Fold()
+    whole.add_all(_family())
+    fold = Fold()
+    fold.add_all(_family())
+    away = fold.put_away(keep=0)
+    assert set(away) == {"mid", "low", "alone"}
+    states = {pid: data for pid, data in fold.dump().items() if data is not None}
+    kept = Fold.load(fold.seq, states)
+    assert (kept.processes["top"].spent, kept.spent) == ({"usd": 7}, {"usd": 8})
+    everything = Fold.load(fold.seq, states | {pid: encode_state(state) for pid, state in away.items()})
+    assert everything.processes == whole.processes
+    assert everything.spent == whole.spent == {}
+
+
+def test_a_process_stays_as_long_as_one_below_it():
+    """One that ended before its child is neither put away nor forgotten first: what the child spent counts in the
+    budgets above both."""
+    fold = Fold()
+    fold.add_all(_family()[:-1])
+    assert fold.put_away(keep=1) == {}
+    assert set(fold.put_away(keep=0)) == {"mid", "low"}
+    assert fold.processes["top"].spent == {"usd": 7}
+    fold = Fold()
+    late = _ended(10, "low")._replace(time=50.0)
+    fold.add_all([*_family()[:9], late])
+    list(fold.dump_in_slices(10, forget_before=10.0))
+    assert set(fold.processes) == {"top", "mid", "low", "alone"}
+    list(fold.dump_in_slices(10, forget_before=60.0))
+    assert (set(fold.processes), fold.processes["top"].spent) == ({"top", "alone"}, {"usd": 7})
+
+
+def test_a_late_effect_counts_for_the_nearest_process_that_is_left():
+    """Its process was put away, and the one above it too: the row is paid for by the one above both."""
+    fold = Fold()
+    fold.add_all(_family())
+    fold.find_ended = fold.put_away(keep=0).get
+    fold.add(_paid(12, "low", 16))
+    assert (fold.processes["top"].spent, fold.spent) == ({"usd": 23}, {"usd": 8})
 
 
 def test_an_effect_that_ends_after_its_process_was_put_away_is_paid_for():

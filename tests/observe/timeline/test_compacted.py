@@ -12,6 +12,7 @@ from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run
 from lyra.cli.main import main as lyra
 from lyra.errors import ConfigError, NoSuchProcess
+from lyra.kernel.journal import snapshots
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.store.reader import open_to_read
@@ -100,3 +101,39 @@ def test_the_command_and_the_page_say_that_rows_were_dropped(store: str, capsys:
             assert "dropped by a compaction" in await browser.page("/runs/talk")
 
     in_loop(main())
+
+
+async def act() -> int:
+    return 1
+
+
+async def pays_late(ctx: Any) -> None:
+    await ctx.sleep(60)
+    await ctx.do(act, cost="$0.01")
+
+
+async def starts_one(ctx: Any) -> None:
+    await ctx.spawn(pays_late, pid="below")
+    await ctx.sleep(61)
+
+
+def test_what_a_process_spent_is_its_own_after_it_was_put_away(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes ended and were put away, one below the other: each is told with what it spent itself."""
+    monkeypatch.setattr(snapshots, "_ENDED_KEPT", 0)
+
+    async def main() -> None:
+        clock = SimClock(1_000.0)
+        async with Kernel(store, clock, programs=[pays_late, starts_one], retention_s=10) as kernel:
+            top = await kernel.spawn(starts_one, pid="above")
+            await kernel.durable()
+            clock.advance(62)
+            await top.wait()
+            assert kernel._snapshots is not None
+            await kernel._snapshots.write()
+
+    asyncio.run(main())
+    rows = open_to_read(store)
+    assert not {"above", "below"} & rows.load_snapshots().states.keys()
+    _, states = StoredRows(rows).kept_states()
+    assert {pid: state["spent"] for pid, state in states.items()} == {"above": {}, "below": {"usd": 10_000}}
+    rows.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from lyra import Agent
 from lyra.models.sim import SimProvider
-from tests.server.gateway.support import serving_gateway
+from tests.server.gateway.support import Reply, serving_gateway
 from tests.server.http.support import echo, in_loop
 
 BODY: dict[str, Any] = {"model": "agent/echo", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 50}
@@ -73,5 +74,39 @@ def test_what_an_agent_spends_counts_in_the_keys_budget() -> None:
             view = await served.view()
             assert view["spent_micro_usd"] <= 200_000
             assert view["reserved_micro_usd"] == 0
+
+    in_loop(main())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_an_agent_whose_money_is_held_is_asked_again_later(path: str, stream: bool) -> None:
+    """While a call in flight holds the key's money, an agent answers 429 and says when to ask again; once the money is
+    spent, 402; an agent whose own budget is too small is 402 at any time."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        agents = (
+            Agent("clerk", model="openai/gpt-4o-mini", max_tokens=400),
+            Agent("poor", model="openai/gpt-4o-mini", max_tokens=400, budget="$0.000001"),
+        )
+        reply = Reply((b" ", b"{}"), gate=gate)
+        async with serving_gateway(reply, programs=agents) as served, asyncio.TaskGroup() as group:
+            key = await served.key(budget="$0.00984")
+            async with served.client(key) as client:
+                asked = {**BODY, "model": "openai/gpt-4o-mini", "max_tokens": 16_300}
+                first = group.create_task(client.post("/v1/chat/completions", json=asked))
+                while not served.provider.received:
+                    await asyncio.sleep(0)
+                clerk = {**BODY, "model": "agent/clerk", "stream": stream}
+                held = await client.post(path, json=clerk)
+                assert (held.status_code, held.headers.get("retry-after")) == (429, "5"), held.text
+                assert "hold" in held.text
+                poor = await client.post(path, json={**clerk, "model": "agent/poor"})
+                assert (poor.status_code, poor.headers.get("retry-after")) == (402, None), poor.text
+                gate.set()
+                await first  # without usage, and so charged all of it
+                spent = await client.post(path, json=clerk)
+                assert (spent.status_code, spent.headers.get("retry-after")) == (402, None), spent.text
 
     in_loop(main())

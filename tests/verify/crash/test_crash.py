@@ -14,13 +14,15 @@ from lyra.store.sqlite import SqliteStore
 from tests.cases import cases
 from verify.crash import crash
 from verify.crash import workload as errand
+from verify.planted import Change, changed
 from verify.simulation.scenes import POINTS_OF_PARTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
 
 def test_random_kills_lose_nothing_and_repeat_nothing():
-    """Nothing acknowledged is lost, no finished effect happens again; sums and results are exact, the store sound."""
+    """Nothing acknowledged is lost, no finished effect happens again, no budget is exceeded over all lives; sums and
+    results are exact, the store sound."""
     count = cases(60)
     result = crash.random_kills(count, seed=1)
     assert result.failures == []
@@ -33,6 +35,29 @@ def test_a_kill_at_every_named_point_first_middle_and_last():
     assert result.failures == []
     assert result.kills >= 2 * (len(POINTS) - len(POINTS_OF_PARTS))
     assert result.open_s_max < crash.OPEN_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (  # Recovery forgets what was held for calls in flight.
+            Change("lyra.kernel.recovery", "Recovery._charge_cut_off", "list(state.held)", "[]"),
+            ("its budget allows", "micro-dollars for"),
+        ),
+        (  # What was cut off is charged one life too late.
+            Change(
+                "lyra.kernel.journal.history", "end_cut_off", "_finished(state, row, 0, 0.0)", "state.held.pop(key)"
+            ),
+            ("its budget allows",),
+        ),
+    ],
+)
+def test_the_kills_find_a_kernel_that_forgets_calls_in_flight(change, words):
+    """Budgets are an invariant of the kill suite: a planted mistake in the books is found at the outside."""
+    with changed([change]):
+        failures = "\n".join(crash.random_kills(12, seed=3).failures)
+    for word in words:
+        assert word in failures
 
 
 async def _hold(path, ready):
@@ -97,6 +122,7 @@ def test_the_verdict_on_an_undisturbed_run_is_clean(left_behind):
         ("ack send 77", "is lost"),
         ("ack spawn absent", "is lost"),
         ("open 9.5", "an opening took"),
+        ("act p999:0 buy money.0.99", "has bought 16 times, its budget allows 15"),
     ],
 )
 def test_the_verdict_sees_each_kind_of_harm(left_behind, line, word):

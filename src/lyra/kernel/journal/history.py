@@ -22,7 +22,7 @@ from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
-from lyra.store.ended import ENDED
+from lyra.store.ended import ENDED, subtract
 from lyra.store.protocol import Record
 
 __all__ = ["Entry", "Fold", "ProcessState", "encode_state", "end_cut_off", "state_of"]
@@ -120,9 +120,11 @@ class Fold:
 
     @classmethod
     def load(cls, seq: int, states: dict[str, bytes], subsystems: Iterable[State] = ()) -> Fold:
+        """Load a whole snapshot: without what was put away as a kernel does, or with all of it (`store.ended`)."""
         fold = cls(subsystems)
         fold.seq = seq
         fold.take_in(states.items())
+        fold._take_back()
         return fold
 
     def take_in(self, states: Iterable[tuple[str, bytes]]) -> None:
@@ -168,41 +170,50 @@ class Fold:
         self.ended = 0
         unneeded = [pid for pid in self._unneeded() if not self.processes[pid].held]
         unneeded.sort(key=lambda pid: self.processes[pid].exit_seq)
-        taken = {pid: self.processes[pid] for pid in unneeded[: max(0, len(unneeded) - keep)]}
-        self._take_out(taken)
+        taken = self._take_out(unneeded[: max(0, len(unneeded) - keep)])
         self.changed -= taken.keys()
         return taken
 
-    def _forget(self, before: float) -> list[str]:
-        forgotten = [pid for pid in self._unneeded() if self.processes[pid].exit_at < before]
-        self._take_out(forgotten)
-        return forgotten
+    def _forget(self, before: float) -> Collection[str]:
+        return self._take_out([pid for pid in self._unneeded() if self.processes[pid].exit_at < before])
 
     def _unneeded(self) -> Iterable[str]:
-        """The ended processes that neither a living one below them nor a parent's replay needs."""
-        needed = self._above_the_living()
+        """The ended processes that no replay of a parent asks for."""
         for pid, state in self.processes.items():
             parent = self.processes.get(state.created.parent)
             # A live parent that has kept a state since (`checkpoint`) does not replay the spawn, so it asks no more.
             asked = parent is not None and parent.exit is None and state.created.key in parent.effects
-            if state.exit is not None and not asked and pid not in needed:
+            if state.exit is not None and not asked:
                 yield pid
 
-    def _take_out(self, pids: Collection[str]) -> None:
-        """Remove ended processes, those below before those above them: what they spent counts for the parent."""
-        for pid in sorted(pids, key=lambda pid: self.processes[pid].created_seq, reverse=True):
-            state = self.processes.pop(pid)
+    def _take_out(self, pids: Collection[str]) -> dict[str, ProcessState]:
+        """Remove ended processes, but for those above one that stays. What they spent counts for the parent."""
+        needed = self._above(self.processes.keys() - pids)
+        taken = {pid: self.processes[pid] for pid in pids if pid not in needed}
+        for pid, state in sorted(taken.items(), key=lambda item: item[1].created_seq, reverse=True):  # from below
+            del self.processes[pid]
             parent = self.processes.get(state.created.parent)
             if not JoinableBudget.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
                 _add(self.spent if parent is None else parent.spent, state.spent)
                 state.passed_on, state.spent = state.spent, {}
             self.changed.add(ROOT if parent is None else state.created.parent)
+        return taken
 
-    def _above_the_living(self) -> set[str]:
-        """The ancestors of live processes: a child's budget and rights lie inside theirs, also when they have ended."""
+    def _take_back(self) -> None:
+        """Count what processes that were put away have spent as theirs again, in a fold that has been given them."""
+        passed_on = [state for state in self.processes.values() if state.passed_on]
+        for state in sorted(passed_on, key=lambda state: state.created_seq):  # from above
+            above = state.created.parent
+            if above and above not in self.processes:
+                continue  # forgotten since: it counts somewhere above that one
+            subtract(self.processes[above].spent if above else self.spent, state.passed_on)
+            state.spent, state.passed_on = state.passed_on, {}
+
+    def _above(self, pids: Iterable[str]) -> set[str]:
+        """The ancestors of these: a child's budget and rights lie inside theirs, also when they have ended."""
         needed: set[str] = set()
-        for state in self.processes.values():
-            above = state.created.parent if state.exit is None else ""
+        for pid in pids:
+            above = self.processes[pid].created.parent
             while above and above not in needed and above in self.processes:
                 needed.add(above)
                 above = self.processes[above].created.parent
@@ -247,9 +258,18 @@ class Fold:
             raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
         self.changed.discard(pid)
         if kind == "effect.finished" and row.usage:
-            parent = self.processes.get(ended.created.parent)
-            _add(self.spent if parent is None else parent.spent, row.usage)
-            self.changed.add(ROOT if parent is None else ended.created.parent)
+            above = self._remembered_above(ended)
+            _add(self.processes[above].spent if above else self.spent, row.usage)
+            self.changed.add(above or ROOT)
+
+    def _remembered_above(self, ended: ProcessState) -> str:
+        """The nearest process above one that was put away that was not put away itself; "": none is left."""
+        while ended.created.parent not in self.processes:
+            parent = self.find_ended(ended.created.parent)
+            if parent is None or parent.created_seq >= ended.created_seq:
+                return ""
+            ended = parent
+        return ended.created.parent
 
     def _created(self, record: Record, row: rows.Created) -> None:
         seq, time, pid, _, _ = record

@@ -88,6 +88,10 @@ class SnapshotWriter:
         self.seq = 0
         core.after_commit.append(self._rows_written)
 
+    def covers(self, seq: int, segments: dict[str, bytes]) -> None:
+        """Take over the snapshot that the kernel was opened with: its last row, and the segments that it names."""
+        self.seq, self.ended = seq, EndedStates(self._states_of, segments)
+
     @property
     def is_writing(self) -> bool:
         """Whether one is made beside other work."""

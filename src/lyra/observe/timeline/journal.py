@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from lyra.core import codec
 from lyra.core.event import Event
 from lyra.errors import Corrupt, LyraError
-from lyra.store.ended import load_all
+from lyra.store.ended import load_all, subtract
 from lyra.store.protocol import Store
 
 __all__ = ["RowReader", "RunRows", "StoredRows", "value_of"]
@@ -75,6 +75,12 @@ class StoredRows:
             return 0, {}
         kept = load_all(self._store)
         states = {pid: codec.decode(data) for pid, data in kept.states.items() if pid[:1] != "~"}
+        put_away = [state for state in states.values() if state.get("passed_on")]
+        for state in sorted(put_away, key=lambda state: state["created_seq"]):  # from above
+            parent = states.get(state["created"].get("parent"))
+            if parent is not None:
+                subtract(parent["spent"], state["passed_on"])
+            state["spent"] = state["passed_on"]
         return kept.seq, {pid: state for pid, state in states.items() if state.get("created_seq", 0) < first_seq}
 
 

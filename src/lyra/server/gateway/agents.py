@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.errors import BudgetExceeded
+from lyra.server.gateway.refusals import money_held
 from lyra.server.http.compat import anthropic, openai
 from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
+    from lyra.core.budgets.budget import Budget
     from lyra.server.gateway.keys import GatewayKey
     from lyra.server.http.endpoint import HttpCall
 
@@ -39,4 +42,19 @@ async def ask_agent(call: HttpCall, key: GatewayKey, agent: str) -> Any:
     call.endpoint = compat
     call.take_body(call.raw_body)
     call.parent = key.process
-    return await compat.handler(call)
+    try:
+        return await compat.handler(call)
+    except BudgetExceeded as error:
+        if held := _held(error, key.process.budget):
+            raise money_held(held) from error
+        raise
+
+
+def _held(error: BudgetExceeded, budget: Budget) -> int:
+    """Return what calls in flight hold of a key's budget, where that alone is why the money is not there; else 0."""
+    asked, limit = error.fields.get("asked"), error.fields.get("limit")
+    if error.fields.get("dimension") != "usd" or not isinstance(asked, int) or not isinstance(limit, int):
+        return 0
+    left, unspent = budget.spendable("usd"), budget.spendable("usd", with_reserved=True)
+    would_fit = error.fields.get("used", 0) + asked <= limit and asked <= (unspent or 0)
+    return (unspent or 0) - (left or 0) if would_fit else 0

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.budgets.budget import Budget, Usage
-from lyra.core.budgets.money import Money
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
-from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError, RateLimited
+from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
 from lyra.models.client import stream_of
 from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.usage import TokenUsage
@@ -34,7 +33,7 @@ from lyra.server.gateway.bounds import (
     refuse_unbounded,
     thinking_beside,
 )
-from lyra.server.gateway.refusals import read_refusal
+from lyra.server.gateway.refusals import money_held, read_refusal
 from lyra.server.gateway.settlement import may_be_billed, spent
 from lyra.server.gateway.tool_bounds import BoundedTools, bounded_tools
 from lyra.server.gateway.translation.translated import TranslatedRequest
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 __all__ = ["GatewayCall", "call_effect"]
 
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
-_HELD_RETRY_S: Final = 5.0  # when to ask again for money that calls in flight hold
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
 
 
@@ -205,13 +203,7 @@ class GatewayCall:
         if tokens is not None:
             return tokens
         if self._paid_by(unspent, price, tokens_in) is not None:
-            held = Money((unspent or 0) - (left or 0))
-            raise RateLimited(
-                f"calls in flight hold {held} of the key's budget, which this call needs",
-                hint="ask again when they have ended",
-                retry_after_s=_HELD_RETRY_S,
-                held=int(held),
-            )
+            raise money_held((unspent or 0) - (left or 0))
         raise BudgetExceeded(
             "the key's budget is used up, or does not pay for this call",
             hint="ask the operator for more",

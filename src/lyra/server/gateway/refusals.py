@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.errors import LyraError, ModelError
+from lyra.core.budgets.money import Money
+from lyra.errors import LyraError, ModelError, RateLimited
 from lyra.models.wire.faults import UNREADABLE, of_status, retry_after
 from lyra.models.wire.http import usual_sentence
 from lyra.server.gateway.upstream import answer_headers
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from lyra.models.wire.http import UnreadAnswer
     from lyra.models.wire.remote import RemoteProvider
 
-__all__ = ["failure_answer", "failure_body", "read_refusal"]
+__all__ = ["failure_answer", "failure_body", "money_held", "read_refusal"]
 
+_HELD_RETRY_S: Final = 5.0  # when to ask again for money that calls in flight hold
 _REFUSAL_BYTES_MAX: Final = 1024 * 1024  # of a longer one the client is told the status alone
 _SERVER_KEY_REFUSED: Final = (401, 402, 403)  # about the server's key or account, not the client's
 
@@ -44,6 +46,16 @@ _SENTENCES: Final[dict[str, str]] = {
     "auth": "the model's provider refused the key of this server",
     "bad_response": "what came from the model's provider is not an answer",
 }
+
+
+def money_held(micro_usd: int) -> RateLimited:
+    """Return the refusal of a call for which the key's budget has the money, once calls in flight have ended."""
+    return RateLimited(
+        f"calls in flight hold {Money(micro_usd)} of the key's budget, which this call needs",
+        hint="ask again when they have ended",
+        retry_after_s=_HELD_RETRY_S,
+        held=micro_usd,
+    )
 
 
 async def read_refusal(
