@@ -60,7 +60,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
             spent = self._process.spent
             return reply_type.with_usage(
                 result,
-                cost_usd=int(spent.usd) / 1_000_000,
+                cost_usd=int(spent.usd) / 1_000_000 if spent.usd or not spent.tokens else None,  # no price was known
                 input_tokens=spent["input_tokens"],
                 output_tokens=spent["output_tokens"],
             )
