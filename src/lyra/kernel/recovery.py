@@ -10,7 +10,7 @@ it from the journal until it is where it was. A program this kernel does not kno
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
@@ -100,12 +100,14 @@ class Recovery:
         self._crashed = False  # the last kernel left calls in flight, and did not close in order
         self._rebuilt: dict[str, Process] = {}
 
-    async def load(self, store: Store) -> None:
-        """Bring back all that the store holds; the core has its journal already."""
+    async def load(self, store: Store, check: Callable[[Fold, Store], object] | None = None) -> None:
+        """Bring back all that the store holds, unless `check` refuses it; the core has its journal already."""
         self._store = store
         self._core.processes.find_ended = self.bring_ended
         self._dormant.resume = self._go_on
         fold: Fold = await self._core.call(self._fold)
+        if check is not None:
+            await self._core.call(check, fold, store)
         self._core.store_id, self._named_since = await self._core.call(self._store.identity)
         journal = self._core.journal
         assert journal is not None
@@ -279,6 +281,7 @@ class Recovery:
 
     def _refill(self, process: Process, state: ProcessState) -> None:
         process.replay = dict(state.effects) or None
+        process.attempts = {key: entry.crashes for key, entry in state.effects.items() if entry.crashes} or None
         process.traps = state.traps
         process.keys = state.first_key
         process.branches = state.first_branch

@@ -12,16 +12,17 @@ a text of a user. A value that is not a short plain word, that has the form of a
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lyra.core.data_folder import data_folder
 from lyra.core.event import ENDS_IN_ORDER, NO_FAILURES, Event
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
 from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS, OTHER
-from lyra.observe.resources import cache_bytes, memory_bytes
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -308,3 +309,38 @@ def attach_metrics(kernel: Scraped) -> PrometheusMetrics:
     metrics = PrometheusMetrics(status=kernel.get_system_status)
     kernel.parts[_PART] = _AttachedMetrics(metrics, kernel.on_event(metrics, metrics.kinds))
     return metrics
+
+
+# What this OS process uses of the machine: resident memory, and caches on disk. Read when asked, never kept.
+_CACHES: Final = ("maps",)  # folders of the data folder that can be removed at any time
+
+
+def memory_bytes() -> int | None:
+    """Resident memory; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return _peak_bytes()
+
+
+def _peak_bytes() -> int | None:
+    """The most that was resident so far, where there is no /proc."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if os.uname().sysname == "Darwin" else used * 1024
+
+
+def cache_bytes() -> int:
+    """Bytes of the files in Lyra's cache folders; a folder that is missing or cannot be read counts as empty."""
+    total = 0
+    for name in _CACHES:
+        try:
+            with os.scandir(data_folder() / name) as entries:
+                total += sum(entry.stat(follow_symlinks=False).st_size for entry in entries if entry.is_file())
+        except OSError:
+            continue
+    return total

@@ -468,13 +468,26 @@ def test_a_file_that_other_programs_obey_is_written_when_a_person_says_so(tmp_pa
 
 
 def test_a_link_of_such_a_name_asks_for_what_it_leads_to(tmp_path):
-    """`CLAUDE.md -> docs/agents.md`: an edit of that file changes what an agent obeys."""
+    """`CLAUDE.md -> docs/rules.md`: an edit of that file changes what an agent obeys."""
     root = os.path.realpath(tmp_path)
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/agents.md").write_text("x")
+    (tmp_path / "docs/rules.md").write_text("x")
     (tmp_path / "docs/other.md").write_text("x")
-    (tmp_path / "CLAUDE.md").symlink_to("docs/agents.md")
+    (tmp_path / "CLAUDE.md").symlink_to("docs/rules.md")
     permissions = Permissions(mode="accept-edits", workspace=root)
-    for name, decision in (("docs/agents.md", "ask"), ("CLAUDE.md", "ask"), ("docs/other.md", "allow")):
+    for name, decision in (("docs/rules.md", "ask"), ("CLAUDE.md", "ask"), ("docs/other.md", "allow")):
         subject = subject_of("Edit", {"file_path": f"{root}/{name}"}, workspace=root)
         assert permissions.decide(subject).decision == decision, name
+
+
+def test_an_always_with_a_pattern_is_no_answer_for_what_other_programs_obey(tmp_path):
+    """An answer of an earlier run for all files leaves the question open; an `always` for the file itself ends it."""
+    root = os.path.realpath(tmp_path)
+    kept = Rule("Edit(**)", "allow", source="answers", workspace=root)
+    asks = [Rule("Edit(**)", "ask", workspace=root)]
+    permissions = Permissions(asks, workspace=root, answers=[kept])
+    rules = subject_of("Edit", {"file_path": f"{root}/AGENTS.md"}, workspace=root)
+    assert permissions.decide(subject_of("Edit", {"file_path": f"{root}/x.py"}, workspace=root)).decision == "allow"
+    assert permissions.decide(rules).decision == "ask"
+    permissions.answer(rules, "always")
+    assert permissions.decide(rules).decision == "allow"

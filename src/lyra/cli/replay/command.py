@@ -17,13 +17,13 @@ from lyra.cli.render import document, note, printable
 from lyra.cli.replay.opened import OpenedRun, opened_run, opened_store
 from lyra.cli.replay.prompt import RunPrompt, fork_lines, result_value
 from lyra.cli.replay.variables import RunVariables
-from lyra.cli.replay.vega_fork import not_here
 from lyra.cli.replay.words import cost_words, moment_lines, step_line
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError
 from lyra.observe.timeline.timeline import COMPACTED
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
+    from lyra.cli.replay.opened import OpenedRun
     from lyra.cli.replay.program_file import ProgramFile
     from lyra.observe.timeline.timeline import RunTimeline
 
@@ -199,3 +199,35 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
         with_completion(ctx, prompt)
     is_done = answer_lines(prompt, typed_lines(is_person=is_person))
     return 0 if is_done or is_person else 1
+
+
+# How a durable Vega run is forked or gone on with: by `vega replay` and `vega resume`, which `lyra replay` names.
+def not_here(run: OpenedRun, number: int | None) -> ConfigError:
+    """The mistake of asking `lyra replay` for a fork at a step, or to go on where there is none, with the command that
+    does it."""
+    from lyra.vega.replay.fork_run import replay_command
+
+    name, path = run.timeline.name, run.timeline.location
+    if number is None:
+        return ConfigError(
+            f"{name} is a run of a Vega program", hint=f"go on with it: {replay_command(name, path, 'resume')}"
+        )
+    effect = _effect(run, number)
+    place = f"its effect {effect}" if effect is not None else "one of its effects"
+    asked = f"fork reply {'N' if effect is None else effect} TEXT"
+    return ConfigError(
+        f"{name} is a run of a Vega program, which is forked at {place}",
+        hint=f"{replay_command(name, path)} --live, and there: {asked}; or on its page, in the browser",
+    )
+
+
+def _effect(run: OpenedRun, number: int) -> int | None:
+    """The effect of the program that a step answers; None where the program cannot be read or it is inside of one."""
+    from lyra.vega.replay.replayed_run import ReplayedRun
+
+    assert run.vega is not None
+    try:
+        effect = ReplayedRun(run.vega).effect(run.timeline.step(number))
+    except LyraError:
+        return None
+    return None if effect is None else effect.number

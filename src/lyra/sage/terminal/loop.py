@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from lyra.agents.session.events import NoticeLine
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
+from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.terminal import opening
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.file_notices import FileNotices
 from lyra.sage.terminal.keys import Keyboard, bindings
 from lyra.sage.terminal.paper import Paper
 from lyra.sage.terminal.plain import PlainScreen
@@ -113,3 +114,35 @@ def command_names(session: Any) -> Sequence[CommandName]:
     from lyra.sage.commands.registry import command_list
 
     return sorted(CommandName(name, summary) for name, summary in command_list(session))
+
+
+# FileNotices: tells in the terminal that files of extensions and tools were read again, or cannot be used.
+class FileNotices:
+    """`note` prints a sentence in a style."""
+
+    def __init__(self, session: LiveSession, note: Callable[[str, str], object]) -> None:
+        self._session = session
+        self._note = note
+        self._told = set(self._problems())
+        self._notices = SessionNotices(session, self._tell, known=self._told)
+
+    def look(self) -> None:
+        """Tell what has changed since the last look."""
+        self._notices.look()
+        problems = self._problems()
+        for problem in problems:
+            if problem not in self._told:
+                self._note(problem, "failed")
+        self._told = set(problems)
+
+    def _tell(self, notice: NoticeLine) -> None:
+        if notice.get("source") == "extensions":  # tasks are told by the conversation
+            self._told.add(notice["text"])
+            self._note(notice["text"], "failed" if notice["level"] == "warning" else "faint")
+
+    def _problems(self) -> list[str]:
+        """What is wrong with files of tools and extensions now."""
+        sources = self._session.headless.agent.sources
+        of_sources = [problem for source in sources for problem in getattr(source, "problems", ())]
+        equipment = self._session.equipment
+        return list(dict.fromkeys([*of_sources, *(equipment.problems if equipment is not None else ())]))

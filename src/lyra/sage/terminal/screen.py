@@ -9,13 +9,15 @@ scrollback, copying and searching are the terminal's own. Decides nothing: keys 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TextIO
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input.defaults import create_input
 from prompt_toolkit.key_binding import KeyBindingsBase
@@ -23,11 +25,11 @@ from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.containers import Container, VerticalAlign
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.output.color_depth import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.utils import get_cwidth
 
-from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts
-from lyra.sage.terminal.held_output import HeldOutput
+from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
 from lyra.sage.terminal.text.encoding import encoded
 from lyra.sage.terminal.text.safe_text import for_output
 from lyra.sage.terminal.text.styled_lines import Line, clip
@@ -196,3 +198,28 @@ def _rows_more(renderer: Renderer, columns: int) -> int:
         text = "".join(cells[column].char for column in range(max(cells, default=-1) + 1)).rstrip()
         more += max(0, -(-get_cwidth(text) // columns) - 1)
     return more
+
+
+# HeldOutput: the terminal's output, of which several steps can be written in one go.
+class HeldOutput(Vt100_Output):
+    def __init__(self, stdout: TextIO, term: str) -> None:
+        def get_size() -> Size:
+            columns, rows = size_of(stdout)
+            return Size(rows=rows, columns=columns)
+
+        super().__init__(stdout, get_size, term=term, enable_cpr=False, enable_bell=False)
+        self._held = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Write nothing until the end of the block, then everything."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._held:
+            super().flush()

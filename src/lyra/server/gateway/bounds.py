@@ -105,9 +105,11 @@ _KNOWN: Final[dict[str, frozenset[str]]] = {
         {"model", "input", "dimensions", "encoding_format", "user", "input_type", "truncate", "stream"}
     ),
 }
-# Known members that may be objects; the others are single values, or lists.
+# Known members that may be objects, or have some inside; the others are single values, or lists of them.
 _OBJECTS: Final = frozenset(
     {
+        *_CONVERSATION,
+        *("tools", "functions"),
         *("tool_choice", "function_call", "response_format", "output_format", "logit_bias", "metadata", "usage"),
         *("client_metadata", "access_programs", "prompt_cache_options", "cache_control", "diagnostics"),
         *("context_management", "fallback_credit_token", "thinking", "reasoning", "stream_options", "text"),
@@ -123,6 +125,7 @@ _KNOWN_INSIDE: Final = {
     "stream_options": frozenset({"include_usage", "include_obfuscation"}),
     "text": frozenset({"format", "verbosity"}),
     "output_config": frozenset({"effort", "format", "task_budget"}),
+    "usage": frozenset({"include"}),
 }
 # Parts of names by which a member that is not known could make a question or an answer longer, or dearer.
 _LENGTHENING: Final = (
@@ -158,13 +161,22 @@ def _parts(request: GatewayRequest) -> Iterator[tuple[int, dict[str, Any]]]:
     """The messages of a request (level 0), their parts (1), the parts of tools' results (2), and what is inside those.
     Only what a provider reads as a part is one: an object inside the arguments of a tool call is text to it."""
     for name in _CONVERSATION:
-        pending, level = request.value(name), int(name not in _MESSAGES)
-        while pending:
-            parts = [part for part in pending if isinstance(part, dict)] if isinstance(pending, list) else []
+        pending, level = [request.value(name)], int(name not in _MESSAGES)
+        while parts := list(_objects(pending)):
             yield from ((level, part) for part in parts)
-            nested = [part.get(field) for part in parts for field in ("content", "output")]
-            pending = [part for inside in nested for part in (inside if isinstance(inside, list) else [inside])]
+            pending = [part.get(field) for part in parts for field in ("content", "output")]
             level += 1
+
+
+def _objects(nodes: list[Any]) -> Iterator[dict[str, Any]]:
+    """The objects of a list, also where they are in lists inside of it."""
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+        elif isinstance(node, list):
+            pending += reversed(node)
 
 
 def _type(part: dict[str, Any]) -> str:
@@ -216,7 +228,7 @@ def answer_least(request: GatewayRequest) -> int:
 
 def choices(request: GatewayRequest) -> int:
     """How many answers are asked for."""
-    count = request.value("n") if request.format.name == "chat" else None
+    count = request.value("n")
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 1 else 1
 
 
@@ -250,7 +262,9 @@ def _refuse_members(request: GatewayRequest) -> None:
     known_here = _KNOWN[request.format.name]
     for name in request.names:
         given = request.value(name)
-        is_known = name in known_here and (name in _OBJECTS or not isinstance(given, dict))
+        if name not in known_here and name.casefold() in known_here.union(_UNBOUNDED):
+            raise _unbounded(f"the member {name[:60]!r}")  # to some providers it is the other one
+        is_known = name in known_here and (name in _OBJECTS or not any(_objects([given])))
         if not is_known and name not in _UNBOUNDED and _may_lengthen({name: given}):
             raise _unbounded(f"the member {name[:60]!r}")
     for name, known in _KNOWN_INSIDE.items():

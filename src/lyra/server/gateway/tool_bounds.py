@@ -24,6 +24,7 @@ _CLIENT_TOOLS: Final = frozenset({"", "function", "custom", "local_shell", "appl
 # it, and none for the memory. Each is allowed at least three times as many, for versions to come.
 _DESCRIBED_TOKENS: Final = {"bash": 1_000, "text_editor": 3_000, "computer": 4_000, "memory": 4_000}
 _DESCRIBED: Final = re.compile(rf"({'|'.join(_DESCRIBED_TOKENS)})_[0-9]{{8}}")  # with the date of its version
+_DECIDING: Final = ("type", "tools")  # the names in a tool that say who runs it
 _GROUP: Final = "namespace"  # tools of the client under one name
 _OPTIONAL_TOOLS: Final = frozenset({"web_search", "web_search_preview"})
 _FREE_CHOICES: Final = (None, "auto", "none")
@@ -86,7 +87,10 @@ def _type(tool: Any) -> str:
 
 
 def _is_of_client(tool: Any) -> bool:
-    """Whether the client runs a tool, or all tools of a group."""
+    """Whether the client runs a tool, or all tools of a group. A name in capital letters hides a type from no provider
+    that reads it without regard to them."""
+    if isinstance(tool, dict) and any(name.casefold() in _DECIDING and name not in _DECIDING for name in tool):
+        return False
     if _type(tool) != _GROUP:
         return _type(tool) in _CLIENT_TOOLS
     inner = tool.get("tools")

@@ -9,24 +9,24 @@ that Read and Grep can open. Time-out, cancellation and the end of the caller's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
-from lyra.core.tool import Tool, rights
+from lyra.core.tool import Tool, progress, rights
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.protection.leftovers import clean_up
 from lyra.tools.builtin.jobs import Jobs, ended
-from lyra.tools.builtin.live_output import wait_reporting
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
 from lyra.tools.shell.text_glob import TextGlob
 
 if TYPE_CHECKING:
-    from lyra.sandbox import Profile, Sandbox
+    from lyra.sandbox import Job, Profile, Result, Sandbox
 
 __all__ = ["BASH_S_MAX", "OUTPUT_CHARS_MAX", "bash_tools"]
 
@@ -213,3 +213,32 @@ def _may_work_in(grant: Grant, root: str) -> bool:
         opened.allows(Capability(verb, f"{root}/**")) and grant.allows(Capability(verb, root))
         for verb in ("fs.read", "fs.write")
     )
+
+
+# The output of a command while it runs: its last lines as progress reports of the tool, a few times a second.
+_EVERY_S: Final = 0.25
+_BYTES: Final = 2_000  # of the end of the output
+
+
+async def wait_reporting(job: Job) -> Result:
+    """Wait for the end of a command, and report its output on the way. When cancelled, everything the command started
+    is killed before the cancellation goes on."""
+    listener = progress.get()
+    try:
+        if listener is not None:
+            await _report_until_end(job, listener)
+        return await job.wait()
+    except asyncio.CancelledError:
+        await job.end()
+        raise
+
+
+async def _report_until_end(job: Job, listener: Callable[[str, float | None], None]) -> None:
+    reported = 0
+    while job.running:
+        await asyncio.wait({job.done}, timeout=_EVERY_S)
+        total = job.output.total_bytes
+        if total != reported and not job.done.done():
+            reported = total
+            tail = job.since(max(0, total - _BYTES), most_bytes=_BYTES)
+            listener(tail.decode("utf-8", "replace"), None)

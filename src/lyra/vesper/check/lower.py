@@ -20,7 +20,6 @@ from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.effects import EffectLowering
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.kinds import common, nullable
-from lyra.vesper.check.machines import machine_of
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
@@ -29,8 +28,19 @@ from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable
 from lyra.vesper.check.walk import depth_of, parts_of
 from lyra.vesper.ir.expressions import NodeVariable
-from lyra.vesper.ir.program import Contract, EffectStep, NodeInput, NodeLimits, NodeOutput, NodeProgram, TransitionStep
-from lyra.vesper.nodes.model import ContractText, FieldDeclaration, Node, TypeDeclaration
+from lyra.vesper.ir.program import (
+    Condition,
+    Contract,
+    EffectStep,
+    Machine,
+    NodeInput,
+    NodeLimits,
+    NodeOutput,
+    NodeProgram,
+    TransitionStep,
+)
+from lyra.vesper.nodes.model import ContractText, FieldDeclaration, MachineDeclaration, Node, TypeDeclaration
+from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import IR_DEPTH_MAX, MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
 from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordType, ValueType
 
@@ -232,3 +242,28 @@ def _plain(value: Any) -> Any:
         return value
     text = value.isoformat() if isinstance(value, datetime) else str(value)
     return {type(value).__name__: text}
+
+
+# State machines: their states, and the moves that they allow.
+def machine_of(
+    state: CheckState, contracts: ContractReader, declared: MachineDeclaration, names: dict[str, ValueType]
+) -> Machine:
+    """The machine of a declaration; a state that is not listed is an error."""
+    if not declared.states:
+        state.error("missing_key", f"state machine `{declared.name}` has no states", declared.path)
+    elif declared.initial not in declared.states:
+        _unknown_state(state, declared, declared.initial, (*declared.path, "initial"))
+    scope = NameScope(names=dict(names), inputs=names, allows_hosts=True)
+    moves: list[tuple[str, str, Condition | None]] = []
+    for move in declared.moves:
+        for key, name in (("from", move.source), ("to", move.target)):
+            if declared.states and name not in declared.states:
+                _unknown_state(state, declared, name, (*move.path, key))
+        guard = contracts.guard(move.guard.value, move.guard.path, scope) if move.guard else None
+        moves.append((move.source, move.target, guard))
+    return Machine(name=declared.name, initial=declared.initial, states=declared.states, moves=tuple(moves))
+
+
+def _unknown_state(state: CheckState, declared: MachineDeclaration, name: str, path: tuple[str | int, ...]) -> None:
+    hint = close_to(name, declared.states)
+    state.error("unknown_state", f"`{declared.name}` has no state `{name}`", path, hint=hint, value=True)

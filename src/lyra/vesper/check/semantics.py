@@ -11,25 +11,108 @@ from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
-from lyra.vesper.check.capabilities import DANGEROUS, covering, matches, overlap
-from lyra.vesper.check.entries import entries
+from lyra.vesper.check.capabilities import DANGEROUS, covering, denied_capability, matches, overlap
 from lyra.vesper.check.kinds import misfit
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import always_returns
-from lyra.vesper.check.unenforced import UNENFORCED_RULES
 from lyra.vesper.check.watching import WATCHING_RULES
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.tokens import KEYWORDS
 from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.nodes.model import FieldDeclaration, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.limits import MEMORY_MB_MAX, TIME_S_MAX
+from lyra.vesper.values.limits import MEMORY_MB_MAX, SAMPLES_MAX, TIME_S_MAX
 from lyra.vesper.values.names import bare_id, is_node_id, version_of
 from lyra.vesper.values.outcome import CODES
+from lyra.vesper.values.routes import METHODS, route_of
+from lyra.vesper.values.schedules import schedule_of
 from lyra.vesper.values.types import INTEGER, EnumType, Nullable, without_null
 
 __all__ = ["NODE_TYPES", "RULES", "judge_program"]
+
+
+# Remarks on keys that nothing follows from, or nothing in this case.
+_CONSISTENCIES: Final = ("strong", "eventual")
+_CODE: Final = "no_effect"
+
+
+def settings_of_tests(_: NodeProgram, state: CheckState) -> None:
+    testing = state.node.testing
+    for index, test in enumerate(testing.property_tests):
+        if test.strategy:
+            message = "`strategy` is for other tools: `vesper test` draws inputs in its own way"
+            state.info(_CODE, message, ("testing", "property_tests", index, "strategy"))
+    for index, case in enumerate(testing.test_cases):
+        if case.steps:
+            message = "`steps` of a test case are for people: `vesper test` compares how it ends"
+            state.info(_CODE, message, ("testing", "test_cases", index, "steps"))
+    size = testing.differential_tests.sample_size
+    if size is not None and not 1 <= size <= SAMPLES_MAX:
+        message = f"a sample has from 1 to {SAMPLES_MAX} inputs"
+        state.error("limit", message, ("testing", "differential_tests", "sample_size"), value=True)
+
+
+def processors(_: NodeProgram, state: CheckState) -> None:
+    if state.node.performance.cpu_limit_cores is not None:
+        message = "`cpu_limit_cores` limits nothing: an execution has one thread, and `timeout_seconds` bounds its time"
+        state.info(_CODE, message, ("performance", "cpu_limit_cores"))
+
+
+def consistencies(_: NodeProgram, state: CheckState) -> None:
+    """Each write is committed before its step ends, which is `strong`, and more than `eventual` asks for."""
+    for step in state.node.all_steps():
+        setting = step.settings.get("consistency")
+        if setting is None or setting.value is None:
+            continue
+        if setting.value not in _CONSISTENCIES:
+            hint = close_to(str(setting.value), _CONSISTENCIES)
+            state.error("unknown_word", "`consistency` is strong or eventual", setting.path, hint=hint, value=True)
+        elif setting.value == "eventual":
+            state.info(_CODE, "every write is strong: it is committed before the step ends", setting.path, value=True)
+
+
+def denials(_: NodeProgram, state: CheckState) -> None:
+    for index, text in enumerate(state.node.security.denied_capabilities):
+        if denied_capability(text) is None:
+            path = ("security", "denied_capabilities", index)
+            state.warn("bad_capability", f"{text[:80]!r} is no capability, and denies nothing", path, value=True)
+
+
+UNENFORCED_RULES: Final = (settings_of_tests, processors, consistencies, denials)
+
+
+# Rules about how handlers and jobs are reached: `route`, `events` and `schedule` in the metadata of a node.
+_TYPES: Final = {"route": "http_handler", "events": "event_handler", "schedule": "scheduled_job"}
+
+
+def entries(program: NodeProgram, state: CheckState) -> None:
+    metadata = state.node.metadata
+    for key, kind in _TYPES.items():
+        if getattr(metadata, key) and program.kind != kind:
+            state.warn("no_effect", f"`{key}` belongs to the type {kind}", ("metadata", key))
+    for key in ("events", "schedule"):
+        if program.kind == _TYPES[key] and not getattr(metadata, key):
+            state.info("no_entry", f"nothing starts this {program.kind}: it has no `{key}`", ("type",))
+    if metadata.route:
+        _route(program, state)
+    if metadata.schedule and schedule_of(metadata.schedule) is None:
+        message = "`schedule` is `every DURATION` (a second or more), or five fields of cron"
+        state.error("bad_value", message, ("metadata", "schedule"), value=True)
+
+
+def _route(program: NodeProgram, state: CheckState) -> None:
+    path = ("metadata", "route")
+    route = route_of(state.node.metadata.route)
+    if route is None:
+        message = f"`route` is a method ({', '.join(METHODS)}) and a path, such as `POST /orders`"
+        state.error("bad_value", message, path, value=True)
+        return
+    inputs = {entry.name for entry in program.inputs}
+    for name in route.names:
+        if name not in inputs:
+            state.error("unknown_name", f"there is no input `{name}`", path, value=True)
+
 
 NODE_TYPES: Final = (
     "function",

@@ -14,14 +14,13 @@ from typing import Final
 import msgspec
 
 from lyra.vesper.ir.program import NodeInput, NodeProgram
-from lyra.vesper.python.documentation import documentation, wrapped
 from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.entry import EntryWriter
 from lyra.vesper.python.flow import FlowWriter
 from lyra.vesper.python.layout import module_text
 from lyra.vesper.python.syntax import assign, attribute, call, name
 from lyra.vesper.python.tidy import tidy
-from lyra.vesper.python.unused import drop_unused, names_read
+from lyra.vesper.values.types import describe
 
 __all__ = ["HEADER", "Generated", "generate", "source"]
 
@@ -135,3 +134,102 @@ def _fill_empty_bodies(tree: ast.Module) -> None:
 def _import_order(names: set[str]) -> list[str]:
     """Constants, then classes, then functions, as import sorters have it."""
     return sorted(names, key=lambda text: (not text.isupper(), not text[0].isupper(), text))
+
+
+# The documentation of generated functions: what a node is for, its inputs, outputs and contracts, in short lines.
+_DOC_WIDTH: Final = 100
+
+
+def documentation(draft: NodeDraft) -> str:
+    """The text of a node's function: its intent, inputs, outputs and contracts."""
+    lines = wrapped(draft.program.intent)
+    if draft.program.inputs:
+        lines += ["", "Inputs:"]
+        for item in draft.program.inputs:
+            note = f": {_one_line(item.description)}" if item.description else ""
+            lines += wrapped(f"{draft.parameters[item.name]} ({describe(item.type)}){note}", "    ")
+    if draft.program.success:
+        lines += ["", "Returns:"]
+        for output in draft.program.success:
+            lines += wrapped(f"{output.name} ({describe(output.type)})", "    ")
+    for title, contracts in (
+        ("Requires", draft.program.preconditions),
+        ("Ensures", draft.program.postconditions),
+        ("Keeps", draft.program.invariants),
+    ):
+        if contracts:
+            lines += ["", f"{title}:", *(line for item in contracts for line in wrapped(item.text, "    "))]
+    return "\n".join([*lines, ""]).rstrip("\n") if len(lines) > 1 else lines[0]
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split()) or "A node."
+    return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """The text in lines; without an indent it is a sentence."""
+    words = (_one_line(text) if not indent else " ".join(text.split())).split(" ")
+    lines = [indent + words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) >= _DOC_WIDTH:
+            lines.append(indent + word)
+        else:
+            lines[-1] += " " + word
+    return lines
+
+
+# Takes variables that are never read out of a generated tree.
+_ROUNDS_MAX: Final = 8  # a variable that is gone may have been the only reader of another
+
+
+def drop_unused(tree: ast.Module) -> None:
+    """Replace assignments to variables that nothing reads, and take out constants of the module."""
+    for _ in range(_ROUNDS_MAX):
+        dropper = _Dropper(names_read(tree))
+        for function in tree.body:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                dropper.visit(function)
+        constants = [node for node in tree.body if _is_unread_constant(node, dropper.names_read)]
+        tree.body = [node for node in tree.body if node not in constants]
+        if not dropper.has_changed and not constants:
+            return
+
+
+def _is_unread_constant(node: ast.stmt, read: set[str]) -> bool:
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id not in read
+
+
+def names_read(tree: ast.Module) -> set[str]:
+    """All names whose value something reads."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.Nonlocal):
+            names.update(node.names)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return names
+
+
+class _Dropper(ast.NodeTransformer):
+    def __init__(self, names_read: set[str]) -> None:
+        self.names_read = names_read
+        self.has_changed = False
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
+        return self._replaced(node, node.targets[0], node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        return node if node.value is None else self._replaced(node, node.target, node.value)
+
+    def _replaced(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt | None:
+        if not isinstance(target, ast.Name) or target.id in self.names_read or target.id == "_":
+            return node
+        self.has_changed = True
+        if isinstance(value, ast.Call | ast.Await):
+            return ast.Expr(value)
+        if any(isinstance(part, ast.Call | ast.Await) for part in ast.walk(value)):
+            return ast.Assign([ast.Name("_", ast.Store())], value)
+        return None

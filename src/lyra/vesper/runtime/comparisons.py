@@ -7,7 +7,10 @@ batches. A mode is changed by hand, as far as the evidence allows it, or one ste
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +19,6 @@ from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.modes import ORDER, mode_named
 from lyra.vesper.evidence.promotion import RELYING_ON_DIRECT, highest_mode, lack_of
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
-from lyra.vesper.runtime.comparison_queue import ComparisonQueue
 from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.node_process import broken
 from lyra.vesper.runtime.privacy import redacted_differences, redacted_fields, redaction_of
@@ -203,3 +205,39 @@ class Comparisons:
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
         self._thread.write(self._state, kind, row)
+
+
+# Executions that wait to be compared, on a thread of their own.
+WAITING_MAX: Final = 1_000
+
+
+class ComparisonQueue:
+    """See the module: `compare` is called with what was added."""
+
+    def __init__(self, compare: Callable[..., object]) -> None:
+        self._compare = compare
+        self._waiting: queue.Queue[tuple[Any, ...] | None] = queue.Queue(WAITING_MAX)
+        self._thread: threading.Thread | None = None
+
+    def add(self, *work: Any) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work_off, name="lyra-vesper-shadow", daemon=True)
+            self._thread.start()
+        with suppress(queue.Full):
+            self._waiting.put_nowait(work)
+
+    def _work_off(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            self._compare(*work)
+            self._waiting.task_done()
+        self._waiting.task_done()
+
+    def settle(self) -> None:
+        """Wait until nothing waits."""
+        self._waiting.join()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+            self._thread = None
