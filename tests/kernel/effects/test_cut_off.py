@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -343,8 +344,8 @@ def test_the_question_says_how_often_and_what_stays_charged(path: str) -> None:
 
 
 def test_lists_of_processes_show_attempts(path: str) -> None:
-    """`lyra ps` shows how often the call that a process is at was cut off, what that cost, and no more of it once the
-    call is over; also where a snapshot is all there is."""
+    """`lyra ps`, with `--json` too, shows how often the call that a process is at was cut off, what that cost, and no
+    more of it once the call is over; also where a snapshot is all there is."""
 
     def listed() -> str:
         return " ".join(CliRunner().invoke(ps, [path], obj=Invocation()).stdout.split())
@@ -353,6 +354,8 @@ def test_lists_of_processes_show_attempts(path: str) -> None:
         for _ in range(3):
             await crash_inside(path, fetches, budget="$2")
         assert "$0.6000 a call was cut off by a crash, attempt 3" in listed()
+        (row,) = json.loads(CliRunner().invoke(ps, [path, "--json"], obj=Invocation()).stdout)
+        assert row["attempts"] == {"0": 2}
         async with Crash(Kernel(path, programs=PROGRAMS)) as kernel:
             await settle(kernel)
             await kernel._snapshots.write()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
-from tests.server.http.support import Served, echo, served
+from lyra.core.effect import Effect
+from lyra.kernel import Kernel
+from tests.kernel.conftest import Crash, settle
+from tests.server.http.support import Served, echo, in_loop, served, serving
 
 
 async def collect(ctx: Any) -> Any:
@@ -83,3 +88,32 @@ async def test_a_process_is_ended(parts: Served) -> None:
 async def test_an_escaped_slash_is_part_of_a_pid(parts: Served) -> None:
     parts.kernel.submit("a/b c", user_id="ada")
     assert (await parts.ada.get("/api/processes/a%2Fb%20c")).json()["pid"] == "a/b c"
+
+
+def test_a_process_shows_how_often_its_call_was_cut_off(tmp_path: Path) -> None:
+    """After two crashes inside a call `attempts` says 2, in the list and alone; once the call is over, nothing."""
+    store, is_open = str(tmp_path / "run.db"), asyncio.Event()
+
+    async def wait() -> str:
+        await is_open.wait()
+        return "done"
+
+    async def waits(ctx: Any) -> Any:
+        await ctx.do(Effect(wait, name="wait", idempotent=True))
+        return await ctx.receive()
+
+    async def main() -> None:
+        for _ in range(2):
+            async with Crash(Kernel(store, programs=[waits])) as kernel:
+                kernel.spawn(waits, pid="waits")
+                await settle(kernel)
+        async with serving(kernel=Kernel(store, programs=[waits])) as parts:
+            await settle(parts.kernel)
+            (listed,) = (await parts.operator.get("/api/processes")).json()["processes"]
+            assert listed["attempts"] == {"0": 2}
+            assert (await parts.operator.get("/api/processes/waits")).json()["attempts"] == {"0": 2}
+            is_open.set()
+            await settle(parts.kernel)
+            assert (await parts.operator.get("/api/processes/waits")).json()["attempts"] == {}
+
+    in_loop(main())

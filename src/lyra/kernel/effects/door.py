@@ -242,6 +242,8 @@ class Door:
         finally:
             core.in_flight -= 1
             core.in_flight_repeatable -= is_repeatable
+            if process.attempts is not None:
+                process.attempts.pop(key, None)
             if core.draining:
                 core.came_to_its_end()
             if effect.outside is not None:
@@ -289,6 +291,8 @@ class Door:
     def _refused(self, attempt: Attempt, refusal: BaseException) -> None:
         """It was not let through, or cancelled while it waited for its turn."""
         process, key, name = attempt.process, attempt.key, attempt.effect.name
+        if process.attempts is not None:
+            process.attempts.pop(key, None)
         if attempt.reservation is not None:
             attempt.reservation.scope.release(attempt.reservation)
         if not isinstance(refusal, LyraError):
@@ -558,6 +562,8 @@ class Door:
             return False, None
         usage = effect.cost if entry.cut_off is None else NOTHING  # an earlier version did not charge it
         process.charge(usage)
+        if process.attempts is not None:
+            process.attempts.pop(key, None)
         if answer.decision == "skip":
             data = codec.encode(answer.data if effect.skipped is None else effect.skipped(answer.data))
             row = rows.Finished(key, rows.Raw(data), usage=_data(usage))

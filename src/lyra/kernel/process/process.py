@@ -94,6 +94,7 @@ class Process:
         "__weakref__",
         "_fut_waiter",
         "_must_cancel",
+        "attempts",
         "branches",
         "budget",
         "cancelling_count",
@@ -180,6 +181,8 @@ class Process:
         self.senders: deque[Any] | None = None
         self.watchers: list[Any] | None = None
         self.replay: dict[int | str, Any] | None = None
+        # Its calls that crashes cut off and that are not over, by key: how often each was. None: there was none.
+        self.attempts: dict[int | str, int] | None = None
         self.recovery_attempts: int | None = None  # its own setting; None: that of its parent
         self.restored: Any = None
         self.rng: Any = None

@@ -8,6 +8,7 @@ import msgspec
 
 from lyra.core.limits import SERVER_PAGE_ITEMS, SERVER_PAGE_ITEMS_MAX
 from lyra.errors import ConfigError
+from lyra.kernel.process.process import Process
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.http.processes.restarting import restart_process
@@ -19,7 +20,8 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=SERVER_PAGE_ITEMS_MAX)]
 
 
 class ProcessView(msgspec.Struct, kw_only=True):
-    """A process as the table shows it. Times are seconds since 1970."""
+    """A process as the table shows it. Times are seconds since 1970. `attempts` has the calls under way that crashes
+    cut off, by key, and how often each was."""
 
     pid: str
     state: str
@@ -39,6 +41,7 @@ class ProcessView(msgspec.Struct, kw_only=True):
     termination_reason: str
     usage: dict[str, Any]
     cost_usd: float
+    attempts: dict[str, int]
 
 
 class ProcessTree(msgspec.Struct, kw_only=True):
@@ -103,7 +106,14 @@ def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
         termination_reason=block.termination_reason,
         usage=msgspec.structs.asdict(block.usage),
         cost_usd=0.0 if process is None else int(process.spent.usd) / 1_000_000,
+        attempts=_attempts(process),
     )
+
+
+def _attempts(process: Process | None) -> dict[str, int]:
+    if process is None or process.exit is not None:
+        return {}
+    return {str(key): count for key, count in (process.attempts or {}).items()}
 
 
 def _pids(call: HttpCall, state: str | None) -> list[tuple[float, str]]:
