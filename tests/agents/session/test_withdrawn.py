@@ -115,6 +115,12 @@ async def stream_that_was_closed(process) -> None:
         await asyncio.wait([reading])
 
 
+async def stream_that_was_left_at_a_piece(process) -> None:
+    async with aclosing(process.stream("bread")) as stream:
+        await stream.begin()
+        await process.kernel.durable()  # and its reader is left where no `finally` of its own runs
+
+
 async def pending_that_was_cancelled(process) -> None:
     pending = process.send_async("bread")
     await asyncio.sleep(0.05)
@@ -135,6 +141,7 @@ WAYS = [
     seconds_of_a_budget,
     stream_that_was_left,
     stream_that_was_closed,
+    stream_that_was_left_at_a_piece,
     whole_stream_that_was_given_up,
     pending_that_was_cancelled,
 ]
