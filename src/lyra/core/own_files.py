@@ -33,7 +33,7 @@ __all__ = [
     "has_no_room",
     "is_opened",
     "make_folder",
-    "obeys_unsigned_stores",
+    "obeys_unsigned_store",
     "only_adopted_stores",
     "own_paths",
 ]
@@ -59,7 +59,7 @@ def only_adopted_stores() -> Iterator[None]:
     """Have kernels in all threads refuse stores that no one has signed, while a command of Lyra runs.
 
     A command opens the store that lies in the working folder, which may have come with a download. A Python program
-    names its store itself, so it may open one of an earlier version.
+    names its store itself, so it may open one of an earlier version, and so may a command in the user's data folder.
     """
     _commands.append(None)
     try:
@@ -68,9 +68,10 @@ def only_adopted_stores() -> Iterator[None]:
         _commands.pop()
 
 
-def obeys_unsigned_stores() -> bool:
+def obeys_unsigned_store(location: str) -> bool:
     """Return whether a kernel may open a store that no one has signed."""
-    return not _commands
+    own_folder = os.path.realpath(data_folder(os.environ))
+    return not _commands or os.path.realpath(location).startswith(os.path.join(own_folder, ""))
 
 
 class OwnPaths(NamedTuple):

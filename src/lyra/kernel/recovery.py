@@ -50,6 +50,9 @@ _UNCHECKED_BEFORE: Final = (
 )
 
 
+_BROUGHT_KEPT: Final = 200  # processes that were put away and asked for since the last snapshot
+
+
 class Recovery:
     """See the module. A kernel without a store has one that is never asked to `load`."""
 
@@ -212,6 +215,7 @@ class Recovery:
             scope.charge(spent)
         if state.exit is not None:
             self._bury(process, state)
+            self._lifetimes.keep_ended(process)
         else:
             if parent is not None and parent.exit is not None:
                 process.parent = None
@@ -222,9 +226,10 @@ class Recovery:
 
     def bring_ended(self, pid: str) -> Process | None:
         """A process that ended and whose state was put away, for a caller that asks how it ended."""
-        state = self._snapshots.ended.find(pid) if self._snapshots.ended.segments else None
+        ended = self._snapshots.ended
+        state = ended.find(pid) if ended.segments and pid not in ended.brought else None
         if state is None:
-            return None
+            return ended.brought.get(pid)
         core, created = self._core, state.created
         scope = Budget.of((created.budget or {}).get("limits"))
         grant = core.grant if created.grant is None else core.grant.narrow(grant_of(created))
@@ -238,6 +243,9 @@ class Recovery:
         process.count_spent(spent)
         scope.charge(spent)
         self._bury(process, state)
+        ended.brought[pid] = process
+        if len(ended.brought) > _BROUGHT_KEPT:
+            del ended.brought[next(iter(ended.brought))]
         return process
 
     def _charge_cut_off(self, pid: str, state: ProcessState) -> None:
@@ -260,7 +268,7 @@ class Recovery:
                 links.restore_monitor(pid, watched, ref)
 
     def _bury(self, process: Process, state: ProcessState) -> None:
-        """Keep an ended process for callers that ask how it ended."""
+        """Give an ended process what callers ask it for: how it ended, and when."""
         ended = state.exit
         assert ended is not None
         error = error_from_row(ended.error) if ended.error is not None else None
@@ -270,7 +278,6 @@ class Recovery:
         process.ended_at = state.exit_at
         process.state = "terminated"
         process.kill_reason = state.stopping or None
-        self._lifetimes.keep_ended(process)
 
     def _refill(self, process: Process, state: ProcessState) -> None:
         process.replay = dict(state.effects) or None

@@ -2,11 +2,11 @@
 
 `open_signed` is what a kernel calls when it owns a store: an empty one is signed from its first row on, a signed one is
 checked as it is read, and one that is not signed is read and written without signatures, which the kernel tells. One
-that another key has signed is not opened, and a command of Lyra does not open one without signatures either: its maker
-decides what its processes do, where it posts and whose keys it lets in, until a person adopts it. `vouch` is the same
-for a caller that only reads, which may read such a store; `refuse_foreign` is for one that goes by what it reads. A
-store that was signed here before, and is not any more or is another one, is refused: see `known_stores`. Stores in
-memory are never signed, because no other program can reach them.
+that another key has signed is not opened, and a command of Lyra does not open one without signatures either, unless it
+lies in the user's data folder: its maker decides what its processes do, where it posts and whose keys it lets in, until
+a person adopts it. `vouch` is the same for a caller that only reads, which may read such a store; `refuse_foreign` is
+for one that goes by what it reads. A store that was signed here before, and is not any more or is another one, is
+refused: see `known_stores`. Stores in memory are never signed, because no other program can reach them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from lyra.core.own_files import obeys_unsigned_stores
+from lyra.core.own_files import obeys_unsigned_store
 from lyra.errors import Tampered
 from lyra.store.known_stores import is_known, known_ids, remember
 from lyra.store.protocol import Store
@@ -131,7 +131,7 @@ def refuse_foreign(store: Store, standing: StoreStanding) -> None:
         hint = "HOME or XDG_CONFIG_HOME has to name the folder in which .config/lyra/store.key or lyra/store.key is"
     elif standing.name == "other_key":
         sentence = f"{sentence}: {standing.signed_by}"
-    elif standing.name != "unsigned" or obeys_unsigned_stores():
+    elif standing.name != "unsigned" or obeys_unsigned_store(store.location):
         return
     raise Tampered(sentence, hint=hint, location=store.location, standing=standing.name)
 

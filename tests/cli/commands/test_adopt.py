@@ -221,8 +221,8 @@ def test_grants_in_words(grant: Any, parent: str, words: str) -> None:
 def test_a_command_does_not_open_a_store_that_no_one_signed(
     lyra: Lyra, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have come with the folder: its processes stand still until it is adopted. `check` says how it stands, and
-    a Python program, which names the store itself, opens it with a warning."""
+    """It may have come with the folder: its processes stand still until it is adopted. `check` says how it stands. One
+    in the user's data folder opens with a warning, and so does one that a Python program names."""
     with closing(Space(path, "vesper")) as nodes:
         live(nodes)
     commands = (
@@ -239,6 +239,10 @@ def test_a_command_does_not_open_a_store_that_no_one_signed(
     assert "not signed: an earlier version wrote it" in lyra("store", "check", str(path)).stdout
     monkeypatch.setenv("HOME", lyra.env["HOME"])
     live_again(str(path))
+    own = Path(lyra.env["HOME"], ".local/share/lyra/own.db")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, own)
+    assert lyra("keys", "list", str(own)).returncode == 0
     assert lyra("store", "adopt", str(path), "--yes").returncode == 0
     assert lyra(*commands[0]).returncode == 0
 
