@@ -199,6 +199,24 @@ def test_a_queued_message_whose_sender_is_told_at_close_is_withdrawn(path):
     assert run(shop.after_restart(path)) == ["the last one"]
 
 
+def test_a_stream_is_closed_when_the_store_has_it(path):
+    """`aclose` before the reading has begun does nothing; then it withdraws the message for good, and again nothing."""
+    shop = Shop()
+
+    async def first():
+        async with Crash(Kernel(path)) as kernel:
+            stream = (await shop.busy(kernel)).stream("bread")
+            await stream.aclose()
+            pending = await stream.begin()
+            await kernel.durable()
+            for _ in range(2):
+                await stream.aclose()
+            assert pending.cancelled()
+
+    run(first())
+    assert run(shop.after_restart(path)) == ["the last one"]
+
+
 def test_a_turn_that_was_given_up_is_not_gone_on_with_after_a_crash(path):
     """The sender is told while a tool of its turn runs, and the kernel dies before the turn has ended."""
     shop = Shop()
