@@ -48,6 +48,19 @@ class Refused(Exception):
             setattr(self, name, value)
 
 
+class Mute(Exception):
+    """An exception whose text and attributes are exceptions themselves."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    @property
+    def response(self) -> Any:
+        raise KeyError("response")
+
+    status = status_code = code = response
+
+
 def _response(status: int, **headers: str) -> httpx2.Response:
     return httpx2.Response(status, headers=headers, request=httpx2.Request("POST", "http://a"))
 
@@ -58,6 +71,8 @@ PASSING: list[tuple[Exception, str]] = [
     (Refused(status=503), "overloaded"),
     (Refused(status_code=429), "rate_limit"),
     (Refused(code=502), "temporary"),
+    (Refused(status="503"), "overloaded"),
+    (Mute("nothing to say"), "temporary"),
     (RuntimeError("the socket is closed"), "temporary"),
     (RuntimeError("too many requests"), "rate_limit"),
     (EOFError(), "temporary"),
@@ -79,6 +94,7 @@ PASSING: list[tuple[Exception, str]] = [
 LASTING: list[tuple[Exception, str]] = [
     (Refused(status_code=400), "bad_request"),
     (Refused(status=404), "not_found"),
+    (Refused(status_code="401"), "auth"),
     (Refused("the prompt is too long", status=400), "context_overflow"),
     (openai.BadRequestError("no", response=_response(400), body={"code": "content_filter"}), "content_filter"),
     (openai.RateLimitError("pay", response=_response(429), body={"code": "insufficient_quota"}), "auth"),
@@ -166,6 +182,37 @@ def test_a_pause_that_a_server_asked_for_is_kept() -> None:
     with pytest.raises(ModelError) as failed:
         lyra.run(Agent("a", model=Own(error), retry=1), "hi")
     assert failed.value.retry_after_s == 7.0
+
+
+class Dropping(Own):
+    """What it waits for is cancelled by somebody else: its own pool of connections, say."""
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        if self.outcomes.pop(0) == "drop":
+            connection = asyncio.get_running_loop().create_future()
+            connection.cancel()
+            await connection
+        yield TextDelta("answered")
+        yield Finished("end_turn")
+
+
+def test_a_cancellation_inside_a_provider_is_an_error_of_it() -> None:
+    """It is tried again, falls back, or is a ModelError to the caller; the conversation goes on. A caller that cancels
+    is not mistaken for it."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            again = await kernel.spawn(Agent("a", model=Dropping("drop", "go"), retry=_at_once(2)))
+            assert await again.send("hi") == "answered"
+            other = await kernel.spawn(Agent("b", model=Dropping("drop"), fallback=[Own("other")], retry=1))
+            assert await other.send("hi") == "other"
+            alone = await kernel.spawn(Agent("c", model=Dropping("drop", "go"), retry=1))
+            with pytest.raises(ModelError) as failed:
+                await alone.send("hi")
+            assert failed.value.kind == "temporary"
+            assert await alone.send("and now?") == "answered"
+
+    asyncio.run(main())
 
 
 class Eager(LLMProvider):

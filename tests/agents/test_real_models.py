@@ -272,9 +272,29 @@ def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Pa
             assert isinstance(events[-1], AnswerDone)
             assert (events[-1].status, events[-1].text) == ("max_tokens", "Once upon")
 
+            task = await kernel.run(agent, "A story", pid="task")
+            assert (task, task.status) == ("Once upon", "max_tokens")
+            assert kernel.agent("task").agent_state == "completed"
+
     run(main())
     told = {"effect": f"model:teller:{vendor.model}", "max_tokens": 200}
-    assert cut == [told, told]
+    assert cut == [told, told, told]
+
+
+def test_the_answer_to_a_task_has_its_figures(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    """Also for one who asks for it after a restart, who reads the memory of its agent, too."""
+    agent = Agent("teller", model=vendor.model, memory=True)
+
+    async def main() -> None:
+        for _ in range(2):
+            async with Kernel(tmp_path / "run.db", programs=[agent]) as kernel:
+                reply = await kernel.run(agent, "A story", pid="task")
+                assert reply.cost_usd == pytest.approx(vendor.cost_usd(*provider.answered))
+                assert (reply.input_tokens, reply.output_tokens) == (1_000, 200)
+                assert not kernel.agent("task").memory.items()
+
+    run(main())
+    assert len(provider.requests) == 1
 
 
 def test_a_vega_program_warns_of_a_cut_answer(vendor: Vendor, provider: FakeVendor) -> None:

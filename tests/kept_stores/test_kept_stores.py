@@ -615,11 +615,14 @@ VEGA_RUNS: dict[str, tuple[int, list[str], int]] = {
 
 
 @pytest.mark.parametrize("kept", files("vega-replayed", "vega-saved", "vega-snapshots"))
-def test_vega_runs(kept, tmp_path):
-    """`vega resume` brings every run to its end, with the whole output, and makes no call that was answered before."""
+def test_vega_runs(kept, tmp_path, monkeypatch):
+    """`vega resume` brings every run to its end, with the whole output, and makes no call that was answered before.
+    Commands refuse a store without signatures, so the user adopts it first."""
     path = tmp_path / "kept.db"
     shutil.copy(kept, path)
     is_sound(path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert lyra("store", "adopt", str(path), "--yes") == 0
     db = ("--db", str(path))
     commands = [["answer", "asks", "green", *db]]
     commands += [["resume", name, *db, "--trace"] for name in VEGA_RUNS]

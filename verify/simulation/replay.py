@@ -203,6 +203,8 @@ def fold_agrees(world: World) -> Iterator[Violation]:
     for pid, state in whole.processes.items():
         if pid in part.processes and part.processes[pid] != state:
             yield Violation("replay", f"the snapshot of {pid} differs from the fold of its rows")
+    if part.processes.keys() == whole.processes.keys() and part.spent != whole.spent:
+        yield Violation("replay", "the snapshot counts spending for no process, and none was forgotten")
 
 
 # ---------------------------------------------------------------------- journals in files

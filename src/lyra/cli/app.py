@@ -364,9 +364,11 @@ def run(args: list[str], command: click.Command = root) -> int:
     completion = f"_{name.upper()}_COMPLETE"
     if completion in os.environ:  # click's own protocol with the shell; it prints and exits
         command.main(args, prog_name=name, complete_var=completion)
+    from lyra.core.own_files import only_adopted_stores
+
     invocation = Invocation()
     try:
-        with command.make_context(name, args, obj=invocation) as ctx:
+        with only_adopted_stores(), command.make_context(name, args, obj=invocation) as ctx:
             command.invoke(ctx)
     except click.exceptions.Exit as end:
         return end.exit_code

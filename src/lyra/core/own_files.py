@@ -4,8 +4,8 @@
 contains it (an agent that was started in the home folder) and where it does not exist yet. Files of a project are
 protected by their names (`lyra.toml`, `.lyra`, `.mcp.json`: `lyra.sandbox.protection`); this module knows the
 others. A reader of a file that was named in some other way (a store, a log, a script, a folder of tools) calls
-`add_own_path`. `make_folder` makes the folders of such files, for their owner alone; `has_no_room` tells a full disk
-from other failures to write one.
+`add_own_path`. `only_adopted_stores` says for a whole OS process which stores are obeyed. `make_folder` makes the
+folders of such files, for their owner alone; `has_no_room` tells a full disk from other failures to write one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -31,6 +33,8 @@ __all__ = [
     "has_no_room",
     "is_opened",
     "make_folder",
+    "obeys_unsigned_store",
+    "only_adopted_stores",
     "own_paths",
 ]
 
@@ -47,6 +51,27 @@ _ROOM_BYTES: Final = 64 << 10  # a disk that does not take this much more is ful
 _SQLITE_IOERR, _SQLITE_FULL = 10, 13  # SQLite's primary result codes
 _added: Final[dict[str, None]] = {}
 _opened: Final[dict[str, None]] = {}
+_commands: Final[list[None]] = []  # one for each command of Lyra that runs in this OS process
+
+
+@contextmanager
+def only_adopted_stores() -> Iterator[None]:
+    """Have kernels in all threads refuse stores that no one has signed, while a command of Lyra runs.
+
+    A command opens the store that lies in the working folder, which may have come with a download. A Python program
+    names its store itself, so it may open one of an earlier version, and so may a command in the user's data folder.
+    """
+    _commands.append(None)
+    try:
+        yield
+    finally:
+        _commands.pop()
+
+
+def obeys_unsigned_store(location: str) -> bool:
+    """Return whether a kernel may open a store that no one has signed."""
+    own_folder = os.path.realpath(data_folder(os.environ))
+    return not _commands or os.path.realpath(location).startswith(os.path.join(own_folder, ""))
 
 
 class OwnPaths(NamedTuple):

@@ -492,6 +492,8 @@ class Kernel(KernelParts):
             if inspect.isawaitable(answer):
                 await answer
         except Exception as error:  # noqa: BLE001 - the mistake of a callback is its own; the kernel goes on
+            if self.core.stopping and isinstance(error, ProcessExit):
+                return  # the watch ends with its kernel
             context = {"message": f"the monitor of process {handle.pid} failed", "exception": error}
             self.core.loop.call_exception_handler(context)
 

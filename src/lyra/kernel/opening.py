@@ -19,6 +19,7 @@ from lyra.errors import ProcessError, StoreError
 from lyra.kernel.journal.journal import Journal
 from lyra.kernel.journal.lease import Ownership, owner_name
 from lyra.kernel.programs.handle import stopped_before
+from lyra.kernel.stored_rights import refuse_contacts
 from lyra.store import open_store
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Opening:
                 owned()
             assert ownership.lease is not None
             core.journal = Journal(core, store, epoch=ownership.lease.epoch, seq=0)
-            await self._recovery.load(store)
+            await self._recovery.load(store, refuse_contacts if ownership.standing == "unsigned" else None)
             for restored in core.subsystems.restored:
                 restored()
         except BaseException:

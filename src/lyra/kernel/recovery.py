@@ -10,7 +10,7 @@ it from the journal until it is where it was. A program this kernel does not kno
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +48,9 @@ _UNCHECKED_BEFORE: Final = (
     *("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.publish", "events.subscribe"),
     *(f"{verb}:{table}.**" for verb in ("db.read", "db.write") for table in ("memories", "blackboard")),
 )
+
+
+_BROUGHT_KEPT: Final = 200  # processes that were put away and asked for since the last snapshot
 
 
 class Recovery:
@@ -97,12 +100,14 @@ class Recovery:
         self._crashed = False  # the last kernel left calls in flight, and did not close in order
         self._rebuilt: dict[str, Process] = {}
 
-    async def load(self, store: Store) -> None:
-        """Bring back all that the store holds; the core has its journal already."""
+    async def load(self, store: Store, check: Callable[[Fold, Store], object] | None = None) -> None:
+        """Bring back all that the store holds, unless `check` refuses it; the core has its journal already."""
         self._store = store
         self._core.processes.find_ended = self.bring_ended
         self._dormant.resume = self._go_on
         fold: Fold = await self._core.call(self._fold)
+        if check is not None:
+            await self._core.call(check, fold, store)
         self._core.store_id, self._named_since = await self._core.call(self._store.identity)
         journal = self._core.journal
         assert journal is not None
@@ -208,6 +213,7 @@ class Recovery:
             scope.charge(spent)
         if state.exit is not None:
             self._bury(process, state)
+            self._lifetimes.keep_ended(process)
         else:
             if parent is not None and parent.exit is not None:
                 process.parent = None
@@ -218,9 +224,10 @@ class Recovery:
 
     def bring_ended(self, pid: str) -> Process | None:
         """A process that ended and whose state was put away, for a caller that asks how it ended."""
-        state = self._snapshots.ended.find(pid) if self._snapshots.ended.segments else None
+        ended = self._snapshots.ended
+        state = ended.find(pid) if ended.segments and pid not in ended.brought else None
         if state is None:
-            return None
+            return ended.brought.get(pid)
         core, created = self._core, state.created
         scope = Budget.of((created.budget or {}).get("limits"))
         grant = core.grant if created.grant is None else core.grant.narrow(grant_of(created))
@@ -234,6 +241,9 @@ class Recovery:
         process.count_spent(spent)
         scope.charge(spent)
         self._bury(process, state)
+        ended.brought[pid] = process
+        if len(ended.brought) > _BROUGHT_KEPT:
+            del ended.brought[next(iter(ended.brought))]
         return process
 
     def _charge_cut_off(self, pid: str, state: ProcessState) -> None:
@@ -256,7 +266,7 @@ class Recovery:
                 links.restore_monitor(pid, watched, ref)
 
     def _bury(self, process: Process, state: ProcessState) -> None:
-        """Keep an ended process for callers that ask how it ended."""
+        """Give an ended process what callers ask it for: how it ended, and when."""
         ended = state.exit
         assert ended is not None
         error = error_from_row(ended.error) if ended.error is not None else None
@@ -266,7 +276,6 @@ class Recovery:
         process.ended_at = state.exit_at
         process.state = "terminated"
         process.kill_reason = state.stopping or None
-        self._lifetimes.keep_ended(process)
 
     def _refill(self, process: Process, state: ProcessState) -> None:
         process.replay = dict(state.effects) or None

@@ -2,24 +2,46 @@
 
 `rights_in` takes the fold of a store's rows and gives plain data, for a person who decides whether to sign the store
 (`lyra store adopt`). Rights of supervised children stand in the arguments of their supervisor. All of them are narrowed
-by the Grant of the kernel that opens the store. Nothing here changes or runs anything.
+by the Grant of the kernel that opens the store. `contacts_in` finds the processes through which others reach that
+kernel or hear from it. Nothing here changes or runs anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.core import codec
-from lyra.core.naming import SUPERVISE
-from lyra.errors import LyraError
+from lyra.core.naming import A2A_PUSH, GATEWAY_KEY, INCOMING_HOOK, SUPERVISE, WEBHOOK
+from lyra.errors import LyraError, Tampered
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.kernel.recovery import grant_of
 
-__all__ = ["ChildRights", "ProcessRights", "StoredRights", "grant_words", "rights_in"]
+if TYPE_CHECKING:
+    from lyra.store.protocol import Store
+
+__all__ = [
+    "CONTACTS",
+    "ChildRights",
+    "ProcessRights",
+    "StoredRights",
+    "contacts_in",
+    "grant_words",
+    "refuse_contacts",
+    "rights_in",
+]
+
+# Programs that let callers in or post to an address outside, in words. All of them are younger than signatures, so that
+# no store of an earlier version has one.
+CONTACTS: Final = {
+    GATEWAY_KEY: "a key of the gateway: its holder can call models through it",
+    INCOMING_HOOK: "a hook: a sender that knows its secret can write to the agents and processes of this store",
+    WEBHOOK: "a webhook: it posts events of this store to an address that its maker chose",
+    A2A_PUSH: "a push notification: it posts the state of a task to an address that its maker chose",
+}
 
 
 class ChildRights(msgspec.Struct):
@@ -72,6 +94,30 @@ def rights_in(fold: Fold, get_blob: Callable[[str], bytes]) -> StoredRights:
     )
 
 
+def contacts_in(rights: StoredRights) -> list[str]:
+    """Return the pids of processes that run one of CONTACTS or start one, and of all processes below them."""
+    contacts = {
+        process.pid
+        for process in rights.processes
+        if process.program in CONTACTS or any(child.program in CONTACTS for child in process.children)
+    }
+    while below := {process.pid for process in rights.processes if process.parent in contacts} - contacts:
+        contacts |= below
+    return sorted(contacts)
+
+
+def refuse_contacts(fold: Fold, store: Store) -> None:
+    """Raise Tampered where a store without signatures has one of CONTACTS: no earlier version wrote it."""
+    pids = contacts_in(rights_in(fold, store.get_blob))
+    if pids:
+        raise Tampered(
+            f"{store.location} is not signed, and has keys of the gateway, hooks or webhooks: {', '.join(pids[:5])}",
+            hint=f"look at what would go on from it, and take it over: lyra store adopt {store.location}",
+            location=store.location,
+            standing="unsigned",
+        )
+
+
 def _rights_of(pid: str, state: ProcessState, text_from: str, get_blob: Callable[[str], bytes]) -> ProcessRights:
     created = state.created
     return ProcessRights(
@@ -112,7 +158,9 @@ def _children(created: rows.Created, get_blob: Callable[[str], bytes]) -> Iterat
             if isinstance(child, Mapping):
                 yield ChildRights(str(child.get("id", "")), str(child.get("program", "")), child.get("grant"))
                 waiting += [
-                    part for part in child.get("args") or () if isinstance(part, Mapping) and "children" in part
+                    part
+                    for part in child.get("args") or ()
+                    if isinstance(part, Mapping) and ("children" in part or "template" in part)
                 ]
 
 

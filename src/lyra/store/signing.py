@@ -33,7 +33,9 @@ from lyra.store.signature import (
 )
 from lyra.store.sql import INSERT_BATCH, Head, Row, SqlStore
 
-__all__ = ["SigningStore", "StoreContents"]
+__all__ = ["RowAfter", "SigningStore", "StoreContents"]
+
+RowAfter = tuple[float, str, str, bytes]  # time, pid, kind and data of a row that gets the next number
 
 _SIGNATURE: Final = "SELECT key_id, seq, link, code, crc FROM signatures"
 
@@ -128,9 +130,9 @@ class SigningStore(SqlStore):
             raise self._corrupt(f"{span(batch, batch[0])} not what was written")
         return rows
 
-    def sign_all(self, epoch: int, fingerprint: bytes) -> None:
-        """Sign every row and state; Conflict unless they are still the `contents` with this fingerprint, which the
-        caller has shown to a person."""
+    def sign_all(self, epoch: int, fingerprint: bytes, more: Sequence[RowAfter] = ()) -> None:
+        """Write `more` rows and sign every row and state; Conflict unless those that were there are still the
+        `contents` with this fingerprint, which the caller has shown to a person."""
         signatures = self._signatures
         assert signatures is not None
         with self._writing():
@@ -140,6 +142,10 @@ class SigningStore(SqlStore):
             tail = [batch for batch in batches if batch[0] + batch[1] - 1 > head.snapshot_seq]
             if _fingerprint(head, states, tail) != fingerprint:
                 raise Conflict(f"{self.location} was changed since its rights were listed", hint="list them again")
+            if more:
+                added = seal([(head.last_seq + number, *row) for number, row in enumerate(more, 1)])
+                self._run_many(INSERT_BATCH, added)
+                batches += added
             covered, tail = self._parted(batches, head.snapshot_seq)
             link = self._sign_chapter(covered, signatures, BEGINNING)
             self._sign_chapter(tail, signatures, link)

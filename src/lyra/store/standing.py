@@ -2,24 +2,27 @@
 
 `open_signed` is what a kernel calls when it owns a store: an empty one is signed from its first row on, a signed one is
 checked as it is read, and one that is not signed is read and written without signatures, which the kernel tells. One
-that another key has signed is not opened: its maker decides what its processes do, where it posts and whose keys it
-lets in, until a person adopts it. `vouch` is the same for a caller that only reads, which may read such a store. A
-store that was signed here before, and is not any more or is another one, is refused: see `known_stores`. Stores in
-memory are never signed, because no other program can reach them.
+that another key has signed is not opened, and a command of Lyra does not open one without signatures either, unless it
+lies in the user's data folder: its maker decides what its processes do, where it posts and whose keys it lets in, until
+a person adopts it. `vouch` is the same for a caller that only reads, which may read such a store; `refuse_foreign` is
+for one that goes by what it reads. A store that was signed here before, and is not any more or is another one, is
+refused: see `known_stores`. Stores in memory are never signed, because no other program can reach them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from lyra.core.own_files import obeys_unsigned_store
 from lyra.errors import Tampered
 from lyra.store.known_stores import is_known, known_ids, remember
 from lyra.store.protocol import Store
 from lyra.store.signature import Signer
-from lyra.store.signing import SigningStore
+from lyra.store.signing import RowAfter, SigningStore
 from lyra.store.signing_key import own_signer
 
-__all__ = ["STANDINGS", "StoreStanding", "adopt", "open_signed", "standing_of", "vouch"]
+__all__ = ["STANDINGS", "StoreStanding", "adopt", "open_signed", "refuse_foreign", "standing_of", "vouch"]
 
 STANDINGS: Final[dict[str, str]] = {
     "signed": "signed with your key",
@@ -110,13 +113,7 @@ def vouch(store: Store, *, make_key: bool = False) -> StoreStanding:
 def open_signed(store: Store, epoch: int) -> StoreStanding:
     """`vouch` by the owner of the store: an empty one is signed from now on, and the place of a signed one is kept."""
     standing = vouch(store, make_key=True)
-    if standing.name == "other_key":
-        raise Tampered(
-            f"{store.location} is {standing.words}: {standing.signed_by}",
-            hint=f"look at what would go on from it, and take it over: lyra store adopt {store.location}",
-            location=store.location,
-            standing=standing.name,
-        )
+    refuse_foreign(store, standing)
     if standing.signer is not None and isinstance(store, SigningStore) and standing.is_signed:
         if standing.name == "empty":
             store.begin_signing(epoch)
@@ -125,10 +122,27 @@ def open_signed(store: Store, epoch: int) -> StoreStanding:
     return standing
 
 
-def adopt(store: SigningStore, signer: Signer, epoch: int, fingerprint: bytes) -> None:
-    """Sign a store whose `contents` with this fingerprint the caller has shown to a person."""
+def refuse_foreign(store: Store, standing: StoreStanding) -> None:
+    """Raise Tampered for a store whose maker may be another user, so that nothing in it counts before it is adopted."""
+    sentence = f"{store.location} is {standing.words}"
+    hint = f"look at what would go on from it, and take it over: lyra store adopt {store.location}"
+    if standing.name == "no_key" and standing.signed_by:
+        sentence = f"{store.location} is signed, and you have no key to check it with: {standing.signed_by}"
+        hint = "HOME or XDG_CONFIG_HOME has to name the folder in which .config/lyra/store.key or lyra/store.key is"
+    elif standing.name == "other_key":
+        sentence = f"{sentence}: {standing.signed_by}"
+    elif standing.name != "unsigned" or obeys_unsigned_store(store.location):
+        return
+    raise Tampered(sentence, hint=hint, location=store.location, standing=standing.name)
+
+
+def adopt(
+    store: SigningStore, signer: Signer, epoch: int, fingerprint: bytes, *, more: Sequence[RowAfter] = ()
+) -> None:
+    """Sign a store whose `contents` with this fingerprint the caller has shown to a person, and `more` rows after
+    them."""
     store.sign_with(signer)
-    store.sign_all(epoch, fingerprint)
+    store.sign_all(epoch, fingerprint, more)
     _remember(store, signer)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,11 +218,40 @@ def test_grants_in_words(grant: Any, parent: str, words: str) -> None:
     assert grant_words(grant, parent) == words
 
 
+def test_a_command_does_not_open_a_store_that_no_one_signed(
+    lyra: Lyra, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have come with the folder: its processes stand still until it is adopted. `check` says how it stands. One
+    in the user's data folder opens with a warning, and so does one that a Python program names."""
+    with closing(Space(path, "vesper")) as nodes:
+        live(nodes)
+    commands = (
+        ("keys", "list", str(path)),
+        ("agent", "-p", "hello", "--model", "sim", "--store", str(path)),
+        ("serve", "--grpc", "none", "--http", "127.0.0.1:0", "--db", str(path)),
+        ("vesper", "status", "--set", f"kernel.store={path}"),
+    )
+    for command in commands:
+        done = lyra(*command)
+        assert (done.returncode, done.stdout) == (3, ""), command
+        assert "error[tampered]" in done.stderr
+        assert f"lyra store adopt {path}" in done.stderr
+    assert "not signed: an earlier version wrote it" in lyra("store", "check", str(path)).stdout
+    monkeypatch.setenv("HOME", lyra.env["HOME"])
+    live_again(str(path))
+    own = Path(lyra.env["HOME"], ".local/share/lyra/own.db")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, own)
+    assert lyra("keys", "list", str(own)).returncode == 0
+    assert lyra("store", "adopt", str(path), "--yes").returncode == 0
+    assert lyra(*commands[0]).returncode == 0
+
+
 def test_a_store_of_another_user_names_its_signer_and_what_its_keys_let_in(
     lyra: Lyra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`check` names the key that signed it; the list of `adopt` says what a key of the gateway in it means, and what
-    goes on with it is refused before."""
+    """`check` names the key that signed it; the list of `adopt` says what a key of the gateway in it means and that it
+    is revoked, and what goes on with it is refused before."""
     from lyra.server.gateway.keys import KeyTable
 
     file = Path(lyra.folder, "theirs.db")
@@ -240,9 +271,18 @@ def test_a_store_of_another_user_names_its_signer_and_what_its_keys_let_in(
     assert signer in checked.stdout
     listed = lyra("store", "adopt", str(file))
     assert listed.returncode == 3
-    assert "whoever holds this key of the gateway is let in" in listed.stdout
+    assert "a key of the gateway: its holder can call models through it" in listed.stdout
+    assert "it is revoked when you sign the store" in listed.stdout
     assert text not in listed.stdout
     served = lyra("keys", "list", str(file))
     assert "another user or machine" in served.stderr
-    assert lyra("store", "adopt", str(file), "--yes").returncode == 0
-    assert "mine" in lyra("keys", "list", str(file)).stdout
+    kept = Path(shutil.copy(file, lyra.folder / "kept.db"))
+    adopted = lyra("store", "adopt", str(file), "--yes")
+    assert adopted.returncode == 0
+    assert "revoked key-.key-" in adopted.stdout
+    assert lyra.json("keys", "list", str(file)) == []
+    assert lyra("store", "check", str(file)).returncode == 0
+    assert "revoked" not in lyra("store", "adopt", str(kept), "--yes", "--keep-keys").stdout
+    assert [key["name"] for key in lyra.json("keys", "list", str(kept))] == ["mine"]
+    assert lyra.json("store", "adopt", str(kept), "--yes")["stores"][0]["revoked"] == []  # it is signed, so it is yours
+    assert [key["name"] for key in lyra.json("keys", "list", str(kept))] == ["mine"]

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -101,10 +102,14 @@ def test_a_memory_store_has_no_keys_without_its_server(lyra: Lyra) -> None:
     assert "server" in done.stderr
 
 
+def start_server(lyra: Lyra, db: str) -> subprocess.Popen[str]:
+    command = [*COMMAND, "serve", "--gateway", "--grpc", "none", "--http", "127.0.0.1:0", "--db", db]
+    return subprocess.Popen(command, cwd=lyra.folder, env=lyra.env, stdout=subprocess.PIPE, text=True)
+
+
 @contextmanager
-def serving(lyra: Lyra) -> Iterator[str]:
-    command = [*COMMAND, "serve", "--gateway", "--grpc", "none", "--http", "127.0.0.1:0", "--db", "keys.db"]
-    with subprocess.Popen(command, cwd=lyra.folder, env=lyra.env, stdout=subprocess.PIPE, text=True) as process:
+def serving(lyra: Lyra, db: str = "keys.db") -> Iterator[str]:
+    with start_server(lyra, db) as process:
         assert process.stdout is not None
         try:
             yield json.loads(process.stdout.readline())["http"]
@@ -136,6 +141,31 @@ def test_a_running_server_is_asked(lyra: Lyra) -> None:
     assert [(row["name"], row["calls"]) for row in lyra.json("keys", "list", "keys.db")] == [("during", 2)]
     paid = lyra.json("cost", "keys.db", "--by", "key")["rows"]
     assert {(row["key"], row["calls"]) for row in paid} == {("before", 1), ("during", 2)}
+
+
+@pytest.mark.slow
+def test_a_store_that_comes_with_a_folder_does_not_let_its_maker_in(lyra: Lyra, tmp_path: Path) -> None:
+    """Signed by its maker or not at all: no server opens it. `check` names the signer. Once the user has adopted it,
+    the maker's key is revoked and the user's own keys work."""
+    texts = {}
+    for maker, variables in {"signed": {"HOME": str(tmp_path / "maker")}, "unsigned": {"HOME": ""}}.items():
+        texts[maker] = lyra.json("keys", "create", f"{maker}.db", "--name", "theirs", **variables)["key"]
+    for maker, process in {maker: start_server(lyra, f"{maker}.db") for maker in texts}.items():
+        with process:
+            assert process.stdout is not None
+            try:
+                ready = process.stdout.readline()
+                assert not ready or status(json.loads(ready)["http"], texts[maker]) != 200
+                assert ready == ""
+            finally:
+                process.terminate()
+            assert process.wait(timeout=60) == 3
+    assert "signed with the key of another user or machine: " in lyra("store", "check", "signed.db").stdout
+    assert "not signed" in lyra("store", "check", "unsigned.db").stdout
+    assert lyra("store", "adopt", "unsigned.db", "--yes").returncode == 0
+    own = lyra.json("keys", "create", "unsigned.db", "--name", "own")["key"]
+    with serving(lyra, "unsigned.db") as url:
+        assert (status(url, texts["unsigned"]), status(url, own)) == (401, 200)
 
 
 def test_a_server_that_is_asked_without_a_token_names_the_variable(lyra: Lyra) -> None:

@@ -52,6 +52,20 @@ def test_a_changed_run_can_be_adopted(vega: Vega) -> None:
     assert vega("resume", "r", "--db", "run.db").stdout == "one\ntwo\n"
 
 
+def test_a_run_that_no_one_signed_is_not_resumed(vega: Vega) -> None:
+    """It may have come with the folder: its program runs for this user after the user has adopted it."""
+    vega.write("two.vega", TWO)
+    home = vega.env.pop("HOME")
+    kill(begin(vega, "run", "two.vega", "--db", "run.db", "--run-id", "r"))
+    vega.env["HOME"] = home
+    done = vega("resume", "r", "--db", "run.db")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "error[tampered]: " in done.stderr
+    assert "lyra store adopt" in done.stderr
+    assert vega("store", "adopt", "run.db", "--yes", command=LYRA).returncode == 0
+    assert vega("resume", "r", "--db", "run.db").stdout == "one\ntwo\n"
+
+
 def test_an_answer_without_a_signature_is_not_used(vega: Vega) -> None:
     """A program that can write the file cannot answer for the person."""
     vega.write("says.json", json.dumps(SCRIPT))

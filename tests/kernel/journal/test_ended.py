@@ -112,6 +112,23 @@ def test_how_an_old_process_ended_is_read_from_the_store(path):
     run(main())
 
 
+def test_asking_for_an_old_process_does_not_change_the_table(path):
+    """A caller that goes through all processes may ask for others meanwhile, and gets one process for one pid."""
+
+    async def main():
+        async with Kernel(path, programs=[works]) as kernel:
+            await ended(kernel, 30)
+            await kernel._snapshots.write()
+        async with Kernel(path, programs=[works]) as kernel:
+            count = len(kernel.processes)
+            for pid in kernel.processes:
+                assert pid in kernel.processes
+                assert kernel.processes["job-0"] is kernel.processes.get("job-0")
+            assert len(kernel.processes) == count
+
+    run(main())
+
+
 @pytest.mark.parametrize("place", ["snapshot.segment", "snapshot.before", "snapshot.after"])
 def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place):
     """Wherever the kernel dies while it writes a snapshot: every process is there once, and what was spent is spent."""

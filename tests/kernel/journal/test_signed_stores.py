@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from lyra import Kernel
+from lyra.core.naming import named
 from lyra.errors import CODES, Tampered
 from lyra.kernel.journal import rows
+from lyra.kernel.stored_rights import CONTACTS
+from lyra.kernel.supervision.child import Child
 from lyra.store.batch import seal, unseal
 from lyra.store.sqlite import SqliteStore
 from lyra.store.standing import adopt, standing_of
@@ -147,6 +150,56 @@ def test_a_store_that_another_user_signed_is_opened_after_it_was_adopted(
     store.close()
     asyncio.run(main())
     assert ran == ["theirs"]
+
+
+def test_a_signed_store_is_not_opened_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its signatures cannot be checked, and its signer may be another user."""
+    path = tmp_path / "run.db"
+    life(path, "one")
+    with monkeypatch.context() as patch:
+        patch.setenv("HOME", "")
+        patch.delenv("XDG_CONFIG_HOME", raising=False)
+        with pytest.raises(Tampered, match="signed, and you have no key") as refusal:
+            life(path)
+    assert "HOME" in (refusal.value.hint or "")
+    assert life(path) == {"one": NARROW}
+
+
+@pytest.mark.parametrize("program", sorted(CONTACTS))
+def test_a_store_without_signatures_lets_no_one_in_and_tells_no_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """Keys of the gateway, hooks and webhooks are younger than signatures, so no earlier version left them there. A
+    supervisor that would start one counts as one; an ended one does not, and neither does any for a user without a
+    key, whose own stores have no signatures."""
+
+    @named(program)
+    async def contact(ctx: Any) -> None:
+        await ctx.sleep(1e9)
+
+    async def main(supervised: bool, then: str) -> None:
+        async with Kernel(str(tmp_path / f"{supervised}.db"), programs=[contact]) as kernel:
+            if then == "end":
+                await kernel.kill("theirs", "revoked")
+            elif supervised:
+                await kernel.supervise([Child("theirs", contact)], pid="theirs")
+            else:
+                await kernel.spawn(contact, pid="theirs")
+
+    for supervised in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setenv("HOME", "")
+            patch.delenv("XDG_CONFIG_HOME", raising=False)
+            for _ in range(2):
+                asyncio.run(main(supervised, "keep"))
+        with pytest.raises(Tampered, match=r"hooks or webhooks: .*theirs") as refusal:
+            asyncio.run(main(supervised, "keep"))
+        assert "lyra store adopt" in (refusal.value.hint or "")
+        with monkeypatch.context() as patch:
+            patch.setenv("HOME", "")
+            patch.delenv("XDG_CONFIG_HOME", raising=False)
+            asyncio.run(main(supervised, "end"))
+        asyncio.run(main(supervised, "end"))
 
 
 @pytest.mark.parametrize("variables", [{"HOME": ""}, {"HOME": "relative"}, {"HOME": "/proc/nothing"}])

@@ -344,3 +344,17 @@ def test_the_outside_monitors_a_process(target):
             assert [type(failure) for failure in failures] == [ZeroDivisionError]
 
     run(main())
+
+
+def test_a_watch_ends_silently_with_its_kernel(target):
+    """A kernel that closes while a monitored process lives calls nothing, and that is no failure."""
+
+    async def main():
+        told: list[object] = []
+        async with Kernel(target) as kernel:
+            kernel.loop.set_exception_handler(lambda _loop, context: told.append(context))
+            kernel.monitor(kernel.spawn(ends), told.append)  # and closes before that watch has begun
+        await asyncio.sleep(0)
+        assert told == []
+
+    run(main())

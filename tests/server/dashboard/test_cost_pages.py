@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from lyra import Agent
+from lyra.cli.main import main
 from lyra.core.clock import SystemClock
 from lyra.kernel import Child, Kernel
+from lyra.models.sim import SimProvider
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
 from lyra.server.dashboard.views.costs import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
 from lyra.server.dashboard.words import money
@@ -175,28 +179,41 @@ async def test_restarts_of_supervised_processes_are_counted(parts: Served) -> No
     assert sum(point.restarts for point in points) == 3
 
 
-def test_costs_of_gateway_keys_are_told_also_after_a_restart(tmp_path: Path) -> None:
-    """A call through the gateway counts for its key: when it happens, and as the journal tells it later."""
+def test_costs_of_gateway_keys_are_told_also_after_a_restart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call through the gateway counts for its key: when it happens, and as the journal tells it later. One with a
+    token of the server counts for no key, of a model as of an agent."""
     store = str(tmp_path / "lyra.db")
 
+    price = {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}
+    clerk = Agent("clerk", model=SimProvider(script={"replies": [{"text": "yes"}], "price": price}))
+
     async def spend() -> None:
-        async with serving_gateway(store=store) as parts:
+        async with serving_gateway(store=store, programs=(clerk,)) as parts:
             async with parts.client(await parts.key("ci")) as http:
                 body = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "hello"}]}
                 answer = await http.post("/v1/chat/completions", json=body)
                 assert answer.status_code == 200, answer.text
+            for model in ("openai/gpt-4o-mini", "agent/clerk"):
+                answer = await parts.operator.post("/v1/chat/completions", json={**body, "model": model})
+                assert answer.status_code == 200, answer.text
             await look(parts)
 
     async def look_again() -> None:
-        async with serving_gateway(store=store) as parts:
+        async with serving_gateway(store=store, programs=(clerk,)) as parts:
             await look(parts)
 
     async def look(parts: ServedGateway) -> None:
-        (group,) = (await parts.operator.get("/api/costs", params={"by": "key"})).json()["groups"]
-        assert (group["key"], group["calls"]) == ("ci", 1)
+        groups = (await parts.operator.get("/api/costs", params={"by": "key"})).json()["groups"]
+        assert [(group["key"], group["calls"]) for group in groups if group["key"]] == [("ci", 1)]
         assert "ci" in texts((await parts.operator.get("/costs?by=key")).text)
 
     in_loop(spend())
+    capsys.readouterr()
+    assert main(["cost", store, "--by", "key", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(row["key"], row["calls"]) for row in listed["rows"]] == [("ci", 1)]
     in_loop(look_again())
 
 

@@ -9,8 +9,8 @@ import pytest
 from lyra import vega
 from lyra.core.imported_node import ImportedNode, NodeAnswer, NodeFile, NodeInputKind, NodeValueKind
 from lyra.core.rights.capability import Grant
-from lyra.errors import VegaError
-from lyra.vesper import ImportableNodes
+from lyra.errors import LyraError, VegaError
+from lyra.vesper import ImportableNodes, Runtime, load
 from tests.vega.runtime.agents.test_tools import Caller, _in_real_time
 
 NODE = """\
@@ -54,6 +54,19 @@ def test_a_node_is_a_tool_of_an_agent(folder):
     assert caller.results[1].startswith("! ")
     assert "precondition_failed" in caller.results[1]
     assert caller.results[2].startswith("! ")
+
+
+def test_modes_in_a_store_of_another_user_do_not_count(folder, monkeypatch):
+    """The call is refused: the maker of the store would choose how this user's nodes are executed."""
+    store, file = folder / "modes.db", folder / "twice.vsp"
+    source = 'import node "twice.vsp" as twice; fn main() { return twice(21); }'
+    with Runtime(str(store)) as runtime:
+        runtime.set_mode(load(file), "shadow_direct")
+    with ImportableNodes(modes_of=store) as nodes:
+        assert vega.run(source, name=str(folder / "main.vega"), nodes=nodes) == {"twice": 42}
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "other"))
+    with ImportableNodes(modes_of=store) as nodes, pytest.raises(LyraError, match="another user or machine"):
+        vega.run(source, name=str(folder / "main.vega"), nodes=nodes)
 
 
 class Recording:

@@ -125,7 +125,7 @@ def _forget_finished(patch):
 
 
 def _never_ask(patch):
-    async def retry(self, attempt):
+    async def retry(self, attempt, entry):
         return False, None
 
     patch.setattr(door.Door, "_ask_about_doubt", retry)

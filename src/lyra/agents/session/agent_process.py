@@ -55,13 +55,25 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         if self._read_answer is not None:
             return self._read_answer(result)
         reply_type = MarkedReply if self.kernel.taint.tainted(self.pid) else Reply
-        figures = self.metrics
-        return reply_type.with_usage(
+        session = runtime_of(self.kernel).find_session(self.pid)
+        if session is None:  # it ended before a restart, which knows what its process has spent
+            spent = self._process.spent
+            return reply_type.with_usage(
+                result,
+                cost_usd=int(spent.usd) / 1_000_000 if spent.usd or not spent.tokens else None,  # no price was known
+                input_tokens=spent["input_tokens"],
+                output_tokens=spent["output_tokens"],
+            )
+        figures = session.metrics
+        reply = reply_type.with_usage(
             result,
             cost_usd=figures.cost_usd,
             input_tokens=figures.input_tokens,
             output_tokens=figures.output_tokens,
         )
+        if session.execution is not None:
+            reply.status = session.execution.status
+        return reply
 
     @named("lyra:AgentProcess.send")
     def send(  # type: ignore[override]  # a message to an agent has an answer
@@ -265,15 +277,17 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
             return AgentState.WAITING_PERMISSION if waits else execution.state
         ended = self._process.exit
         if ended is not None:
-            return AgentState.ERROR if ended.error is not None else AgentState.CANCELLED
+            if ended.error is not None:
+                return AgentState.ERROR
+            return AgentState.COMPLETED if ended.reason == "normal" else AgentState.CANCELLED
         begun = self.pid in runtime_of(self.kernel).sessions
         return AgentState.READY if begun else AgentState.INITIALIZING
 
     @property
     def memory(self) -> Remembered:
         """The items that its agent remembers; an error where the agent has no memory."""
-        session = runtime_of(self.kernel).find_session(self.pid)
-        memory = session.agent.memory if session is not None else None
+        agent = runtime_of(self.kernel).find_agent(self.pid)
+        memory = agent.memory if agent is not None else None
         if memory is None:
             raise ConfigError(f"agent process {self.pid} has no memory", hint="Agent(…, memory=True)", pid=self.pid)
         return memory.on(self.kernel)

@@ -125,7 +125,7 @@ class AgentRuntime:
         process = None if known is None else known.stands_for or known
         if process is None or (session is not None and not process.replay):
             return session
-        agent = getattr(self.kernel.programs.get(process.program), "__lyra_agent__", None)
+        agent = self.find_agent(pid)
         if agent is None or process.exit is not None:
             return session
         reading = AgentSession(agent, ConversationTokens(self.models.tokens), durable=False)
@@ -138,6 +138,15 @@ class AgentRuntime:
         for name, value in steps_to_replay(process):
             reading.take_over(name, value)
         return reading
+
+    def find_agent(self, pid: str) -> AgentDeclaration | None:
+        """Return the agent that a process runs, also of one that has ended; None where it runs something else."""
+        session, process = self.sessions.get(pid), self.kernel.processes.get(pid)
+        if session is not None or process is None:
+            return None if session is None else session.agent
+        program = self.kernel.programs.get((process.stands_for or process).program)
+        agent: AgentDeclaration | None = getattr(program, "__lyra_agent__", None)
+        return agent
 
     def session_to_read(self, pid: str) -> AgentSession | None:
         """The session of a process whose text goes to the process that runs here."""

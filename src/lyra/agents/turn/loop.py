@@ -35,7 +35,7 @@ from lyra.agents.turn.turn import Turn
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row
+from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
 from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
@@ -361,7 +361,7 @@ def deliver(
     if isinstance(failure, asyncio.CancelledError):
         failure = AgentFailed("the agent was stopped before it answered", status="cancelled")
     elif not isinstance(failure, LyraError):
-        failure = AgentFailed(f"the agent failed: {type(failure).__name__}: {failure}", status="crashed")
+        failure = AgentFailed(f"the agent failed: {type(failure).__name__}: {text_of(failure)}", status="crashed")
     if sink is not None and isinstance(failure, LyraError):
         sink.put(AnswerFailed(failure.code, failure.message))
         sink.put(AnswerDone(str(failure.fields.get("status") or failure.code)))

@@ -21,6 +21,7 @@ from lyra.agents.turn.key_filter import StreamKeyFilter, redact_keys
 from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.limits import GRANT_CACHE_MAX
+from lyra.core.policies.retry import error_text
 from lyra.core.rights.capability import Capability
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError, ModelError
 from lyra.kernel.process.cut_short import deadline_behind
@@ -199,10 +200,8 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     except GeneratorExit:  # the program is being closed: nothing can be awaited any more
         raise
     except BaseException as raised:
-        quotes_key = runtime.keys.prepared.mask(str(raised), any_part=True) != str(raised)
-        failure = _failed_try(
-            call, fold, _without_keys(of_exception(raised, provider.name) or raised, runtime.keys.prepared)
-        )
+        quotes_key = _quotes_key(raised, runtime.keys.prepared)
+        failure = _failed_try(call, fold, _without_keys(_sorted(call, raised), runtime.keys.prepared))
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)
@@ -215,6 +214,23 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         spent += call.lost
     call.settle(spent)
     return Charged(completion, spent)  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _sorted(call: ModelCall, raised: BaseException) -> BaseException:
+    """Return what a provider raised as a ModelError. A cancellation is one too, unless the call itself is cancelled:
+    something inside the provider that it waited for was."""
+    assert call.provider is not None
+    name, task = call.provider.name, asyncio.current_task()
+    if not isinstance(raised, asyncio.CancelledError):
+        return of_exception(raised, name) or raised
+    if call.runtime.kernel.stopping or task is None or task.cancelling():
+        return raised
+    return fault("temporary", f"{name or 'the provider'} failed: CancelledError", provider=name)
+
+
+def _quotes_key(error: BaseException, keys: KnownKeys) -> bool:
+    text = error_text(error)
+    return keys.mask(text, any_part=True) != text
 
 
 def _without_keys(error: BaseException, keys: KnownKeys) -> BaseException:

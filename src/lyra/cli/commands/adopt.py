@@ -1,20 +1,21 @@
 """`lyra store adopt`: list the rights in a store that is not signed with this user's key, and sign it.
 
-What is listed is read at one moment, and only that is signed: a store that changes before the answer is refused. The
-durable runs of Vega programs in the same file are listed and signed with it. `lyra.store.standing` says what signing is
-for; this module reads, shows and asks.
+What is listed is read at one moment, and only that is signed: a store that changes before the answer is refused. Keys
+of the gateway, hooks and webhooks in it are those of its maker: the transaction that signs the store ends them, unless
+the person keeps them (`--keep-keys`). The durable runs of Vega programs in the same file are listed and signed with it.
+`lyra.store.standing` says what signing is for; this module reads, shows and asks.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from lyra.cli.render import document, note, printable
-from lyra.core.naming import GATEWAY_KEY, INCOMING_HOOK, WEBHOOK
+from lyra.core.clock import SystemClock
 from lyra.core.secrets.visible import visible
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.store.signing import SigningStore
@@ -25,12 +26,7 @@ if TYPE_CHECKING:
     from lyra.kernel.stored_rights import ProcessRights, StoredRights
     from lyra.store.signing import StoreContents
 
-# What signing such a process means for others than the one who signs it.
-_REACHED_FROM_OUTSIDE: Final = {
-    GATEWAY_KEY: "whoever holds this key of the gateway is let in: `lyra keys revoke` it, unless you know the holder",
-    INCOMING_HOOK: "a hook: whoever knows its secret may say something to this store's agents and processes",
-    WEBHOOK: "a webhook: it posts events of this store to an address that its maker chose",
-}
+_REVOKED: Final = "revoked"  # why a process ends, as with `lyra keys revoke`
 
 __all__ = ["ListedStore", "adopt_listed", "agree", "listed", "show"]
 
@@ -45,6 +41,7 @@ class ListedStore(NamedTuple):
     facts: dict[str, Any]  # of a run: which program, from where
     rights: StoredRights
     fingerprint: bytes
+    revoked: Sequence[str] = ()  # pids that end when the store is signed
 
     def to_data(self) -> dict[str, Any]:
         import msgspec
@@ -56,20 +53,22 @@ class ListedStore(NamedTuple):
             "rows": self.rows,
             **({"program": self.facts} if self.facts else {}),
             **msgspec.to_builtins(self.rights),
+            "revoked": [*self.revoked],
         }
 
 
-def listed(store: SigningStore, run: str = "") -> ListedStore:
-    """What the store would give, as it is at this moment."""
-    from lyra.kernel.stored_rights import rights_in
+def listed(store: SigningStore, run: str = "", *, keep_keys: bool = False) -> ListedStore:
+    """Return what the store would give, as it is at this moment, and what ends when it is signed."""
+    from lyra.kernel.stored_rights import contacts_in, rights_in
 
     standing = standing_of(store, make_key=True)
     contents = store.contents()
     fold, facts = _folded(contents, store)
     rights = rights_in(fold, store.get_blob)
-    return ListedStore(
-        run, standing, _problems(store, standing), len(contents.rows), facts, rights, contents.fingerprint
-    )
+    problems = _problems(store, standing)
+    is_own = standing.name == "signed" and not problems
+    revoked = [] if keep_keys or is_own else contacts_in(rights)
+    return ListedStore(run, standing, problems, len(contents.rows), facts, rights, contents.fingerprint, revoked)
 
 
 def _folded(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[str, Any]]:
@@ -101,18 +100,21 @@ def _problems(store: SigningStore, standing: StoreStanding) -> list[str]:
 
 
 def adopt_listed(store: SigningStore, shown: ListedStore, lease_s: float) -> None:
-    """Sign the store as it was shown."""
+    """Sign the store as it was shown, without what is revoked."""
     signer = shown.standing.signer
     if signer is None:
         raise ConfigError(
             "you have no key to sign with, and none could be made",
             hint="HOME or XDG_CONFIG_HOME has to name a folder that you may write to",
         )
+    from lyra.kernel.journal import rows
     from lyra.kernel.journal.lease import own_at_once
 
+    end = rows.encode(rows.Terminated(_REVOKED, stopped=True))
+    ends = [(SystemClock().now(), pid, "process.terminated", end) for pid in shown.revoked]
     lease = own_at_once(store, "lyra store adopt", lease_s)
     try:
-        adopt(store, signer, lease.epoch, shown.fingerprint)
+        adopt(store, signer, lease.epoch, shown.fingerprint, more=ends)
     finally:
         store.release(lease)
 
@@ -136,7 +138,7 @@ def _lines(shown: ListedStore) -> Iterator[str]:
     for key, value in shown.facts.items():
         yield f"{key}: {value}"
     for process in shown.rights.processes:
-        yield from _process_lines(process)
+        yield from _process_lines(process, is_revoked=process.pid in shown.revoked)
     if shown.rights.services:
         yield f"services: {', '.join(shown.rights.services)}"
     for pid, pipeline in shown.rights.pipelines.items():
@@ -147,13 +149,15 @@ def _lines(shown: ListedStore) -> Iterator[str]:
         yield "no process goes on when it is opened"
 
 
-def _process_lines(process: ProcessRights) -> Iterator[str]:
-    from lyra.kernel.stored_rights import grant_words
+def _process_lines(process: ProcessRights, *, is_revoked: bool) -> Iterator[str]:
+    from lyra.kernel.stored_rights import CONTACTS, grant_words
 
     name = f" ({process.name})" if process.name else ""
     yield f"{process.pid}{name} runs {process.program} and may do {grant_words(process.grant, process.parent)}"
-    if process.program in _REACHED_FROM_OUTSIDE:
-        yield f"  {_REACHED_FROM_OUTSIDE[process.program]}"
+    if process.program in CONTACTS:
+        yield f"  {CONTACTS[process.program]}"
+    if is_revoked:
+        yield "  it is revoked when you sign the store (--keep-keys keeps it)"
     for child in process.children:
         yield f"  it starts {child.id}, {child.program}, which may do {grant_words(child.grant, process.pid)}"
     if process.text_from:

@@ -24,6 +24,7 @@ import click
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, printable, table
 from lyra.core.secrets.secret import is_reference
+from lyra.core.secrets.visible import visible
 from lyra.errors import ApprovalRefused, ConfigError, Conflict, Corrupt, StoreError
 from lyra.store import open_store
 from lyra.store.ended import load_all
@@ -77,9 +78,12 @@ def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
     """Read a whole store and report every fault in it, and what is not as you signed it."""
     with open_existing(ctx.ensure_object(Invocation), target) as opened:
         location, problems, signer = opened.location, _faults(opened), _signer_words(opened)
+        signers = [signer] if signer else []
         for name, run in _runs(opened):
             sentences = [run.message] if isinstance(run, Corrupt) else _faults(run)
             problems += [f"run {name}: {sentence}" for sentence in sentences]
+            words = "" if isinstance(run, Corrupt) else _signer_words(run)
+            signers += [f"run {name}: {words}"] if words not in ("", signer) else []
     if as_json:
         document(
             {
@@ -94,17 +98,19 @@ def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
             click.echo(printable(sentence))
     else:
         click.echo(f"{printable(location)} is sound")
-    if signer and not as_json:
-        click.echo(signer)
+    for line in () if as_json else signers:
+        click.echo(line)
     if problems:
         raise Corrupt(f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup")
 
 
 def _signer_words(opened: Store) -> str:
-    """Say who signed a store, with the id of the key; "" where it is not signed."""
+    """Say who signed a store, with the id of the key, or that it should be signed and is not; "" for an empty one."""
     from lyra.store.standing import standing_of
 
     standing = standing_of(opened)
+    if standing.name == "unsigned":
+        return standing.words
     return printable(f"{standing.words}: {standing.signed_by}") if standing.signed_by else ""
 
 
@@ -193,9 +199,10 @@ def _sound(run: Store | Corrupt) -> Store:
 @store.command(name="adopt")
 @_target
 @click.option("--yes", is_flag=True, help="Sign without a question.")
+@click.option("--keep-keys", is_flag=True, help="Keep its gateway keys, hooks and webhooks, which are revoked else.")
 @json_option
 @click.pass_obj
-def adopt_command(invocation: Invocation, target: str | None, *, yes: bool, as_json: bool) -> None:
+def adopt_command(invocation: Invocation, target: str | None, *, yes: bool, keep_keys: bool, as_json: bool) -> None:
     """List the rights in a store of before or from elsewhere, and sign them with your key."""
     from lyra.cli.commands.adopt import adopt_listed, agree, listed, show
     from lyra.store.signing import SigningStore
@@ -203,7 +210,8 @@ def adopt_command(invocation: Invocation, target: str | None, *, yes: bool, as_j
     lease_s = invocation.config.kernel.lease_s
     with open_existing(invocation, target) as opened:
         assert isinstance(opened, SigningStore)  # there is no other kind that lasts
-        stores = [listed(opened), *(listed(_signable(run), name) for name, run in _runs(opened))]
+        stores = [listed(opened, keep_keys=keep_keys)]
+        stores += [listed(_signable(run), name, keep_keys=keep_keys) for name, run in _runs(opened)]
         if not as_json:
             show(opened.location, stores)
         try:
@@ -219,6 +227,9 @@ def adopt_command(invocation: Invocation, target: str | None, *, yes: bool, as_j
         if as_json:
             show(opened.location, stores, signed=True)
         else:
+            revoked = [pid for shown in stores for pid in shown.revoked]
+            if revoked:
+                click.echo(visible(f"revoked {', '.join(revoked)}"))
             click.echo(printable(f"signed {opened.location}"))
 
 

@@ -34,7 +34,7 @@ from lyra.errors import (
     StoreFull,
 )
 
-__all__ = ["ERROR_CLASSES", "Backoff", "Retry", "error_class", "http_status"]
+__all__ = ["ERROR_CLASSES", "Backoff", "Retry", "error_attribute", "error_class", "error_text", "http_status"]
 
 ERROR_CLASSES: Final[dict[str, str]] = {
     "rate_limit": "too many requests; later will do",
@@ -140,7 +140,7 @@ def error_class(error: BaseException) -> str:
     for error_type, name in _BY_TYPE:
         if isinstance(error, error_type):
             return name
-    text = str(error).lower()
+    text = error_text(error).lower()
     return next((name for words, name in _BY_TEXT if words in text), "temporary")
 
 
@@ -149,17 +149,38 @@ def http_status(error: Exception) -> int | None:
     another library's error or of the response that it holds."""
     if isinstance(error, LyraError):
         return _failed_status(error.fields.get("status"))
-    response = getattr(error, "response", None)
+    response = error_attribute(error, "response")
     if isinstance(response, Mapping):  # botocore's
         metadata = response.get("ResponseMetadata")
         return _failed_status(metadata.get("HTTPStatusCode")) if isinstance(metadata, Mapping) else None
     attributes = ((error, "status_code"), (error, "status"), (response, "status_code"))
-    statuses = (_failed_status(getattr(owner, name, None)) for owner, name in attributes)
+    statuses = (_failed_status(_as_number(error_attribute(owner, name))) for owner, name in attributes)
     return next((status for status in statuses if status is not None), None)
 
 
 def _failed_status(value: object) -> int | None:
     return int(value) if isinstance(value, int) and 400 <= value <= 599 else None
+
+
+def _as_number(value: object) -> object:
+    """Return "503" as 503, and anything else as it is."""
+    return int(value) if isinstance(value, str) and len(value) == 3 and value.isdecimal() else value
+
+
+def error_attribute(owner: object, name: str) -> object:
+    """Return an attribute of an error of the user's, None where there is none or its getter fails."""
+    try:
+        return getattr(owner, name, None)
+    except Exception:  # noqa: BLE001 - a property of the user's
+        return None
+
+
+def error_text(error: object) -> str:
+    """Return the text of an error of the user's, also where its `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - __str__ is the user's
+        return f"<{type(error).__name__} without a text>"
 
 
 # ---------------------------------------------------------------- pauses

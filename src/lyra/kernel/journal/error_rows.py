@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from lyra.core.naming import main_name, named_thing, qualified_name
+from lyra.core.policies.retry import error_text
 from lyra.core.secrets.process_keys import mask_process_keys
 from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
 
@@ -91,11 +92,7 @@ def without_keys(error: Exception) -> Exception:
 
 def text_of(error: object) -> str:
     """Its text, as far as it has one that can be written, without keys that this process knows."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - __str__ is the user's
-        text = f"<{type(error).__name__} without a text>"
-    return mask_process_keys(text[:_TEXT_MAX].encode("utf-8", "replace").decode())
+    return mask_process_keys(error_text(error)[:_TEXT_MAX].encode("utf-8", "replace").decode())
 
 
 def _rebuilt_exception(cls: type[Exception], args: list[Any]) -> Exception | None:

@@ -43,7 +43,7 @@ _log: Final = logging.getLogger("lyra.kernel")
 class Ownership:
     """This kernel's lease on its store."""
 
-    __slots__ = ("_core", "_is_renewing", "_lease_s", "_timer", "_unconfirmed", "_wait_s", "lease", "store")
+    __slots__ = ("_core", "_is_renewing", "_lease_s", "_timer", "_unconfirmed", "_wait_s", "lease", "standing", "store")
 
     def __init__(self, core: Core[Any], store: Store, *, lease_s: float, wait_s: float) -> None:
         self._core = core
@@ -54,6 +54,7 @@ class Ownership:
         self._unconfirmed: list[Any] = []  # processes at the door that wait for a renewal
         self.store = store
         self.lease: Lease | None = None
+        self.standing = ""  # one of `lyra.store.standing.STANDINGS`, once the store is owned
         core.confirm_lease = self.confirm
 
     # ------------------------------------------------------------------ taking it
@@ -106,11 +107,13 @@ class Ownership:
 
     def open_signed(self) -> None:
         """Check the signatures of what is read from here on, and sign what is written; tell where the store is not
-        signed with this user's key. Raises Tampered where it was, and is not any more."""
+        signed with this user's key. Raises Tampered where it was, and is not any more, or where another key has signed
+        it."""
         from lyra.store.standing import open_signed  # at first use: most kernels have no store
 
         assert self.lease is not None
         standing = open_signed(self.store, self.lease.epoch)
+        self.standing = standing.name
         if not standing.is_signed and standing.name != "out_of_reach":
             location = self.store.location
             self._core.publish("", "store.unsigned", {"location": location, "standing": standing.name})

@@ -40,12 +40,13 @@ _WORTH_A_SNAPSHOT: Final = 1_000  # rows; fewer are folded faster than a snapsho
 class EndedStates:
     """The states that were put away in a snapshot, by pid. Few are held in memory."""
 
-    __slots__ = ("_read", "_states_of", "segments")
+    __slots__ = ("_read", "_states_of", "brought", "segments")
 
     def __init__(self, states_of: Callable[[Segment], dict[str, bytes]], entries: dict[str, bytes]) -> None:
         self._states_of = states_of
         self.segments = {key: segment_of(entry) for key, entry in sorted(entries.items())}
         self._read: dict[str, dict[str, bytes]] = {}  # the segments that were read last
+        self.brought: dict[str, Any] = {}  # processes that were asked for last; a lookup does not change the table
 
     def find(self, pid: str) -> ProcessState | None:
         """Read the state of a process, if it was put away."""

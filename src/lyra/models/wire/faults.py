@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.policies.retry import error_class, http_status
+from lyra.core.policies.retry import error_attribute, error_class, error_text, http_status
 from lyra.errors import LyraError, ModelError
 
 __all__ = [
@@ -168,13 +168,13 @@ def of_exception(error: BaseException, provider: str) -> LyraError | None:
     if isinstance(error, LyraError):
         return error
     name = type(error).__name__
-    message = f"{provider or 'the provider'} failed: {name}: {error}".rstrip(": ")
-    code = getattr(error, "code", None)
+    message = f"{provider or 'the provider'} failed: {name}: {error_text(error)}".rstrip(": ")
+    code = error_attribute(error, "code")
     status = http_status(error)
     if status is None and isinstance(code, int) and 400 <= code <= 599:  # Google's libraries
         status = code
     if status is not None:
-        headers = getattr(getattr(error, "response", None), "headers", None)
+        headers = error_attribute(error_attribute(error, "response"), "headers")
         # A date is read as no pause: nothing here knows the time.
         pause_s = retry_after(headers, math.inf) if isinstance(headers, Mapping) else None
         words = code if isinstance(code, str) else ""

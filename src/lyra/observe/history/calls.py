@@ -90,9 +90,8 @@ class CallHistory:
         name = self._key_names.get(data.get("parent") or "", "")
         if data.get("program") == GATEWAY_KEY:
             args = data.get("args")
-            name = (
-                str(args[0].get("name", "")) if isinstance(args, list) and args and isinstance(args[0], Mapping) else ""
-            )
+            settings = args[0] if isinstance(args, list) and args and isinstance(args[0], Mapping) else {}
+            name = str(settings.get("name", "")) if settings.get("hash") != "" else ""  # "": a token
         if name:
             self._key_names[event.pid] = name
 

@@ -23,7 +23,6 @@ from lyra.models.client import stream_of
 from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.remote import RemoteProvider
-from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.gateway.answer_filter import AnswerFilter
 from lyra.server.gateway.bounds import (
     answer_least,
@@ -356,6 +355,6 @@ def _is_failure(error: ModelError) -> bool:
     return counts_as_failure(error)
 
 
-def call_effect(key_name: str, model: str) -> Effect:
+def call_effect(payer: str, model: str) -> Effect:
     """The effect of calling one model with one key."""
-    return Effect(forward, name=f"model:{KEY_AGENT}{key_name}:{model}", retry=_RETRY, quote=quote)
+    return Effect(forward, name=f"model:{payer}:{model}", retry=_RETRY, quote=quote)

@@ -120,7 +120,7 @@ class Gateway:
 
     def _effect(self, key: GatewayKey, model: str) -> Effect:
         """The effect of calling a model with a key."""
-        names = (key.settings.name, model)
+        names = (key.settings.payer, model)
         effect = self._effects.get(names)
         if effect is None:
             if len(self._effects) >= _EFFECTS_MAX:

@@ -16,6 +16,7 @@ import msgspec
 from lyra.core.naming import GATEWAY_KEY, named
 from lyra.core.rights.glob import BARRIER, Glob
 from lyra.errors import ConfigError, Denied
+from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.owners import GATEWAY_KEYS
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
     team: str = ""
     fallbacks: tuple[str, ...] = ()
     cache_s: float = 0.0  # how long an answer may be given again for the same request; 0: never
+
+    @property
+    def is_token(self) -> bool:
+        """Whether this stands for a token of the server, which is no key."""
+        return not self.hash
+
+    @property
+    def payer(self) -> str:
+        """What stands in the place of an agent in the records of its calls."""
+        return f"{'token/' if self.is_token else KEY_AGENT}{self.name}"
 
     def allows(self, *names: str) -> bool:
         """Whether the model of any of these names may be called."""

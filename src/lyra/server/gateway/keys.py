@@ -137,10 +137,10 @@ class KeyTable:
         return sorted(keys, key=lambda key: key.settings.created_at)
 
     def name_of(self, pid: str) -> str:
-        """The name of the key that a process stands for; "" for another process."""
+        """The name of the key that a process stands for; "" for another process, and for that of a token."""
         owned = OwnedPid.read(pid)
         key = self._by_id.get(owned.rest) if owned is not None and owned.kind == _KIND else None
-        return "" if key is None else key.settings.name
+        return "" if key is None or key.settings.is_token else key.settings.name
 
     async def get(self, key_id: str) -> GatewayKey:
         """The key of an id or a name."""

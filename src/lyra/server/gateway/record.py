@@ -9,7 +9,6 @@ from lyra.agents.session.records import cached_tokens
 from lyra.agents.session.spans import new_span
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import LyraError
-from lyra.observe.history.calls import KEY_AGENT
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -31,7 +30,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
     return {
         "trace_id": outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}",
         "span_id": new_span(kernel),
-        "agent": f"{KEY_AGENT}{settings.name}",
+        "agent": settings.payer,
         "model": asked.target.name,
         "input_tokens": tokens.total_input if has_cost else 0,
         "output_tokens": tokens.output_tokens if has_cost else 0,
@@ -40,7 +39,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
         "status": _status(error) if error is not None else "ok" if asked.meter.is_answer else _BAD_RESPONSE,
         "retries": asked.tries - 1,
         "parent_span": (outer.span_id or None) if outer is not None else None,
-        "key": settings.name,
+        **({} if settings.is_token else {"key": settings.name}),
         **({"team": settings.team} if settings.team else {}),
         **({"estimated": True} if tokens.estimated and has_cost else {}),
         **(cached_tokens(tokens) if has_cost else {}),

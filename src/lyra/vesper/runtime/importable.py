@@ -198,6 +198,7 @@ def _short(key: str) -> str:
 def _kept_modes(store: str) -> dict[str, str]:
     """The modes that a store has, by the digest of the node; none where there is no such store."""
     from lyra.store.space import Space
+    from lyra.store.standing import refuse_foreign, vouch
 
     if not Path(store).is_file():
         return {}
@@ -206,6 +207,7 @@ def _kept_modes(store: str) -> dict[str, str]:
     except LyraError:
         return {}
     try:
+        refuse_foreign(space, vouch(space, make_key=True))
         rows = [codec.decode(row.data) for row in space.read(kind="vesper.mode")]
     finally:
         space.close()
