@@ -19,7 +19,7 @@ from typing import Any, Final
 import lyra
 from lyra.agents.agent import Agent
 from lyra.agents.session.session import Metrics
-from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.errors import LyraError
 from lyra.kernel.journal.rows import DECODERS
 from lyra.kernel.kernel import Kernel
@@ -277,9 +277,15 @@ def _check_program(seed: int) -> list[str]:
     for _ in range(_CRASHES):
         points = [luck.randint(1, max(2, decorated.commits)), *([luck.randint(1, 6)] if luck.random() < 0.3 else [])]
         crashed = _Lives(source, seed, lyra.parallel, points)
-        faults = _compared(written, crashed, ("result", "charged"), source) + crashed.faults
-        if not crashed.was_over:  # else nothing was run again
-            faults += _compared(written, crashed, ("printed",), source)
+        faults = list(crashed.faults)
+        # Attempts that were cut off stay charged. With a limit, that may leave no room for what was done in peace.
+        if not (crashed.cut_off and crashed.is_limited):
+            faults += _compared(written, crashed, ("result",), source)
+            expected = [usage + crashed.cut_off for usage in written.charged]
+            if crashed.charged != expected:
+                faults.append(f"charged: {expected} is {crashed.charged} when decorated\n{source}")
+            if not crashed.was_over:  # else nothing was run again
+                faults += _compared(written, crashed, ("printed",), source)
         differences += [f"killed after commits {points}: {difference}" for difference in faults]
     return differences
 
@@ -377,6 +383,19 @@ class _Lives:
             before = life.store.left
         self.result, self.charged, self.took_s, self.was_over = life.result, life.charged, life.took_s, life.was_over
         self.printed, self.asked, self.commits = world.printed, world.asked, life.store.commits
+        self.is_limited = world.kind != "none" or "budget=" in source
+        self.cut_off = _cut_off(life.store)
+
+
+def _cut_off(store: MemoryStore) -> Usage:
+    """What was set aside for the attempts that ends of kernels cut off."""
+    total = NOTHING
+    for _, _, _, kind, data in store._rows:
+        if kind == "effect.finished":
+            row = DECODERS[kind].decode(data)
+            if row.usage and "crash" in (row.error or ()):
+                total += Usage.from_data(row.usage)
+    return total
 
 
 def _asked_again(store: MemoryStore, before: list[str], now: list[str]) -> list[str]:
@@ -390,8 +409,12 @@ def _asked_again(store: MemoryStore, before: list[str], now: list[str]) -> list[
             lines[pid] = f"{lines[row.parent]}.{row.key}" if row.parent and row.key is not None else pid
         elif kind == "effect.started" and row.name.startswith("model:"):
             under_way.add(f":{lines[pid]}:{row.key}:")
+        elif kind == "effect.finished" and "crash" in (row.error or ()):
+            continue  # cut off, and made again
         elif kind == "effect.finished" and f":{lines[pid]}:{row.key}:" in under_way:
             finished.add(f":{lines[pid]}:{row.key}:")
+    # A call that counts against a limit is in the journal before it is made: one that was killed there was never asked.
+    under_way = {place for place in under_way if any(place in key for key in before)}
     faults = [f"{key} was asked again" for key in now if any(place in key for place in finished)]
     faults += [
         f"{key} was under way under another key"

@@ -28,7 +28,7 @@ from lyra.kernel.journal.snapshots import EndedStates
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
-from lyra.store.ended import states_of
+from lyra.store.ended import states_of, subtract
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -207,10 +207,8 @@ class Recovery:
         self._charge_cut_off(pid, state)
         spent = Usage.from_data(state.spent)
         process.count_spent(spent)
-        if (
-            isinstance(scope, JoinableBudget) and state.created.budget is not None
-        ):  # above, it counts when its turn comes
-            scope.restore(spent, Usage.from_data(state.peak), refused=state.refused)
+        if isinstance(scope, JoinableBudget) and state.created.budget is not None:
+            _restore_early(scope, parent, state)
         else:
             scope.charge(spent)
         if state.exit is not None:
@@ -342,3 +340,18 @@ def grant_of(created: rows.Created) -> Grant:
         return grant
     layers = [[*map(str, layer), *_UNCHECKED_BEFORE] for layer in grant.layers]
     return Grant.from_data({"layers": layers, "deny": [str(rule) for rule in grant.deny]})
+
+
+def _restore_early(scope: JoinableBudget, parent: Process | None, state: ProcessState) -> None:
+    """Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for the
+    attempts that were cut off: those are charged at once. Until the program comes to look ahead again, the call makes
+    room for those that were started before it."""
+    scope.around.charge(Usage.from_data(state.cut_off))
+    own = dict(state.spent)
+    subtract(own, state.cut_off)
+    scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)
+    if state.exit is None and parent is not None:
+        scope.has_asked = scope.has_asked and not state.cut_off  # it asks again
+        siblings = [process.budget for process in (parent.children or {}).values() if process.exit is None]
+        before = [sibling for sibling in siblings if isinstance(sibling, JoinableBudget) and sibling is not scope]
+        scope.before = lambda: before

@@ -423,6 +423,8 @@ KILLED = """
             (folder / "killed").write_text("")
             asyncio.get_running_loop().call_later(0.6, os.kill, os.getpid(), 9)
             return Reply(text="never", first_s=60.0)
+        if text == "two" and not (folder / "killed").exists() and "both" in sys.argv:
+            return Reply(text="never", first_s=60.0)
         return Reply(text=f"<{text}>", first_s={"one": 0.0, "two": 0.2}.get(text, 0.0))
 
 
@@ -440,27 +442,53 @@ KILLED = """
     async def main():
         async with Kernel(folder / "work.db", programs=[work, *agents]) as kernel:
             if "work" not in kernel.processes:
-                kernel.spawn(work, pid="work", budget={"llm_calls": 3})
+                kernel.spawn(work, pid="work", budget={"llm_calls": int(sys.argv[2])})
             process = kernel.process("work")
             ended = await process.wait()
-            print(ended.result, process.budget.used("llm_calls"))
+            print(ended.result or type(ended.error).__name__, process.budget.used("llm_calls"))
 
 
     asyncio.run(main())
 """
 
 
-def test_after_kill_9_what_was_answered_is_not_asked_again(tmp_path: Path):
-    script = tmp_path / "work.py"
+def killed_and_continued(folder: Path, *arguments: str) -> tuple[str, list[tuple[str, ...]]]:
+    """What a program that was killed while its third call was under way comes to, and what its models were asked."""
+    script = folder / "work.py"
     script.write_text(textwrap.dedent(KILLED))
-    command = [sys.executable, str(script), str(tmp_path)]
+    command = [sys.executable, str(script), str(folder), *arguments]
     killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
-    assert again.stdout.strip() == "['<one>', '<two>', '<three>'] 3", again.stderr
-    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
+    assert again.returncode == 0, again.stderr
+    return again.stdout.strip(), [tuple(line.split()) for line in (folder / "asked").read_text().splitlines()]
+
+
+def test_after_kill_9_what_was_answered_is_not_asked_again(tmp_path: Path):
+    """A call that was cut off ahead of its turn is made again under the same key, and both attempts are charged."""
+    printed, asked = killed_and_continued(tmp_path, "4")
+    assert printed == "['<one>', '<two>', '<three>'] 4"
     assert [text for text, _ in asked] == ["one", "two", "three", "three"]
     assert asked[2] == asked[3]  # the same idempotency key
+
+
+@pytest.mark.parametrize(
+    ("limit", "both", "printed", "performed"),
+    [
+        (3, (), "BudgetExceeded 3", ["one", "two", "three"]),
+        (5, ("both",), "['<one>', '<two>', '<three>'] 5", ["one", "two", "three", "two", "three"]),
+        (4, ("both",), "BudgetExceeded 4", ["one", "two", "three", "two"]),
+        (3, ("both",), "BudgetExceeded 3", ["one", "two", "three"]),
+    ],
+)
+def test_no_more_is_asked_after_kill_9_than_the_budget_allows(
+    tmp_path: Path, limit: int, both: tuple[str, ...], printed: str, performed: list[str]
+):
+    """Calls that were cut off ahead of their turn stay charged: over both lives models are asked as often as the limit
+    says, and no more."""
+    told, asked = killed_and_continued(tmp_path, str(limit), *both)
+    assert [text for text, _ in asked] == performed
+    assert told == printed
 
 
 def test_a_call_that_was_made_ahead_is_told_when_it_is_taken():

@@ -115,6 +115,12 @@ async def stream_that_was_closed(process) -> None:
         await asyncio.wait([reading])
 
 
+async def stream_that_was_left_at_a_piece(process) -> None:
+    async with aclosing(process.stream("bread")) as stream:
+        await stream.begin()
+        await process.kernel.durable()  # and its reader is left where no `finally` of its own runs
+
+
 async def pending_that_was_cancelled(process) -> None:
     pending = process.send_async("bread")
     await asyncio.sleep(0.05)
@@ -135,6 +141,7 @@ WAYS = [
     seconds_of_a_budget,
     stream_that_was_left,
     stream_that_was_closed,
+    stream_that_was_left_at_a_piece,
     whole_stream_that_was_given_up,
     pending_that_was_cancelled,
 ]
@@ -187,6 +194,24 @@ def test_a_queued_message_whose_sender_is_told_at_close_is_withdrawn(path):
             await queued
         with pytest.raises(ProcessExit, match="goes on"):
             await under_way
+
+    run(first())
+    assert run(shop.after_restart(path)) == ["the last one"]
+
+
+def test_a_stream_is_closed_when_the_store_has_it(path):
+    """`aclose` before the reading has begun does nothing; then it withdraws the message for good, and again nothing."""
+    shop = Shop()
+
+    async def first():
+        async with Crash(Kernel(path)) as kernel:
+            stream = (await shop.busy(kernel)).stream("bread")
+            await stream.aclose()
+            pending = await stream.begin()
+            await kernel.durable()
+            for _ in range(2):
+                await stream.aclose()
+            assert pending.cancelled()
 
     run(first())
     assert run(shop.after_restart(path)) == ["the last one"]

@@ -393,6 +393,12 @@ class Stream(Generic[Out_co, Piece_co]):
             self._pending = await self._start()
         return self._pending
 
+    async def aclose(self) -> None:
+        """Leave an answer that has not come, and wait until the store has that: for `contextlib.aclosing`, where the
+        work on a piece may be left by a `break` or a time limit, which Python does not tell the stream at once."""
+        if self._pending is not None:
+            await self._pending.leave()
+
     def __await__(self) -> Generator[Any, None, Out_co]:
         return self._whole().__await__()
 

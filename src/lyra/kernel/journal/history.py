@@ -71,7 +71,7 @@ class ProcessState(msgspec.Struct):
     peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
     passed_on: dict[str, int] = {}  # of one that was put away: what it had spent, which counts above it now
     held: dict[rows.Key, dict[str, int]] = {}  # calls in flight, and what is set aside for each
-    cut_off: dict[str, int] = {}  # the part of `spent` that was set aside for calls which were cut off
+    cut_off: dict[str, int] = {}  # the part of `spent` that was set aside for calls which the end of a kernel cut off
     refused: bool = False  # of one that spends apart: it found no room ahead of its turn
     exit: rows.Terminated | None = None
     exit_at: float = 0.0
@@ -193,8 +193,11 @@ class Fold:
         for pid, state in sorted(taken.items(), key=lambda item: item[1].created_seq, reverse=True):  # from below
             del self.processes[pid]
             parent = self.processes.get(state.created.parent)
-            if not JoinableBudget.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
-                _add(self.spent if parent is None else parent.spent, state.spent)
+            above = self.spent if parent is None else parent.spent
+            if JoinableBudget.is_saved_in(state.created.budget):  # the parent has counted the rest, if it took the call
+                _add(above, state.cut_off)
+            else:
+                _add(above, state.spent)
                 state.passed_on, state.spent = state.spent, {}
             self.changed.add(ROOT if parent is None else state.created.parent)
         return taken
@@ -335,6 +338,8 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
         _add(state.spent, row.usage)
     if row.error is not None and NO_ROOM in (row.error.get("fields") or ()):
         state.refused = True
+    if row.error is not None and "crash" in row.error:  # with its kernel
+        state.cut_off = _sum(state.cut_off, row.usage or {})
     if state.exit is not None or rows.is_aside(row.key):
         return
     entry = state.effects.get(row.key)
@@ -342,7 +347,6 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
         if entry is not None:
             entry.crashes += bool(row.error.get("crash"))
             entry.cut_off = _sum(entry.cut_off or {}, row.usage or {})
-            state.cut_off = _sum(state.cut_off, row.usage or {})
         return
     if entry is None:
         entry = state.effects[row.key] = Entry(row.form, row.name, row.hash)
@@ -447,9 +451,7 @@ def end_cut_off(state: ProcessState, key: rows.Key, *, crashed: bool) -> rows.Fi
     error: dict[str, Any] = {"code": "cut_off", "crash": crashed}
     if rows.is_aside(key):  # never made again
         error = error_to_row(EffectInDoubt("its kernel died while it was in flight", key=str(key)))
-    # A call of `@lyra.parallel` ahead of its turn is charged when its turn comes, with what the last attempt took.
-    is_early = JoinableBudget.is_saved_in(state.created.budget)
-    row = rows.Finished(key, error=error, usage=None if is_early else state.held[key] or None)
+    row = rows.Finished(key, error=error, usage=state.held[key] or None)
     _finished(state, row, 0, 0.0)
     return row
 
@@ -459,6 +461,7 @@ def _hold(state: ProcessState, key: rows.Key, cost: dict[str, int]) -> None:
     if not cost or not JoinableBudget.is_saved_in(state.created.budget):
         return
     taken = dict(state.spent)
+    subtract(taken, state.cut_off)
     for reserved in state.held.values():
         _add(taken, reserved)
     state.peak = {name: max(amount, state.peak.get(name, 0)) for name, amount in taken.items()}
