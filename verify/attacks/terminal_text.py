@@ -117,15 +117,15 @@ def _thinking(text: str) -> list[str]:
 
 def _call(text: str) -> list[str]:
     start = {"type": "tool_start", "id": "1", "name": text, "arguments": {text: text, "deep": [text]}}
-    return _turn(start, {"type": "tool_end", "id": "1", "name": text, "output": "x"})
+    return _turn(start, {"type": "tool_end", "id": "1", "name": text, "output": "x", "is_error": False})
 
 
 def _output(text: str) -> list[str]:
     start = {"type": "tool_start", "id": "1", "name": "Bash", "arguments": {"command": text}}
     return _turn(
         start,
-        {"type": "tool_progress", "id": "1", "name": "Bash", "text": text},
-        {"type": "tool_end", "id": "1", "name": "Bash", "output": f"{text}\n{text}"},
+        {"type": "tool_progress", "id": "1", "name": "Bash", "text": text, "fraction": None},
+        {"type": "tool_end", "id": "1", "name": "Bash", "output": f"{text}\n{text}", "is_error": False},
     )
 
 

@@ -94,10 +94,13 @@ def written_setup(folder: Path, *replies: Any) -> Path:
 
 
 @asynccontextmanager
-async def editing(folder: Path, *words: str, load: str = "agents.py") -> AsyncIterator[tuple[Editor, Any, Any]]:
+async def editing(
+    folder: Path, *words: str, load: str = "agents.py", home: Path | None = None
+) -> AsyncIterator[tuple[Editor, Any, Any]]:
     """A started `lyra acp`, its editor and what it said at the beginning."""
     editor = Editor()
-    env = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")}
+    home = home or folder
+    env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
     command = ["-c", LYRA, "acp", *(("--load", str(folder / load)) if load else ()), *words]
     async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=folder) as (
         agent,
@@ -277,9 +280,9 @@ async def test_a_session_of_another_folder_does_not_go_on_in_this_one(tmp_path: 
     for folder in (first, second):
         folder.mkdir()
         declared_agent(folder, SCRIBE, "Hello.")
-    async with editing(first, *words, load="") as (_, agent, _begun):
+    async with editing(first, *words, load="", home=tmp_path) as (_, agent, _begun):
         session = await agent.new_session(cwd=str(first), mcp_servers=[])
-    async with editing(second, *words, load="") as (_, agent, _begun):
+    async with editing(second, *words, load="", home=tmp_path) as (_, agent, _begun):
         assert (await agent.list_sessions()).sessions == []
         with pytest.raises(acp.RequestError, match="no session"):
             await agent.load_session(cwd=str(second), session_id=session.session_id, mcp_servers=[])

@@ -228,7 +228,8 @@ def test_json_is_the_one_result(run):
 def test_an_answer_that_was_cut_off_says_so(run):
     done = run("--model", run.script({"text": "so far", "stop_reason": "max_tokens"}), "--output-format", "json")
     result = json.loads(done.stdout)
-    assert (result["status"], result["text"], result["cut_off"]) == ("success", "so far", "max_tokens")
+    assert (result["status"], result["text"], result["cut_off"]) == ("max_tokens", "so far", "max_tokens")
+    assert done.returncode == 4
 
 
 def test_text_is_the_answer_as_it_was_said(run):
@@ -466,7 +467,8 @@ def test_a_sub_agent_works_within_the_same_rules(run):
 
 
 def test_a_run_that_was_killed_stays_as_it_was(run):
-    """The next one on the same store does not go on with it: that was not asked for, and its rules were others."""
+    """The next one on the same store does not go on with it: that was not asked for, and its rules were others. The
+    call that the kill cut off stays charged, and nothing else is written of it."""
     model = run.script(call("Glob", pattern="*"), {"text": "late", "first_s": 60})
     command = run.command("--model", model, "--store", "runs.db", "--output-format", "stream-json")
     process = subprocess.Popen(
@@ -478,10 +480,13 @@ def test_a_run_that_was_killed_stays_as_it_was(run):
         pass
     process.kill()
     process.communicate()
-    rows = run.lyra.real("store", "export", "runs.db", "--pid", first).stdout
+    rows = run.lyra.real("store", "export", "runs.db", "--pid", first).stdout.splitlines()
     done = run("--model", model, "--store", "runs.db", "--max-turns", "1")
     assert (done.returncode, "session" in done.stderr) == (4, False)
-    assert run.lyra.real("store", "export", "runs.db", "--pid", first).stdout == rows
+    kept = run.lyra.real("store", "export", "runs.db", "--pid", first).stdout.splitlines()
+    assert kept[: len(rows)] == rows
+    (charged,) = [json.loads(row) for row in kept[len(rows) :]]
+    assert (charged["kind"], charged["data"]["error"]["code"]) == ("effect.finished", "cut_off")
 
 
 # ---------------------------------------------------------------- the example

@@ -141,7 +141,7 @@ def test_a_real_full_disk_is_met_alike(run):
     if done.returncode == 99 or "unshare" in done.stderr:
         pytest.skip("no file system may be mounted here")
     assert done.returncode == 1
-    assert "error[store]: there is no room for the audit log disk/audit.jsonl" in done.stderr
+    assert "error[store_full]: there is no room for the audit log disk/audit.jsonl" in done.stderr
     _assert_cut_short(run.lyra, run.folder / "audit.jsonl")
 
 

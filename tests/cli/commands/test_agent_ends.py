@@ -346,7 +346,7 @@ def test_nothing_is_done_that_the_audit_log_has_no_room_for(run):
     assert 0 < len(decided) < 40
     assert len((run.folder / "done.txt").read_text().split()) == len(decided)
     assert done.returncode == 1
-    assert "error[store]: there is no room for the audit log" in done.stderr
+    assert "error[store_full]: there is no room for the audit log" in done.stderr
     assert "Traceback" not in done.stderr
 
 

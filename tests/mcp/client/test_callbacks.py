@@ -241,7 +241,8 @@ def test_no_money_no_text(tmp_path):
 
 
 def test_a_replay_asks_for_nothing_twice_and_forgets_no_money(tmp_path):
-    """The kernel dies after the call: the next one goes on behind it, and knows what it cost."""
+    """The kernel dies after the call: the next one goes on behind it, and knows what it cost, with the call that the
+    end of the kernel cut off."""
     store = str(tmp_path / "run.db")
     model = says(calls("mcp__tiny__think"), "words", {"text": "hangs", "first_s": 60}, "done")
 
@@ -256,13 +257,13 @@ def test_a_replay_asks_for_nothing_twice_and_forgets_no_money(tmp_path):
                 await use.until(lambda: len(process.messages) == 4)
                 assert json.loads(process.messages[2].tool_results[0].output)["content"]["text"] == "words"
                 assert process.messages[3].text == "done"
-                assert process.budget.used("llm_calls") == 3
+                assert process.budget.used("llm_calls") == 4
                 assert len(model.requests) == 4
                 assert not process._process.replay  # no journaled entry is left unused
                 assert await process.send("more") == "done"
             async with Kernel(store, programs=[agent]) as kernel:
                 process = await kernel.spawn(agent, pid="a")
                 assert await process.send("and more") == "done"
-                assert process.budget.used("llm_calls") == 5
+                assert process.budget.used("llm_calls") == 6
 
     run(main())

@@ -337,18 +337,17 @@ def test_a_tool_of_an_mcp_server_is_asked_about_and_called(sage: SageTerminal) -
 
 
 def test_no_log_line_reaches_the_terminal(sage: SageTerminal) -> None:
-    """What the libraries log goes to `sage.log`; that a session's store is not signed is told as a note."""
+    """What the libraries log goes to `sage.log`; that another key has signed a session is told as an error, once."""
     screen = sage.script({"text": "First."}, {"text": "Second."}).start()
     screen.wait_for_prompt().line("one").wait_for("First")
     screen.wait_for_prompt().send("\x04").wait_for_end()
     (sage.home / ".config/lyra/store.key").write_text("ab" * 32)
     again = sage.start("-c")
-    again.wait_for_prompt().line("two").wait_for("Second")
-    log = (sage.home / ".local/share/lyra/sage.log").read_text()
-    assert "signed with the key of another user or machine" in log
+    again.wait_for_end()
     shown = again.text.replace("\n", "")
-    assert shown.startswith("note: ")
+    assert shown.startswith("error[tampered]: ")
     assert shown.count("another user or machine") == 1
+    assert "lyra store adopt" in shown
 
 
 def test_changed_files_of_extensions_are_told_before_the_next_prompt(sage: SageTerminal) -> None:

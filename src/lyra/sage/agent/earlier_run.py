@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lyra.agents.turn.unfinished import UnfinishedTurn, repaired
-from lyra.errors import Corrupt
+from lyra.errors import Corrupt, Tampered
 from lyra.sage.agent.session_start import read_session
 from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
 from lyra.sage.session.index import SessionIndex
@@ -54,7 +54,8 @@ def explain_damage(error: Corrupt, record: SessionRecord, index: SessionIndex) -
     error.args = (error.message, *error.args[1:])
     others = (other.id for other in index.list(record.folder, limit=3) if other.id != record.id and other.turns)
     other = next(others, "OTHER")
-    error.hint = f"remove it: sage sessions rm {record.id}; or go on with another one: sage -r {other}"
+    adopted = f"{error.hint}; or " if isinstance(error, Tampered) and error.hint else ""
+    error.hint = f"{adopted}remove it: sage sessions rm {record.id}; or go on with another one: sage -r {other}"
 
 
 def _short(arguments: dict[str, Any]) -> str:

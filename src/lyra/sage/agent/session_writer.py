@@ -82,6 +82,7 @@ class SessionWriter:
     def write_to(self, kernel: Kernel) -> None:
         """Write facts into the journal of this kernel from now on."""
         self._kernel, self._mask = kernel, runtime_of(kernel).clean
+        runtime_of(kernel).models.sends_before_pricing = True
 
     def without_keys(self, text: str) -> str:
         """A text that is kept or shown, with the keys of model providers masked."""

@@ -35,7 +35,17 @@ _PRICE_AFTER_S: Final = 0.1  # the request has been sent by then
 class AgentModels:
     """See the module. `client` reaches the providers; `keys` are those that no text may hold."""
 
-    __slots__ = ("_kernel", "_loaded", "_priced", "_resolved", "client", "keys", "settings", "tokens")
+    __slots__ = (
+        "_kernel",
+        "_loaded",
+        "_priced",
+        "_resolved",
+        "client",
+        "keys",
+        "sends_before_pricing",
+        "settings",
+        "tokens",
+    )
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -45,6 +55,7 @@ class AgentModels:
         self.tokens = Estimator()
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
+        self.sends_before_pricing = False  # Sage: a person waits, and no model answers within a quarter of a second
         self._priced: set[str] = set()  # models whose price has been looked up, or will be in a moment
 
     def find(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
@@ -76,11 +87,11 @@ class AgentModels:
 
     def look_up_price(self, provider: LLMProvider, named: str, name: str) -> None:
         """Look up the price of a model that is asked for the first time: before the request where there is a journal,
-        since an answer that has arrived and has no row yet is paid for again after a crash; else while the answer is
-        waited for."""
+        since an answer that has arrived and has no row yet is paid for again after a crash; else, and where the first
+        request must not wait (`sends_before_pricing`), while the answer is waited for."""
         if name not in self._priced:
             self._priced.add(name)
-            if self._kernel.journal is not None:
+            if self._kernel.journal is not None and not self.sends_before_pricing:
                 self.price(provider, named, name)
             elif not name.startswith("sim/"):
                 self._kernel.loop.call_later(_PRICE_AFTER_S, self.price, provider, named, name)
