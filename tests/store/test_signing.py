@@ -559,3 +559,15 @@ def test_postgresql_is_signed_too(postgres_url: str) -> None:
     with pytest.raises(Corrupt, match="record of signatures"):
         again.signed_by()
     again.close()
+
+
+def test_postgresql_is_adopted_with_rows_that_revoke_something(postgres_url: str) -> None:
+    """The rows that an adoption writes are in the same transaction as its signatures, as in SQLite."""
+    store = PostgresStore(postgres_url)
+    epoch = own(store)
+    open_signed(store, epoch)
+    store.append(records(1, 2), epoch)
+    store.sign_all(epoch, store.contents().fingerprint, [(9.0, "p9", "process.exited", b"\x80")])
+    assert [row[2:4] for row in store.read(after=2)] == [("p9", "process.exited")]
+    assert store.check() == []
+    store.close()

@@ -38,7 +38,7 @@ from lyra.store.batch import Rows, seal
 from lyra.store.migrations import POSTGRES_TYPES
 from lyra.store.protocol import Identity, Lease, Snapshot
 from lyra.store.rows import dense
-from lyra.store.signing import SigningStore, StoreContents
+from lyra.store.signing import RowAfter, SigningStore, StoreContents
 from lyra.store.sql import Head, Row
 
 if TYPE_CHECKING:
@@ -256,8 +256,8 @@ class PostgresStore(SigningStore):
     def check_signatures(self) -> list[str]:
         return self._lasting(super().check_signatures)
 
-    def sign_all(self, epoch: int, fingerprint: bytes) -> None:
-        self._lasting(super().sign_all, epoch, fingerprint)
+    def sign_all(self, epoch: int, fingerprint: bytes, more: Sequence[RowAfter] = ()) -> None:
+        self._lasting(super().sign_all, epoch, fingerprint, more)
 
     def clock_s(self) -> float:
         return float(self._lasting(self._ask, "SELECT extract(epoch FROM clock_timestamp())")[0][0])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lyra.vega.runtime import processes, supervision
+from lyra.vega.runtime import processes
 from tests.cases import cases
 from verify.compare.vega_faults import SCENES, run
 
@@ -23,12 +23,11 @@ def test_what_is_written_is_what_happens(scene):
 
 def test_one_restart_too_many_is_noticed(monkeypatch):
     """The model of a page is no mirror of what happens."""
-    flags = supervision.flags
+    flags = processes.flags
 
     def generous(settings: Mapping[str, Any]) -> dict[str, Any]:
         return {**(limits := flags(settings)), "max_restarts": limits["max_restarts"] + 1}
 
-    monkeypatch.setattr(supervision, "flags", generous)
     monkeypatch.setattr(processes, "flags", generous)
     assert len(run(8).failures) > 3
 
