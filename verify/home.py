@@ -38,13 +38,18 @@ def use_own_home() -> None:
     atexit.register(_remove, folder, os.getpid())
 
 
-def make_folder_for(user_id: int, *, prefix: str, parents: Sequence[str] | None = None) -> Path:
-    """Make a folder that this user owns and can enter, in the first of `parents` that the user can pass through.
+def make_folder_for(
+    user_id: int, *, prefix: str, parents: Sequence[str] | None = None, parent_chars_max: int = 4_096
+) -> Path:
+    """Make a folder that this user owns and can enter, in the first of `parents` that the user can pass through and
+    whose path is short enough (that of a Unix socket has at most 107 characters).
 
     OSError with a sentence where none of them will do.
     """
     candidates = parents if parents is not None else (tempfile.gettempdir(), *_SHARED)
     for parent in candidates:
+        if len(parent) > parent_chars_max:
+            continue
         if not _is_open_to(Path(parent).resolve(), user_id) or not os.access(parent, os.W_OK | os.X_OK):
             continue
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))

@@ -24,6 +24,7 @@ __all__ = ["PostgresServer", "postgres_missing"]
 
 _START_TIMEOUT_S: Final = 60
 _USER: Final = "lyra"
+_PARENT_CHARS_MAX: Final = 70  # of the folder above: the path of the server's socket has at most 107
 
 
 def _binaries() -> Path | None:
@@ -66,7 +67,7 @@ def postgres_missing() -> str | None:
     if _demotion() is None:
         return "PostgreSQL does not run as root, and neither setpriv nor runuser is here: apt-get install util-linux"
     try:
-        make_folder_for(user, prefix="lyra-pg-").rmdir()
+        make_folder_for(user, prefix="lyra-pg-", parent_chars_max=_PARENT_CHARS_MAX).rmdir()
     except OSError as error:
         return f"PostgreSQL has no folder for its data: {error}"
     return None
@@ -93,7 +94,7 @@ class PostgresServer:
         missing = postgres_missing()
         if missing:
             raise StoreError(missing)
-        self._folder = make_folder_for(_server_user(), prefix="lyra-pg-")
+        self._folder = make_folder_for(_server_user(), prefix="lyra-pg-", parent_chars_max=_PARENT_CHARS_MAX)
         try:
             self._call("initdb", "--auth=trust", f"--username={_USER}", "--no-sync", "--encoding=UTF8", "--no-locale")
             self.resume()
