@@ -149,19 +149,24 @@ def _children(created: rows.Created, get_blob: Callable[[str], bytes]) -> Iterat
         plans = codec.decode(get_blob(created.blob) if created.blob else bytes(created.args))
     except (LyraError, ValueError):  # opening the store says what is wrong
         return
-    waiting = list(plans) if isinstance(plans, (list, tuple)) else []
+    waiting = _parts(plans)
     while waiting:
         plan = waiting.pop(0)
         if not isinstance(plan, Mapping):
             continue  # the arguments of a child that is no supervisor may be anything
-        for child in (*(plan.get("children") or ()), *filter(None, [plan.get("template")])):
+        for child in (*_parts(plan.get("children")), plan.get("template")):
             if isinstance(child, Mapping):
                 yield ChildRights(str(child.get("id", "")), str(child.get("program", "")), child.get("grant"))
                 waiting += [
                     part
-                    for part in child.get("args") or ()
+                    for part in _parts(child.get("args"))
                     if isinstance(part, Mapping) and ("children" in part or "template" in part)
                 ]
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the items of a stored list; none where something else is stored, which opening the store refuses."""
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def grant_words(grant: Any, parent: str = "") -> str:
