@@ -12,6 +12,7 @@ almost each effect, and not as seldom as usual.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -130,7 +131,8 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
 
 def is_within(output: str, peace: str, limit: int) -> bool:
     """Whether a run with limited sessions printed a part of what it prints in peace, in the same order, no session
-    missing; figures of what was used are within the limit."""
+    missing; figures of what was used are within the limit. How long a conversation was, in brackets behind an answer,
+    is not compared: a session that ended sooner leaves a shorter one to the next."""
     lines, figures = _without_figures(output)
     rest = iter(_without_figures(peace)[0])
     return (
@@ -143,7 +145,8 @@ def is_within(output: str, peace: str, limit: int) -> bool:
 def _without_figures(output: str) -> tuple[list[str], list[float]]:
     lines = output.splitlines()
     figures = [line for line in lines if "." in line and line.replace(".", "").isdigit()]
-    return [line for line in lines if line not in figures], [float(line) for line in figures]
+    answers = [re.sub(r" \(\d+\)$", "", line) for line in lines if line not in figures]
+    return answers, [float(line) for line in figures]
 
 
 def _has_asked(provider: Provider, count: int) -> bool:
