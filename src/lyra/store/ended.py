@@ -19,8 +19,6 @@ import msgspec
 from lyra.errors import Corrupt
 from lyra.store.protocol import Snapshot, Store
 
-__all__ = ["ENDED", "Segment", "entry_of", "load_all", "pack", "segment_of", "states_of", "subtract"]
-
 ENDED: Final = "~ended/"  # begins the key of a segment in a snapshot; no pid begins with ~
 
 _NUMBERED: Final = re.compile(r"p([0-9]{1,18})x*\Z").match  # pids that the kernel gives
