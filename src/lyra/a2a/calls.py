@@ -36,7 +36,6 @@ from lyra.errors import DeadlineExceeded, EffectFailed, LyraError, OutcomeUnknow
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
 
-__all__ = ["RemoteCalls", "RemoteOrder"]
 
 _RETRY: Final = Retry(
     max_attempts=3,

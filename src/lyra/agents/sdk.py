@@ -45,8 +45,6 @@ if TYPE_CHECKING:
         """No agent's output: an argument with this type fits an `Agent[Any]` alone."""
 
 
-__all__ = ["BudgetScope", "budget", "run", "stream"]
-
 T = TypeVar("T")
 
 

@@ -33,8 +33,6 @@ from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
 
-__all__ = ["Pipeline", "batch", "fan_in", "fan_out", "map_reduce", "parallel", "pipeline", "router"]
-
 T = TypeVar("T")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")

@@ -33,16 +33,6 @@ from lyra.errors import ConfigError, Corrupt
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = [
-    "HASH_BYTES",
-    "OPTIONS",
-    "Charged",
-    "Effect",
-    "EffectOptions",
-    "PerformedOutside",
-    "canonical_hash",
-    "effect",
-]
 
 T = TypeVar("T")
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from lyra.kernel.supervision.handle import Supervisors
     from lyra.store.protocol import Store
 
-__all__ = ["Recovery", "grant_of"]
 
 # Rights that rows without RIGHTS say nothing about: the version that wrote them did not check them.
 _UNCHECKED_BEFORE: Final = (

@@ -16,8 +16,6 @@ from lyra.core.event import Event
 from lyra.observe.history.calls import CallHistory, CallRecord
 from lyra.observe.history.processes import Processes, ProcessRecord
 
-__all__ = ["stored_records"]
-
 _KINDS: Final = {"model": "model.called", "tool": "tool.called"}
 _KEY: Final = "key/"  # begins the name of the caller of a gateway's call, in place of an agent's
 _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have a circle

@@ -22,21 +22,6 @@ import msgspec
 from lyra.errors import Corrupt
 from lyra.store.protocol import Snapshot, Store
 
-__all__ = [
-    "ENDED",
-    "Segment",
-    "SegmentList",
-    "encode_entry",
-    "is_among",
-    "leaves_of",
-    "list_of",
-    "load_all",
-    "pack",
-    "segment_of",
-    "states_of",
-    "subtract",
-]
-
 ENDED: Final = "~ended/"  # begins the key of a segment or a list in a snapshot; no pid begins with ~
 
 _NUMBERED: Final = re.compile(r"p([0-9]{1,18})x*\Z").match  # pids that the kernel gives

@@ -44,7 +44,6 @@ from lyra.store.sql import Head, Row
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgresStore"]
 
 T = TypeVar("T")
 

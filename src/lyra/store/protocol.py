@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Identity", "Lease", "Record", "Snapshot", "Store"]
-
 
 class Record(NamedTuple):
     """One journal row. Hot paths pass plain tuples of this shape; `data` is msgpack."""

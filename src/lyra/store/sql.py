@@ -33,8 +33,6 @@ from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
 from lyra.store.signature import ChainReader
 
-__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "Row", "SqlStore"]
-
 Row = tuple[Any, ...]
 
 INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc, signature) VALUES (?, ?, ?, ?, ?)"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.events import QuestionLine
     from lyra.kernel.interrupts.interrupt import Interrupt
 
-__all__ = ["LeftTurn"]
 
 _EVENTS: Final = ("interrupt.created",)
 

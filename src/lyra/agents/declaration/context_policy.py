@@ -16,8 +16,6 @@ from typing import Any, ClassVar, Final
 from lyra.core.checking.check import FrozenSettings, one_of, real, whole
 from lyra.errors import ConfigError
 
-__all__ = ["KINDS", "ContextPolicy"]
-
 KINDS: Final[dict[str, str]] = {
     "window": "the last messages that fit",
     "sliding": "the last turns",

@@ -13,8 +13,6 @@ from lyra.config import Config
 from lyra.core.checking.check import whole
 from lyra.errors import ConfigError
 
-__all__ = ["ANSWER_TOKENS_MAX", "agent_of", "model_of"]
-
 ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 
 

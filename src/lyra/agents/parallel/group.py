@@ -38,8 +38,6 @@ from lyra.kernel.process.call_keys import new_branch
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context
 
-__all__ = ["CallGroup", "PlainCallGroup"]
-
 WINDOW: Final = 8  # calls at a time
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lyra.core.effect import Effect
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["AgentCache", "cache_of"]
-
 
 class AgentCache:
     """The entry of one agent."""

@@ -34,8 +34,6 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Handle, ProcessCommands
 
-__all__ = ["AgentProcess"]
-
 
 class AgentProcess(Handle[Out_co], Generic[Out_co]):
     """A spawned Agent, whose answers are each an `Out_co`."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["attend"]
 
 _log: Final = logging.getLogger("lyra.agents")
 _NO_PERSON: Final = "no person can answer here (give `answer=`, or run the agent in a Kernel of your own)"

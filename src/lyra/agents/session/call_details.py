@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lyra.core.tool import ToolCall, ToolResult
     from lyra.models.stream import Completion
 
-__all__ = ["tell_model_call", "tell_tool_call"]
 
 _PART: Final = "call_details"
 _TEXT_CHARS_MAX: Final = 20_000  # of one text

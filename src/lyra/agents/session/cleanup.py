@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["Cleanups", "cleanups_of"]
 
 _PART: Final = "endings"
 _CLOSE_S: Final = 5.0

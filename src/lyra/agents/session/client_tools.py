@@ -16,7 +16,6 @@ from lyra.errors import ConfigError, ToolError
 if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
 
-__all__ = ["client_answer", "client_call_id", "client_tool_rows", "client_tools"]
 
 _QUESTION: Final = "The client runs its tool "
 _KIND: Final = "checkpoint"  # such a question never expires by itself

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Doubts"]
 
 _log: Final = logging.getLogger("lyra.agents")
 

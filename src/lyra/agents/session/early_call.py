@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.models.tokens import Estimator
 
-__all__ = ["ChangeSignal", "EarlyCall", "current_early_call"]
-
 
 class ChangeSignal:
     """Wakes all calls of a group that wait for the state of another call."""

@@ -24,8 +24,6 @@ from lyra.kernel.journal.error_rows import error_from_row
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession, Metrics
 
-__all__ = ["MOVES", "AgentExecution", "AgentState", "ExecutionStep"]
-
 
 class AgentState(StrEnum):
     INITIALIZING = "initializing"

@@ -19,7 +19,6 @@ from lyra.agents.session.replies import Sink
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["EventFeed", "FeedReader", "FeedSink"]
 
 _WAITING_MAX: Final = 4_096  # events for one reader, before pieces of text are left out
 _LEFT_OUT: Final = (Text, Thinking, ToolProgress)

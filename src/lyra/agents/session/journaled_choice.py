@@ -12,8 +12,6 @@ from collections.abc import Callable
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.journaled_call import once
 
-__all__ = ["journaled_choice"]
-
 
 def journaled_choice(process: Process, kind: str, choose: Callable[[], str | None]) -> str | None:
     """The choice as text; None if nothing was chosen, and then nothing is written."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-__all__ = ["Notice", "NoticeSource"]
-
 
 class Notice(NamedTuple):
     """`key` names it: a source that is told of a key has that notice no more."""

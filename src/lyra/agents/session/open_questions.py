@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["OpenQuestions", "scopes"]
 
 # The budgets that `with lyra.budget(…)` has opened around the running code.
 scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())

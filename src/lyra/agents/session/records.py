@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.core.tool import ToolCall
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["CALL_FIELDS", "cached_tokens", "call_record", "session_record", "tool_record", "turn_record"]
 
 CALL_FIELDS: Final = (
     "trace_id",

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["MarkedReply", "Pending", "Reply", "Sink", "Stream", "begins_anew", "show_question"]
 
 _ROOM: Final = 256  # events that may wait for a slow reader
 

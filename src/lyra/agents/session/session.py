@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["CHECKPOINT_EVERY", "COMPACTED", "REVISE", "SUMMARY_HEADING", "TURN", "AgentSession", "Metrics"]
 
 CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
 TURN: Final = "turn"  # the milestone of a turn

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lyra.models.client import LLMClient
     from lyra.models.stream import Completion
 
-__all__ = ["AgentRuntime", "home", "runtime_of"]
 
 _PART: Final = "agents"
 _THREADS: Final = 64  # for sync tools, which wait more than they compute

@@ -7,8 +7,6 @@ less, cannot be continued: `Sink` then tells the reader to start over.
 
 from __future__ import annotations
 
-__all__ = ["StreamDedup"]
-
 
 class StreamDedup:
     __slots__ = ("_pieces", "_position", "_seen")

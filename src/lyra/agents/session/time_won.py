@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.shared import AgentRuntime
 
-__all__ = ["TimeWon", "time_won", "wait_for_limits"]
-
 
 class TimeWon:
     __slots__ = ("is_open", "seconds")

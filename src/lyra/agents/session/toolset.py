@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.tools.source import ToolSource
 
-__all__ = ["Toolset"]
 
 _SEARCH: Final = "ToolSearch"
 _ROW: Final = "tools"

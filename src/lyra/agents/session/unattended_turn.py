@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["is_below", "questions_below", "stop_turn"]
-
 
 def questions_below(kernel: Kernel, pid: str) -> list[Interrupt]:
     """The open questions of a process and of those below it, the oldest first."""

@@ -12,8 +12,6 @@ from lyra.models.tokens import DENSE, MESSAGE_TOKENS, WORDY, Measure
 if TYPE_CHECKING:
     from lyra.models.stream import Completion
 
-__all__ = ["Ledger", "Window"]
-
 
 class Window(msgspec.Struct, frozen=True):
     """What is sent: the message `head` if there is one, and all from `start` on, after a `summary` of the rest."""

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.process.process import Process
 
-__all__ = ["Admitted", "Case", "admit", "decided_before"]
 
 _ROW: Final = "admit"
 _KEPT: Final = "kept"

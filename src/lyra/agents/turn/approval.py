@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Answer
     from lyra.kernel.process.process import Process
 
-__all__ = ["about_call", "answer_to_row", "arguments_as_json", "caller_sink", "reason_text", "visible_text"]
 
 _log: Final = logging.getLogger("lyra.agents")
 _REST_CHARS_MAX: Final = 4_000  # of the other arguments

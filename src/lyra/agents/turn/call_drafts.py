@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lyra.core.secrets.known_keys import KnownKeys
     from lyra.models.stream import StreamEvent
 
-__all__ = ["CallDraft", "DraftWriter"]
-
 
 class CallDraft(AgentEvent, frozen=True):
     """`delta` is more of the arguments as JSON. Without an id: all drafts so far are void, the answer begins anew."""

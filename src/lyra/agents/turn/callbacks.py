@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Answer
     from lyra.models.stream import Completion
 
-__all__ = ["Callbacks"]
 
 _SHOWN_CHARS_MAX: Final = 4_000  # of a server's message, or of its form
 _TEXT_CHARS_MAX: Final = 100_000  # of the text for the model

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
     from lyra.models.stream import Completion
 
-__all__ = ["CHECK_TOKENS", "compact", "fit"]
 
 CHECK_TOKENS: Final = 16_000  # an agent without a policy is checked only above this
 _PART_CHARS_MAX: Final = 4_000  # of one message, in the text to summarise

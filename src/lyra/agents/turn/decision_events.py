@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.process.process import Process
 
-__all__ = ["UNANSWERED", "publish", "refused"]
 
 UNANSWERED: Final = "unanswered"  # in a row: denied because no person can be asked, so hooks may answer
 _OWN_KEYS: Final = ("linked", "arguments", UNANSWERED)  # of a row, which only `admission` reads

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.models.provider import LLMProvider
 
-__all__ = ["MODEL", "SINCE", "SYSTEM", "models_here", "system_here"]
 
 MODEL: Final = "model"
 SYSTEM: Final = "system"

@@ -21,7 +21,6 @@ from lyra.kernel.programs.journaled_wait import journaled_wait
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
 
-__all__ = ["OUTPUT", "recorded_output"]
 
 OUTPUT: Final = "output"  # the row
 

@@ -16,8 +16,6 @@ from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.tool import ToolCall
 from lyra.models.stream import Completion
 
-__all__ = ["StreamKeyFilter", "redact_keys"]
-
 
 class StreamKeyFilter:
     """A filter for text in pieces."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lyra.models.provider import LLMProvider
     from lyra.models.stream import Completion
 
-__all__ = ["ask_model", "request_digest"]
-
 
 async def ask_model(turn: Turn) -> Completion:
     """The model's answer to as much of the conversation as the agent's context policy lets through."""

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from lyra.core.secrets.known_keys import KnownKeys
     from lyra.models.wire.http import Timeouts
 
-__all__ = ["cut_by_budget", "cut_of_call", "expected", "model_effect"]
-
 
 def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:
     """The effect of asking one model for the session's agent, with that agent's retry, rate limit and circuit breaker.

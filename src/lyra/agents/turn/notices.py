@@ -15,7 +15,6 @@ from lyra.kernel.programs.journaled_call import read
 if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
 
-__all__ = ["NOTICES", "add_notices", "notice_message"]
 
 NOTICES: Final = "notices"  # the row
 

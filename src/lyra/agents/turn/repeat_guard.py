@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from lyra.core.tool import ToolCall
 
-__all__ = ["RepeatGuard"]
-
 _CALLS_MAX: Final = 3  # the same calls in a row
 _TEXTS_MAX: Final = 6  # the same words in a row
 _TEXT_CHARS_LEAST: Final = 20  # shorter words, such as "Next.", may be said often

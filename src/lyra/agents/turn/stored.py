@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry, ProcessState
     from lyra.store.protocol import Store
 
-__all__ = ["StoredAgent", "read_agent"]
-
 
 class StoredAgent(NamedTuple):
     messages: tuple[Message, ...]

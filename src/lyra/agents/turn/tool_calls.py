@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.service import Answer
 
-__all__ = ["run_tools"]
 
 _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than that in one go
 _PROGRESS_CHARS_MAX: Final = 2_000  # of one progress report

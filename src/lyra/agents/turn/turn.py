@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
 
-__all__ = ["Turn"]
-
 
 class Turn:
     """`pending` is the answer that a caller waits for; None for a message without a caller."""

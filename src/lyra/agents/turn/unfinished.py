@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry
     from lyra.kernel.kernel import Kernel
 
-__all__ = [
-    "IN_DOUBT",
-    "NOT_RUN",
-    "UNCHECKED",
-    "UnfinishedTurn",
-    "repaired",
-    "turn_in",
-    "unfinished_turn",
-    "withdraw",
-    "withdraw_order",
-]
 
 IN_DOUBT: Final = "the session ended while this call was under way; whether it took effect is not known"
 NOT_RUN: Final = "the session ended before this call was made"

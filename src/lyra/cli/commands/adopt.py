@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _REVOKED: Final = "revoked"  # why a process ends, as with `lyra keys revoke`
 
-__all__ = ["ListedStore", "adopt_listed", "agree", "listed", "show"]
-
 
 class ListedStore(NamedTuple):
     """A store or a run in its file, with what a person is shown of it."""

@@ -25,8 +25,6 @@ from lyra.cli.reference import vesper as reference_vesper
 from lyra.config import KEYS, TABLES, SettingKey, SettingTable
 from lyra.errors import CODES
 
-__all__ = ["pages", "write"]
-
 _WRITTEN = "<!-- Written by `python -m lyra.cli.reference`; change the tables in the code, not this page. -->"
 
 _CONFIGURATION = """\

@@ -7,8 +7,6 @@ from typing import Final
 
 from lyra.sage.commands.registry import ALIASES, COMMANDS
 
-__all__ = ["pages"]
-
 _PAGE: Final = """\
 # Slash commands
 

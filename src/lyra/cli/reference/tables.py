@@ -21,8 +21,6 @@ from lyra.kernel import Kernel
 from lyra.kernel.journal.rows import DECODERS
 from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS
 
-__all__ = ["pages"]
-
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 
 _ERRORS: Final = """\

@@ -16,8 +16,6 @@ from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEntry
 
-__all__ = ["pages"]
-
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 
 _LIBRARY: Final = """\

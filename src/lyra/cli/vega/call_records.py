@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["CallRecords"]
 
 # Estimates for a model call that was cut off before the provider counted it.
 _GUESSED: Final = ("guessed_tokens", "guessed_usd")

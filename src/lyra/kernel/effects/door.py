@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from lyra.kernel.effects.registry import Declared
     from lyra.kernel.journal.history import Entry
 
-__all__ = ["Attempt", "Door"]
 
 # How far an attempt came.
 _ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = range(5)

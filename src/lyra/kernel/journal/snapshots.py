@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import AnyJournal, Core
     from lyra.store.protocol import Snapshot, Store
 
-__all__ = ["EndedStates", "SnapshotWriter"]
 
 T = TypeVar("T")
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.declaration import AgentConfig
     from lyra.kernel.pipelines.runner import Runner
 
-__all__ = ["OutsideAgent", "OutsideStages", "StageRun", "skipped_result"]
-
 
 async def _begun(may_repeat: bool) -> None:
     """Do nothing: the work was begun before."""

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Runner", "effect_name", "run_pipeline"]
 
 _WENT_WELL: Final[dict[str, Any]] = {
     "output": {},

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.orchestrator import Orchestrator
     from lyra.kernel.programs.child_handle import ChildHandle
 
-__all__ = ["SPENT", "run_stage_process"]
 
 # Metric of a run → dimension of the usage that it was charged.
 SPENT: Final = {

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.mailbox import Mailboxes
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Lifetimes", "checked_word"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives

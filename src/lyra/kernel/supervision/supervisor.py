@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.kernel.supervision.handle import Supervisors
 
-__all__ = ["Run", "read_kept", "supervise"]
 
 _Kept = TypeVar("_Kept")
 _CALLS_KEPT: Final = 64  # journaled calls at least between two checkpoints; more with more children

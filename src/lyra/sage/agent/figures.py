@@ -27,8 +27,6 @@ from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.commands.session_protocol import ContextFigures, ContextTokens, UsageFigures
 from lyra.sage.session.usage_log import UsageSum
 
-__all__ = ["context_figures", "usage_figures"]
-
 _TOKENS_A_BYTE: Final = 0.3  # of text with spaces: prose has fewer, code a little more
 _TOKENS_A_DENSE_BYTE: Final = 0.6
 _IMAGE_TOKENS: Final = 1_500

@@ -16,8 +16,6 @@ from lyra.sage.session.record import SessionRecord
 from lyra.store import open_store
 from lyra.tools.permissions.decision import MODES
 
-__all__ = ["NOT_KEPT", "STORE_FILE", "SessionStart", "read_session", "with_kept_mode"]
-
 STORE_FILE: Final = "session.db"
 NOT_KEPT: Final = "bypass"  # a mode that has to be asked for in each run
 

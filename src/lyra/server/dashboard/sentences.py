@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 from lyra.core.event import is_failed_end
 from lyra.server.dashboard.words import duration, money
 
-__all__ = ["SENTENCES", "Told", "sentence_of"]
-
 _CHARS_MAX: Final = 200
 Data = Mapping[str, Any]
 

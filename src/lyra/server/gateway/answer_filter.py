@@ -14,7 +14,6 @@ from lyra.agents.turn.key_filter import StreamKeyFilter
 if TYPE_CHECKING:
     from lyra.core.secrets.known_keys import KnownKeys
 
-__all__ = ["AnswerFilter"]
 
 _BYTES_AS_TEXT: Final = "latin-1"  # a character for each byte; keys are sent in headers, so they are ASCII
 

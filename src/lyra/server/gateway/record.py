@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.gateway.call import GatewayCall
 
-__all__ = ["call_record"]
 
 _BAD_RESPONSE: Final = "bad_response"  # the kind of error of what came with the status of a success and is no answer
 

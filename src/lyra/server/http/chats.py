@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.server.identity import Caller
 
-__all__ = ["ChatStream", "Chats"]
 
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.early.speculative import SpeculativeCalls
     from lyra.vega.runtime.world import World
 
-__all__ = ["VegaJob", "beside", "ended_because"]
 
 # Whether the code that runs is one of the statements of a `parallel`, all of which go by one clock.
 beside: ContextVar[bool] = ContextVar("vega_beside", default=False)

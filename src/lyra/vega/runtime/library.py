@@ -31,7 +31,6 @@ from lyra.vega.values.values import Fault, Response, Span, kind_of
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["LIBRARY", "here", "host_function"]
 
 _COMMAND_S: Final = 600.0
 _KEYS: Final = frozenset(name for usual in USUAL.values() for name in usual.key)

@@ -21,8 +21,6 @@ from lyra.vesper.schema.recorder import TEXT, TEXTS, Schema, or_null, section_sh
 from lyra.vesper.schema.texts import KEY_TEXTS, SECTION_TEXTS, STEP_TEXTS
 from lyra.vesper.values.limits import NAME_CHARS_MAX
 
-__all__ = ["json_schema", "schema_text"]
-
 _IDENTIFIER: Final = "^[A-Za-z_][A-Za-z0-9_]*$"
 _NODE_ID: Final = r"^[a-z][a-z0-9_]*_v[0-9]{1,9}(\.[0-9]{1,9}){0,2}$"
 _CUSTOM: Final = r"^custom\..*\..*$"

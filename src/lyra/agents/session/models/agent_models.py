@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.models.pricing import Price
     from lyra.models.request import Request
 
-__all__ = ["AgentModels"]
 
 _MANY: Final = 10**9  # requests of one call that may ask its model any number of times
 _PRICE_AFTER_S: Final = 0.1  # the request has been sent by then

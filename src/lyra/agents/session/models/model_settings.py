@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lyra.config import Config
     from lyra.core.clock import Clock
 
-__all__ = ["ModelSettings"]
-
 
 class ModelSettings:
     """`prices` and `limits` by `provider/model`, as far as they have been read."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.models.agent_models import AgentModels
     from lyra.config import Config
 
-__all__ = ["ProviderKeys", "check_model_name", "is_key", "keys_in_environment", "known_to"]
 
 _NO_KEY: Final = "leave the key out; what needs one gets it from its own settings"
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")

@@ -14,8 +14,6 @@ from lyra.agents.session.notices import Notice
 from lyra.sage.agent.tasks.runs import TaskRuns
 from lyra.sage.agent.tasks.state import StoredRequest, StoredTask
 
-__all__ = ["TaskNotices"]
-
 _ENDS: Final = {
     "done": "is done; TaskOutput gives its answer",
     "waiting": "was stopped by a passing failure; TaskOutput says which, Task with resume goes on with it",

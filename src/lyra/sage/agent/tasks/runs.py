@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["Outcome", "TaskRuns"]
 
 KEPT_MAX: Final = 200  # sub-agents on record
 TEXT_CHARS_MAX: Final = 100_000  # of an answer that is kept for its caller

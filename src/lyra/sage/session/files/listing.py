@@ -19,8 +19,6 @@ from lyra.sandbox.paths import Beneath
 from lyra.sandbox.protection.protected_names import OBEYED_KEYS, home_paths
 from lyra.sandbox.real_paths import real_path
 
-__all__ = ["LEFTOVER_PREFIX", "WorkspaceListing", "is_gits", "list_workspace"]
-
 LEFTOVER_PREFIX: Final = ".lyra-restoring-"  # begins the names of files that a restore has not put in place yet
 _GIT: Final = ".git"
 _REMADE: Final = frozenset(

@@ -34,7 +34,6 @@ from lyra.sandbox.paths import Beneath
 if TYPE_CHECKING:
     from lyra.sage.session.files.contents import KeptContents
 
-__all__ = ["ObservedFiles", "ScanBounds", "ScanReport"]
 
 _FRESH_S = 2.0  # a file that was written this shortly before it was read may change within one tick of its time
 _READ_TRIES: Final = 3

@@ -23,7 +23,6 @@ from lyra.sandbox.paths import Beneath
 if TYPE_CHECKING:
     from lyra.sage.session.files.contents import KeptContents
 
-__all__ = ["PlannedPath", "restore_paths"]
 
 _count: Final = itertools.count()
 _OWNERS_RIGHTS: Final = stat.S_IRWXU

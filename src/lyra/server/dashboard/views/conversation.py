@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["CallCost", "conversation", "speaker", "tool_part"]
 
 CallCost = tuple[float | None, int | None, int | None]  # dollars, tokens in, tokens out
 _SHORT_CHARS: Final = 80

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.server.protocols.a2a.tasks import A2aTasks
 
-__all__ = ["CANCEL", "PART", "REPLY", "TASK_PROGRAMS", "a2a_task"]
 
 PART: Final = "a2a"  # of the kernel
 REPLY: Final = "reply"

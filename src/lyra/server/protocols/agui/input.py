@@ -20,8 +20,6 @@ from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
 from lyra.server.http.compat.conversation import image_part
 
-__all__ = ["CONTEXT_BEGIN", "CONTEXT_END", "AguiBody", "AguiRequest", "tool_output"]
-
 CONTEXT_BEGIN: Final = "<front-end-context>\n"
 CONTEXT_END: Final = "</front-end-context>\n\n"
 _END_MARK: Final = CONTEXT_END.rstrip()

@@ -21,7 +21,6 @@ from lyra.tools.permissions.decision import ANSWERS
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["QuestionsToPage", "answer_calls", "answer_interrupts", "interrupt_of", "open_questions"]
 
 _NO_RESULT: Final = "the front end gave no result"
 _FIELDS: Final = ("text", "approved", "decision", "data")

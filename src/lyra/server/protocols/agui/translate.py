@@ -28,8 +28,6 @@ from lyra.server.protocols.agui.messages import MessageIds, as_json, as_text
 from lyra.server.protocols.agui.sdk import agui_types
 from lyra.server.protocols.agui.turns import AguiTurn
 
-__all__ = ["EventTranslator"]
-
 
 class EventTranslator:
     """Translates for one run. `place` is the number of the assistant's next message in the transcript."""

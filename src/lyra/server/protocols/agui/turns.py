@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.replies import Pending
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["AguiTurn", "begin_turn", "take_up_turn"]
 
 _UNREAD_MAX: Final = 10_000  # events of a turn that has no reader, before pieces of text are left out
 _LEFT_OUT: Final = (Text, Thinking, ToolProgress, CallDraft)

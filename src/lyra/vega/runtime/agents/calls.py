@@ -51,26 +51,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.world import World
     from lyra.vega.syntax.ast import Type
 
-__all__ = [
-    "answering",
-    "ask",
-    "ask_agent",
-    "content_text",
-    "crash",
-    "crash_again",
-    "failed",
-    "is_crash",
-    "may_ask",
-    "mocked_reply",
-    "once",
-    "publish",
-    "read_answer",
-    "recorded_scopes",
-    "scopes_with_limit",
-    "stop",
-    "wait_for_end",
-    "was_asked",
-]
 
 _NOT_IT: Final = ("gone", "mock")  # failures that no process of the agent had a part in
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.child_handle import ChildHandle
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["STREAMS", "OpenStream"]
-
 
 class OpenStream:
     """A stream that is being read. Each piece is an effect, and the agent is asked with the first: a replay of what was
