@@ -116,11 +116,11 @@ def is_among(pid: str, hashes: bytes) -> bool:
         return False
     wanted, count = _hash_of(pid), len(hashes) // _HASH_BYTES
 
-    def at(place: int) -> bytes:
+    def hash_at(place: int) -> bytes:
         return hashes[place * _HASH_BYTES : (place + 1) * _HASH_BYTES]
 
-    place = bisect_left(range(count), wanted, key=at)
-    return place < count and at(place) == wanted
+    place = bisect_left(range(count), wanted, key=hash_at)
+    return place < count and hash_at(place) == wanted
 
 
 def pack(states: Mapping[str, bytes]) -> bytes:
@@ -146,12 +146,12 @@ def states_of(get_blob: Callable[[str], bytes], segment: Segment) -> dict[str, b
 def list_of(get_blob: Callable[[str], bytes], digest: str, level: int) -> SegmentList:
     """Read a list of this level."""
     try:
-        found = _list(get_blob(digest))
+        content = _list(get_blob(digest))
     except msgspec.MsgspecError as error:
         raise Corrupt(f"the list of ended processes in blob {digest} cannot be read: {error}") from error
-    if any(segment.level != level - 1 for segment in found.segments):
+    if any(segment.level != level - 1 for segment in content.segments):
         raise Corrupt(f"the list of ended processes in blob {digest} is not of level {level}")
-    return found
+    return content
 
 
 def leaves_of(get_blob: Callable[[str], bytes], segment: Segment) -> Iterator[Segment]:

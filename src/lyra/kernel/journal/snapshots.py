@@ -76,10 +76,10 @@ class EndedStates:
 
     def _take_hashes(self, segment: Segment) -> None:
         if segment.level and segment.others:
-            found = list_of(self._get_blob, segment.digest, segment.level)
-            if found.hashes:
-                self.hashes[segment.digest] = found.hashes
-            for below in found.segments:
+            content = list_of(self._get_blob, segment.digest, segment.level)
+            if content.hashes:
+                self.hashes[segment.digest] = content.hashes
+            for below in content.segments:
                 self._take_hashes(below)
 
     def find(self, pid: str) -> ProcessState | None:
@@ -118,11 +118,11 @@ class EndedStates:
 
 def _held(held: dict[str, T], digest: str, read: Callable[[], T]) -> T:
     """Return what was read before, or read it; the last few are held."""
-    found = held.pop(digest, None)
-    held[digest] = found = read() if found is None else found
+    content = held.pop(digest, None)
+    held[digest] = content = read() if content is None else content
     while len(held) > _SEGMENTS_READ:
         del held[next(iter(held))]
-    return found
+    return content
 
 
 class SnapshotWriter:
