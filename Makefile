@@ -19,10 +19,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help help-all run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
-help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+# The targets of every day.
+DAILY = run web check test sim crash security bench docs help-all
+
+help: ## Show the commands of every day
+	@awk -F ':.*## ' 'BEGIN { split("$(DAILY)", names, " "); for (at in names) daily[names[at]] } \
+		/^[a-z-]+:.*## / && $$1 in daily { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+help-all: ## Show every command
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
@@ -142,7 +149,7 @@ bench: $(VENV)/.installed-bench lua litellm ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
-	$(BIN)/python -m lyra.cli.reference docs/reference
+	$(BIN)/python -m verify reference
 	$(BIN)/python -m verify structure --svg
 	$(BIN)/python -m verify screenshots
 	$(BIN)/python -m verify surface

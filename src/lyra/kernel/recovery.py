@@ -271,7 +271,7 @@ class Recovery:
         error = error_from_row(ended.error) if ended.error is not None else None
         data = bytes(ended.value) if not ended.blob else self._core.call_now(self._store.get_blob, ended.blob)
         process.exit = Exit(ended.reason, codec.decode(data), error)
-        process.exit_seq = state.exit_seq
+        process.exit_seq, process.result_status = state.exit_seq, ended.status
         process.ended_at = state.exit_at
         process.state = "terminated"
         process.kill_reason = state.stopping or None

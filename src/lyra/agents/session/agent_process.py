@@ -61,12 +61,14 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         session = runtime_of(self.kernel).find_session(self.pid)
         if session is None:  # it ended before a restart, which knows what its process has spent
             spent = self._process.spent
-            return reply_type.with_usage(
+            reply = reply_type.with_usage(
                 result,
                 cost_usd=int(spent.usd) / 1_000_000 if spent.usd or not spent.tokens else None,  # no price was known
                 input_tokens=spent["input_tokens"],
                 output_tokens=spent["output_tokens"],
             )
+            reply.status = self._process.result_status or reply.status
+            return reply
         figures = session.metrics
         reply = reply_type.with_usage(
             result,

@@ -238,6 +238,7 @@ async def once(
         raise
     finally:
         answer = session.messages[-1].text if failure is None else ""
+        process.result_status = turn.status if failure is None and turn.status != "success" else ""
         close_record(turn, answer, failure)
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
         if asker is not None:
@@ -405,7 +406,17 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
         for piece in cut(text[len(text) - sum(lengths) :], lengths):
             pending.sink.put(Text(piece))
     output, status = session.agent.output, finished.get("status", "success")
-    deliver(pending, session, answer if output is None else output.read(answer), None, status=status)
+    value = _reply_again(session, answer, status) if output is None else output.read(answer)
+    deliver(pending, session, value, None, status=status)
+
+
+def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
+    """The answer of a turn that was restored. Its figures are not known where an earlier version saved the session."""
+    run = session.execution
+    figures = {"cost_usd": None, "input_tokens": 0, "output_tokens": 0} if run is None else _taken(session, run.before)
+    reply = (MarkedReply if session.tainted else Reply).with_usage(text, **figures)
+    reply.status = status
+    return reply
 
 
 # ---------------------------------------------------------------------- a turn
