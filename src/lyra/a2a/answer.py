@@ -17,8 +17,6 @@ from lyra.agents.declaration.content import Image
 from lyra.core.budgets.money import Money
 from lyra.core.secrets.visible import without_invisible
 
-__all__ = ["ENDED", "STATES", "RemoteAnswer", "answer_of_message", "answer_of_task", "told_cost"]
-
 # The state of the protocol → the word here.
 STATES: Final[dict[str, str]] = {
     "TASK_STATE_UNSPECIFIED": "working",

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from lyra.core.secrets.secret import Secret
 
-__all__ = ["RemoteConnection", "is_lost"]
 
 ANSWER_BYTES_MAX: Final = 16 << 20  # of one answer, or of one stream
 CARD_BYTES_MAX: Final = 1 << 20

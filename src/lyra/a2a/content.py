@@ -16,16 +16,6 @@ from lyra.agents.declaration.content import Image
 from lyra.core.secrets.visible import without_invisible
 from lyra.errors import ConfigError
 
-__all__ = [
-    "IMAGE_TYPES",
-    "UNREADABLE_PART",
-    "content_of_parts",
-    "data_of_parts",
-    "output_of_parts",
-    "parts_of_content",
-    "text_of_parts",
-]
-
 UNREADABLE_PART: Final = "part.media_type"  # the key of an error about a part that no agent reads
 IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 ANY_IMAGE: Final = "image/*"  # of an address whose kind is not known

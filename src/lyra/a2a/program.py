@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Answer
     from lyra.kernel.programs.context import Context
 
-__all__ = ["remote_program"]
-
 
 def remote_program(name: str, calls: RemoteCalls, check_every_s: float | None) -> Callable[..., Any]:
     """The program of a remote agent's processes; a journal knows it as `a2a:NAME`."""

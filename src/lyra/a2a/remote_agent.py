@@ -27,8 +27,6 @@ from lyra.core.secrets.secret import Secret
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 
-__all__ = ["RemoteAgent", "connect"]
-
 TIMEOUT_S: Final = 600.0
 CHECK_EVERY_S: Final = 30.0
 

@@ -22,7 +22,6 @@ from lyra.tools.function import tool
 if TYPE_CHECKING:
     from lyra.a2a.answer import RemoteAnswer
 
-__all__ = ["PREFIX", "plain_description", "plain_name", "remote_tool"]
 
 PREFIX: Final = "a2a__"
 DESCRIPTION_CHARS_MAX: Final = 4_000

@@ -11,18 +11,6 @@ from typing import Any, Final
 
 from lyra.errors import ConfigError
 
-__all__ = [
-    "IDEMPOTENT_MESSAGES",
-    "PROTOCOL",
-    "PROTOCOL_BEFORE",
-    "client_module",
-    "compat",
-    "compat_types",
-    "from_json",
-    "messages",
-    "to_json",
-]
-
 PROTOCOL: Final = "1.0"
 PROTOCOL_BEFORE: Final = "0.3"
 # An extension in the card of a server: a message that comes twice under one id is one task.

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
         description: str
 
 
-__all__ = ["Agent"]
-
 T = TypeVar("T")
 
 

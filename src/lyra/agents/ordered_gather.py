@@ -16,8 +16,6 @@ from typing import Any, Final
 from lyra.core.checking.check import whole
 from lyra.errors import AgentFailed, ConfigError
 
-__all__ = ["ordered_gather"]
-
 _NO_RESULT: Final = object()
 
 Work = Awaitable[Any] | Callable[[], Any]

@@ -26,14 +26,12 @@ from lyra.agents.declaration.content import content_of
 from lyra.agents.helpers.delegate import ask_child, text_of
 from lyra.agents.ordered_gather import ordered_gather
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.attendance import attend
+from lyra.agents.session.open_questions import attend
 from lyra.agents.session.replies import MarkedReply
 from lyra.core.type_parameters import Out_co
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
-
-__all__ = ["Pipeline", "batch", "fan_in", "fan_out", "map_reduce", "parallel", "pipeline", "router"]
 
 T = TypeVar("T")
 T1 = TypeVar("T1")

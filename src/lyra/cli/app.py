@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.config import Config
     from lyra.config.trust import FolderTrust
 
-__all__ = ["COMMANDS", "CliCommand", "CommandGroup", "Invocation", "Lazy", "json_option", "root", "run"]
 
 _OUTPUT_FAILED: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -10,8 +10,6 @@ import gc
 from types import TracebackType
 from typing import Self
 
-__all__ = ["CollectorPause"]
-
 
 class CollectorPause:
     """From the start of the block to `end`, or to the end of the block. A collector that was off stays off."""

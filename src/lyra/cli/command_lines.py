@@ -21,19 +21,6 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.own_files import make_folder
 from lyra.errors import ConfigError, LyraError
 
-__all__ = [
-    "CommandResult",
-    "CommandRow",
-    "PromptWords",
-    "answer_lines",
-    "command_of",
-    "help_lines",
-    "lines_of_file",
-    "typed_lines",
-    "with_completion",
-    "with_history",
-]
-
 _PROMPT: Final = "replay> "
 _HISTORY_MAX: Final = 1_000
 _WIDE: Final = 36  # columns of a usage that has its text on the next line

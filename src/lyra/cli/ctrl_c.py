@@ -13,8 +13,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Final
 
-__all__ = ["run"]
-
 PATIENCE_S: Final = 1.0
 
 

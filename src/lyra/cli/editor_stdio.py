@@ -13,8 +13,6 @@ from typing import Any
 from lyra.cli.render import note
 from lyra.errors import ConfigError
 
-__all__ = ["check_editor", "serve_editor"]
-
 
 def check_editor(command: str) -> None:
     """Refuse where the protocol cannot be spoken, and tell a person who started the command by hand."""

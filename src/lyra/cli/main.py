@@ -12,7 +12,6 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main", "sage", "vega", "vesper"]
 
 # 128 + the signal, as a shell counts it: SIGINT is 2, SIGPIPE is 13.
 _INTERRUPTED = 130

@@ -12,8 +12,6 @@ from typing import Final
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError
 
-__all__ = ["check_folder"]
-
 _USUAL: Final = ".lyra"
 
 

@@ -6,8 +6,6 @@ sets for the user.
 
 from __future__ import annotations
 
-__all__ = ["allow_open_files"]
-
 
 def allow_open_files(count: int) -> bool:
     """Raise the limit so that so many files can be open; whether it now allows that."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from lyra.errors import ConfigError
 
-__all__ = ["provider_addresses"]
-
 
 def provider_addresses(pairs: Iterable[str]) -> dict[str, str]:
     """The addresses by name; ConfigError for a text that is no NAME=URL."""

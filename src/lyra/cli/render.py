@@ -19,8 +19,6 @@ import click
 from lyra.core.secrets.secret import mask_url
 from lyra.errors import CODES, LyraError
 
-__all__ = ["colour_state", "document", "moment", "note", "report", "table", "wants_colour"]
-
 _USAGE_EXIT: Final = 2
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _STATE_COLOURS: Final = {"ok": "green", "missing": "yellow", "problem": "red"}

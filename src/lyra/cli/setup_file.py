@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["object_of", "setup_of"]
-
 
 def setup_of(file: str, argument: str) -> Callable[[Any], Any]:
     """The function `setup` of the file; `argument` is the name of what it is called with."""

@@ -16,8 +16,6 @@ from typing import Final
 
 from lyra.errors import ConfigError
 
-__all__ = ["LINE_BYTES_MAX", "stdin_lines"]
-
 LINE_BYTES_MAX: Final = 10 * 1024 * 1024
 _PENDING_MAX: Final = 100
 _READ_BYTES: Final = 65_536

@@ -14,8 +14,6 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["StdoutThread"]
-
 _PENDING_BYTES_MAX: Final = 1 << 20
 
 

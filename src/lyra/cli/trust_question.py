@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from lyra.config.asks import FileAsks
     from lyra.config.trust import FolderTrust
 
-__all__ = [
-    "ask_for_trust",
-    "ask_person",
-    "asking_files",
-    "keep_answer",
-    "passed_over_line",
-    "show_asks",
-    "waiting_files",
-]
 
 _NAMES_MAX: Final = 20  # in the line about what was passed over
 _NAME_CHARS_MAX: Final = 60

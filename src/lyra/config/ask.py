@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible
 
-__all__ = ["Ask", "on_one_line", "shown_value"]
-
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|pass|auth|credential")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_+=.-]{8,}")  # a literal key: it has no slash and no blank, as a program has
 

@@ -23,8 +23,6 @@ from lyra.core.providers import TIMEOUTS, USUAL
 from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError
 
-__all__ = ["check_name", "read_cell"]
-
 _NAME_LENGTH_MAX: Final = 200
 _AS_JSON: Final = ("timeouts", "headers", "flag", "texts", "hosts", "paths", "environment", "auth", "commands")
 _USD_MAX: Final = 1_000_000  # for a million tokens

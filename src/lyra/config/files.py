@@ -11,21 +11,6 @@ from typing import Any, Final
 
 from lyra.errors import ConfigError
 
-__all__ = [
-    "FILE_BYTES_MAX",
-    "FILE_NAME",
-    "MANAGED_FILE",
-    "check_no_way_out",
-    "folder",
-    "is_inside",
-    "is_own",
-    "parse_toml",
-    "project_file",
-    "read_bytes",
-    "read_toml",
-    "same_file",
-]
-
 FILE_NAME: Final = "lyra.toml"
 MANAGED_FILE: Final = "/etc/lyra/lyra.toml"  # the machine's: it can only tighten
 FILE_BYTES_MAX: Final = 1024 * 1024  # a settings file this large is something else by mistake

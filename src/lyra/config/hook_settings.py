@@ -23,15 +23,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.core.linear_regex import RegexProgram
 
-__all__ = [
-    "HOOK_KEYS",
-    "TIMEOUT_S",
-    "HookSetting",
-    "check_hook",
-    "compile_pattern",
-    "hook_entries",
-    "read_hook",
-]
 
 TIMEOUT_S: Final = 60.0
 _TIMEOUT_S_MAX: Final = 3600.0

@@ -13,8 +13,6 @@ from lyra.core import limits
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import ANY_NAME
 
-__all__ = ["ELSEWHERE", "HOOKS", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for", "is_tighter", "needs_trust"]
-
 NONE: Final = "none"  # the word for an absent optional setting, in every source
 
 

@@ -17,8 +17,6 @@ from lyra.config.sources import SettingsLayer
 from lyra.core.rights.capability import ANY_NAME, Grant
 from lyra.core.secrets.secret import Secret
 
-__all__ = ["Merged"]
-
 
 class Merged:
     """The layers folded into one: the later wins, but a project's file only narrows what `narrows` marks."""

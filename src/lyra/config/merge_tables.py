@@ -23,8 +23,6 @@ from lyra.core.providers import COMPATIBLE, USUAL, is_loopback_url
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError
 
-__all__ = ["MergedTables", "merged_tables"]
-
 Entry = dict[str, Any]
 
 

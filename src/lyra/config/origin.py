@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from lyra.config.values import Kind
 
-__all__ = ["SettingOrigin"]
-
 
 class SettingOrigin(NamedTuple):
     """Which source a value comes from, and where in it (None for a default)."""

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from lyra.core.own_files import make_folder
 
-__all__ = ["alone", "write_private"]
-
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a file atomically, readable only by its owner."""

@@ -17,8 +17,6 @@ from lyra.core.checking.check import known_keys, one_of, real, whole
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
 
-__all__ = ["SERVER_READERS", "check_server", "check_server_name"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AUTH: Final = ("kind", "token_env", "scopes", "client_id", "client_secret_env", "callback_port")

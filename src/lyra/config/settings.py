@@ -32,21 +32,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.config.hook_settings import HookSetting
 
-__all__ = [
-    "AgentCommandConfig",
-    "AuditConfig",
-    "BudgetConfig",
-    "Config",
-    "KernelConfig",
-    "LogConfig",
-    "SageConfig",
-    "ServerConfig",
-    "SettingRow",
-    "VesperConfig",
-    "nested",
-    "show_value",
-]
-
 
 class SettingRow(NamedTuple):
     """One line of `lyra config show`: plain data, passwords masked."""

@@ -25,7 +25,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.config.hook_settings import HookSetting
 
-__all__ = ["ALSO_MAX", "Flags", "Loading", "SettingsLayer"]
 
 ALSO_MAX: Final = 5  # further mistakes reported with the first
 _MESSAGE_LENGTH_MAX: Final = 300  # a value quoted back is cut here

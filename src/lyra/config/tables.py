@@ -17,19 +17,6 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.policies.rate import STRATEGIES
 from lyra.core.providers import APIS
 
-__all__ = [
-    "AUTH_KINDS",
-    "TABLES",
-    "TRANSPORTS",
-    "UNSPOKEN",
-    "Column",
-    "SettingTable",
-    "TableCell",
-    "cell_of",
-    "groups",
-    "hint_for_cell",
-]
-
 ColumnType = (
     Literal["secret", "url", "text", "word", "flag", "timeouts", "headers", "usd", "count"]
     | Literal["texts", "hosts", "paths", "environment", "seconds", "transport", "auth"]  # of MCP servers

@@ -28,18 +28,6 @@ from lyra.config.private_file import alone, write_private
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
-__all__ = [
-    "HOW_TO_TRUST",
-    "FileAnswer",
-    "FolderAnswer",
-    "FolderTrust",
-    "TrustAnswers",
-    "digest_of",
-    "is_told",
-    "trust_for",
-    "using",
-]
-
 HOW_TO_TRUST: Final = "`lyra trust show` says what it asks for, `lyra trust add` trusts it"
 ANSWERS_FILE: Final = "trust.json"
 _FILE_BYTES_MAX: Final = 16 << 20

@@ -22,8 +22,6 @@ from lyra.core.rights.capability import Grant
 from lyra.core.secrets.secret import Secret, is_reference, mask_url
 from lyra.errors import ConfigError
 
-__all__ = ["READERS", "Kind", "SettingSource", "number_of", "plain_number", "shape"]
-
 _SQLITE: Final = "sqlite://"
 
 Kind = Literal["default", "user", "project", "env", "flag", "managed"]

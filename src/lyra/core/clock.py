@@ -15,8 +15,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-__all__ = ["Clock", "RunningClock", "SystemClock", "Timer", "block", "counts_suspension", "loop_clock"]
-
 
 class Timer(Protocol):
     """A scheduled callback; cancelling twice is harmless."""

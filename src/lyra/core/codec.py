@@ -20,8 +20,6 @@ import msgspec
 
 from lyra.errors import ConfigError, Corrupt
 
-__all__ = ["UNCHANGED", "canonical", "convert", "decode", "decoder_for", "encode", "is_model", "read_model", "to_plain"]
-
 # Types (no subclasses) whose values are the same after they were written and read back.
 UNCHANGED: Final = frozenset({type(None), bool, int, float, str, bytes})
 

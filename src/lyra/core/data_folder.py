@@ -10,8 +10,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["data_folder"]
-
 
 def data_folder(env: Mapping[str, str] = os.environ) -> Path:
     """The folder that these environment variables name; always an absolute path."""

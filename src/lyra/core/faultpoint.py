@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["POINTS", "SimulatedCrash", "arm", "armed", "point"]
-
 POINTS: Final[dict[str, str]] = {
     "door.admitted": "all checks passed, nothing written yet",
     "door.started": "`effect.started` is durable, the effect has not run",

@@ -10,8 +10,6 @@ from collections.abc import Generator
 from types import coroutine
 from typing import Any
 
-__all__ = ["await_rest"]
-
 
 @coroutine
 def await_rest(steps: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:

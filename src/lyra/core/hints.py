@@ -13,8 +13,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
-__all__ = ["resolve_hint"]
-
 
 def resolve_hint(function: Any, annotation: Any) -> Any:
     """The annotated type; raises an error of any kind where a part of it cannot be looked up."""

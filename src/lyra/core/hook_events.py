@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["COMMON_FIELDS", "HOOK_EVENTS", "HookEvent"]
-
 # Fields of every input.
 COMMON_FIELDS: Final[dict[str, str]] = {
     "event": "the name of the moment",

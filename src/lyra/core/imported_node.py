@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from lyra.core.rights.capability import Grant
 
-__all__ = ["NODE_FILES", "ImportedNode", "NodeAnswer", "NodeFile", "NodeHost", "NodeInputKind", "NodeValueKind"]
-
 
 NODE_FILES: Final = ".vsp"  # how the names of their files end
 

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from re import _parser as parser  # type: ignore[attr-defined, unused-ignore]  # known once another package imports it
 from typing import Any, Final
 
-__all__ = ["BadPattern", "PatternTooLarge", "RegexProgram", "TooManySteps", "Unsupported"]
-
 # Instructions: (kind, x, y). CHAR x=answers of a test; SPLIT tries x, then y; JUMP x; SAVE x; AT x=test; MATCH.
 _CHAR, _SPLIT, _JUMP, _SAVE, _AT, _MATCH = range(6)
 

@@ -14,30 +14,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-__all__ = [
-    "A2A_PUSH",
-    "A2A_TASK",
-    "A2A_TURN",
-    "GATEWAY_KEY",
-    "INCOMING_HOOK",
-    "OLD_NAMES",
-    "PIPELINE",
-    "STAGE_PROGRAM",
-    "SUPERVISE",
-    "VEGA_AGENT",
-    "VEGA_PROCESS",
-    "VESPER_NODE",
-    "WEBHOOK",
-    "fixed_name",
-    "is_own_name",
-    "main_name",
-    "named",
-    "named_thing",
-    "old_names",
-    "program_names",
-    "qualified_name",
-]
-
 T = TypeVar("T")
 
 SUPERVISE: Final = "lyra:supervise"

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-__all__ = ["OpenQuestion"]
-
 
 class _AttributeMapping(dict[str, Any]):
     """A mapping whose keys can be read as attributes; `FIELDS` are the names with a default."""

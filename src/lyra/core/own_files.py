@@ -22,22 +22,6 @@ from typing import Final, NamedTuple
 from lyra.core.data_folder import data_folder
 from lyra.core.user_folder import user_folder
 
-__all__ = [
-    "FULL_ERRNOS",
-    "MANAGED_FOLDER",
-    "STORE_SUFFIXES",
-    "VARIABLES",
-    "OwnPaths",
-    "add_own_file",
-    "add_own_path",
-    "has_no_room",
-    "is_opened",
-    "make_folder",
-    "obeys_unsigned_store",
-    "only_adopted_stores",
-    "own_paths",
-]
-
 MANAGED_FOLDER: Final = "/etc/lyra"  # the machine's own rules, which can only tighten
 VARIABLES: Final = (  # those that name a file
     *("LYRA_KERNEL_STORE", "LYRA_AUDIT_FILE", "LYRA_LOG_FILE", "LYRA_SIM_SCRIPT"),

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["APIS", "COMPATIBLE", "SETTINGS", "TIMEOUTS", "USUAL", "Usual", "is_loopback", "is_loopback_url"]
-
 APIS: Final = ("chat", "responses")  # OpenAI has two; compatible servers have the first and sometimes the second
 SETTINGS: Final = (
     "api_key",

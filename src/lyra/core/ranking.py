@@ -11,8 +11,6 @@ import re
 from collections import Counter
 from typing import Final
 
-__all__ = ["TextIndex", "words"]
-
 _WORD: Final = re.compile(r"\w+", re.UNICODE)
 _SATURATION: Final = 1.2  # how soon repetitions of a word stop to count (k1)
 _LENGTH: Final = 0.75  # how much the length of a text lowers its score (b)

@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-__all__ = ["Canvas", "GraphEdge", "GraphMark", "GraphNode", "draw_layers"]
-
 _ROW: Final = 112  # from one layer to the next
 _HEIGHT: Final = 44
 _GAP: Final = 56

@@ -20,29 +20,6 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.type_parameters import Parameters, Result_co
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 
-__all__ = [
-    "CONCURRENCY",
-    "ERROR_CODES",
-    "PLAIN_FUNCTIONS",
-    "Answering",
-    "FunctionTool",
-    "JobLog",
-    "Tool",
-    "ToolCall",
-    "ToolResult",
-    "admitted",
-    "answering",
-    "caller",
-    "check_tool_name",
-    "ending",
-    "error_code",
-    "hides",
-    "job_log",
-    "progress",
-    "report",
-    "rights",
-]
-
 # A Tool that is run by one of these has no other description of its arguments than its schema.
 PLAIN_FUNCTIONS: Final = (FunctionType, MethodType)
 

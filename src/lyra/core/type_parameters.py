@@ -24,5 +24,3 @@ else:
     Parameters = ParamSpec("Parameters")
 
 Taken = TypeVarTuple("Taken")  # the arguments of a program or an effect that are given by their place
-
-__all__ = ["Out_co", "Parameters", "Piece_co", "Result_co", "Taken"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-__all__ = ["user_folder"]
-
 
 def user_folder(env: Mapping[str, str]) -> str | None:
     """The folder that these environment variables name; None where neither names an absolute path, so that a service

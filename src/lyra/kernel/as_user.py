@@ -29,8 +29,6 @@ from lyra.kernel.workers.ownership import check_owner, checked_user
 from lyra.kernel.workers.rate_limits import RateLimitResult
 from lyra.kernel.workers.usage import ResourceTracker
 
-__all__ = ["UserKernel"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

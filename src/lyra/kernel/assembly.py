@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.seams import Seams
 
-__all__ = ["KernelParts"]
-
 
 class KernelParts:
     """See the module."""

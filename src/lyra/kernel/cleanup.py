@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.parts import WorkerParts
 
-__all__ = ["Rounds", "clean", "shut_down"]
-
 
 def clean(
     parts: WorkerParts,

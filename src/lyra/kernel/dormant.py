@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.registry import Programs
     from lyra.kernel.supervision.handle import Supervisors
 
-__all__ = ["DormantProcesses"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registered a program

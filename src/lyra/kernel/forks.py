@@ -34,7 +34,6 @@ from lyra.store.protocol import Record
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["start_fork"]
 
 _STEM_CHARS_MAX: Final = NAME_LENGTH_MAX - 16
 

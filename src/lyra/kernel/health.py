@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from lyra.kernel.workers.entry import Entry
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
-__all__ = ["ALERTS", "HealthMonitor", "HealthThresholds"]
 
 ALERTS: Final[dict[str, str]] = {
     "stale_progress": "in the middle of something, and nothing happens",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from lyra.kernel.recovery import Recovery
     from lyra.store.protocol import Store
 
-__all__ = ["Opening", "StoreTarget"]
-
 
 class StoreTarget(NamedTuple):
     """Which store a kernel opens, and how it holds it."""

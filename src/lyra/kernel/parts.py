@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from lyra.kernel.workers.rate_limits import RateLimiter
     from lyra.kernel.workers.usage import ResourceTracker
 
-__all__ = ["WorkerParts"]
-
 
 class WorkerParts(NamedTuple):
     core: Core[Process]

@@ -20,8 +20,6 @@ from lyra.kernel.workers.usage import RemainingBudget, SystemUsage
 if TYPE_CHECKING:
     from lyra.kernel.parts import WorkerParts
 
-__all__ = ["RequestStatus", "SystemStatus", "request_status", "system_status"]
-
 
 class _Picture(msgspec.Struct, frozen=True):
     def to_data(self) -> dict[str, Any]:

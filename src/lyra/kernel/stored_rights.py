@@ -23,16 +23,6 @@ from lyra.kernel.recovery import grant_of
 if TYPE_CHECKING:
     from lyra.store.protocol import Store
 
-__all__ = [
-    "CONTACTS",
-    "ChildRights",
-    "ProcessRights",
-    "StoredRights",
-    "contacts_in",
-    "grant_words",
-    "refuse_contacts",
-    "rights_in",
-]
 
 # Programs that let callers in or post to an address outside, in words. All of them are younger than signatures, so that
 # no store of an earlier version has one.

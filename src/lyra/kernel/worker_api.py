@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lyra.kernel.cleanup import Rounds
     from lyra.kernel.parts import WorkerParts
 
-__all__ = ["DRAIN_S", "WorkerApi", "forward"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,8 +15,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["NAME_CHARS_MAX", "sampling_name", "server_keys", "tool_names"]
-
 NAME_CHARS_MAX: Final = 64  # the limit of the strictest provider
 _SERVER_CHARS_MAX: Final = 24
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")

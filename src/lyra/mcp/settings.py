@@ -23,8 +23,6 @@ from lyra.config.servers import check_server
 from lyra.core.secrets.secret import MASK, Secret, is_reference
 from lyra.errors import ConfigError
 
-__all__ = ["TIMEOUT_S", "ServerSettings", "SettingValue", "settings_of"]
-
 TIMEOUT_S: Final = 60.0
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|pass|auth|credential")
 

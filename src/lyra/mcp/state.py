@@ -15,8 +15,6 @@ from lyra.core.naming import named
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 
-__all__ = ["STATES", "AuthRequired", "Failure", "ServerFailed", "ServerState", "failure_of"]
-
 STATES: Final[dict[str, str]] = {
     "disabled": "the settings leave it out",
     "disconnected": "it was not needed yet, or it was closed",

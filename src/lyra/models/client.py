@@ -31,8 +31,6 @@ from lyra.models.settings import secrets_of, settings_of
 from lyra.models.stream import Completion, StreamEvent
 from lyra.models.wire.faults import of_exception
 
-__all__ = ["LLMClient", "stream_of"]
-
 
 class LLMClient:
     """`env` replaces the environment variables, for keys that are kept elsewhere."""

@@ -6,8 +6,6 @@ from functools import lru_cache
 
 from lyra.models.pricing import published_model
 
-__all__ = ["context_window"]
-
 
 @lru_cache(maxsize=1_024)
 def context_window(name: str) -> int | None:

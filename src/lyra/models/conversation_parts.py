@@ -18,19 +18,6 @@ from lyra.errors import ConfigError
 from lyra.models.request import Request
 from lyra.models.wire.remote import result_parts, result_text
 
-__all__ = [
-    "first_call_number",
-    "image_data",
-    "is_made_up",
-    "output_parts",
-    "output_text",
-    "parts",
-    "schema_in_words",
-    "system_text",
-    "thoughts",
-    "turns",
-]
-
 _MADE_UP: Final = re.compile(r"call_[0-9]{1,9}")
 _PARTS: Final = ("text", "thinking", "image")
 

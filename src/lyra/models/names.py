@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
-__all__ = ["PROVIDERS", "ModelName", "model_name", "provider_of"]
-
 # provider → its client class, as `module:class`, imported at the first call
 PROVIDERS: Final[dict[str, str]] = {
     "anthropic": "lyra.models.providers.anthropic:Anthropic",

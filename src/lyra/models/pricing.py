@@ -24,7 +24,6 @@ from lyra.models.usage import TokenUsage
 if TYPE_CHECKING:
     from lyra.config import Config
 
-__all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of", "published_model", "published_names"]
 
 OUTPUT_TOKENS_MAX: Final = 2**31 - 1  # the answer of affordable_output where output costs nothing
 _SCALE: Final = 10**9  # parts of a micro-dollar; a rate below one part is rounded up

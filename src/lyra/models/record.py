@@ -42,8 +42,6 @@ from lyra.models.stream import (
 )
 from lyra.models.wire.faults import fault, of_exception
 
-__all__ = ["Cassette", "RecordedCall", "Recorder", "Replayer", "request_data"]
-
 FORMAT: Final = {"lyra_cassette": 1}
 _SHOWN_MAX: Final = 2_000  # characters of one text in the readable form of a request
 _LEFT_OUT: Final = ("idempotency_key",)  # differs for every call

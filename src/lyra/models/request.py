@@ -13,8 +13,6 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool
 
-__all__ = ["Request"]
-
 
 class Request(msgspec.Struct, frozen=True):
     """`tool_choice` is auto, none, any, or the name of one tool. None leaves a setting to the provider. A provider

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from lyra.core.checking.schema import map_parts
 
-__all__ = ["closed", "is_strict", "worded"]
-
 _MAPS: Final = ("properties", "$defs", "definitions", "patternProperties")
 _REFUSED: Final = frozenset(
     (

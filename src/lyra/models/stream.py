@@ -20,26 +20,6 @@ from lyra.core.tool import ToolCall
 from lyra.errors import ModelError
 from lyra.models.usage import TokenUsage
 
-__all__ = [
-    "CUT_BY_BUDGET",
-    "CUT_BY_PROVIDER",
-    "STOP_REASONS",
-    "Completion",
-    "Finished",
-    "Fold",
-    "Started",
-    "StreamEvent",
-    "TextDelta",
-    "ThinkingDelta",
-    "ToolDelta",
-    "ToolEnd",
-    "ToolStart",
-    "UsageSeen",
-    "complete",
-    "cut",
-    "is_unchanged",
-]
-
 STOP_REASONS: Final[dict[str, str]] = {
     "end": "the model had said what it wanted to say",
     "tool_calls": "it waits for the results of the tools it called",

@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 from lyra.core.checking.check import FrozenSettings, real
 
-__all__ = ["Timeouts"]
-
 
 class Timeouts(FrozenSettings, frozen=True):
     """Seconds; None is no limit."""

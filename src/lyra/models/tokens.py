@@ -23,8 +23,6 @@ from lyra.core.tool import Tool
 from lyra.models.request import Request
 from lyra.models.usage import TokenUsage
 
-__all__ = ["ConversationTokens", "Estimator", "Measure", "Size", "answer_tokens", "text_tokens"]
-
 WORDY: Final = 0.5  # tokens a byte; prose is near 0.25, code near 0.35
 DENSE: Final = 1.0  # no byte-level tokenizer makes more of base64, hexadecimal or emoji
 MARGIN: Final = 1.3  # on a learned rate

@@ -15,8 +15,6 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.stream import StreamEvent, ToolDelta, ToolEnd, ToolStart
 from lyra.models.wire.faults import UNREADABLE, malformed
 
-__all__ = ["ToolCalls", "tool_call"]
-
 
 class ToolCalls:
     """The calls of one answer. `begin`, `more` and `end` return the events to pass on."""

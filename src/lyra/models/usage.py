@@ -12,8 +12,6 @@ import msgspec
 
 from lyra.core.limits import COUNTED_MAX
 
-__all__ = ["TokenUsage", "count_of"]
-
 
 class TokenUsage(msgspec.Struct, frozen=True):
     input_tokens: int = 0

@@ -12,8 +12,6 @@ from lyra.errors import ConfigError
 from lyra.observe.database import SqliteRecords
 from lyra.observe.lines import JsonLines
 
-__all__ = ["Attached", "Observed", "observe", "secrets_of"]
-
 _DATABASE: Final = (".db", ".sqlite", ".sqlite3")
 _LINES: Final = (".jsonl", ".ndjson", ".json")
 

@@ -32,8 +32,6 @@ from lyra.errors import ConfigError, LyraError, StoreError, StoreFull
 from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
 
-__all__ = ["KINDS", "LEVELS", "AuditLog", "attach_audit", "clean_fields"]
-
 LEVELS: Final[dict[str, str]] = {
     "none": "nothing is written",
     "basic": "what was decided, refused, asked and answered, and what a limit stopped",

@@ -14,8 +14,6 @@ from lyra import errors
 from lyra.core.event import Event
 from lyra.observe.audit import clean_fields
 
-__all__ = ["AuditRow", "audit_rows"]
-
 _STOPPED: Final = frozenset(
     error.code
     for error in vars(errors).values()

@@ -24,22 +24,6 @@ import msgspec
 
 from lyra.errors import ConfigError
 
-__all__ = [
-    "CLOSED",
-    "FIRST",
-    "GAP",
-    "LINE_BYTES_MAX",
-    "OPENED",
-    "ChainCheck",
-    "ChainProblem",
-    "Link",
-    "LogRun",
-    "line_of",
-    "read_line",
-    "read_links",
-    "verify",
-]
-
 FIRST: Final = "0" * 64  # `prev` of the first record
 LINE_BYTES_MAX: Final = 256 * 1024
 OPENED: Final = "audit.opened"

@@ -21,8 +21,6 @@ from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
 from lyra.observe.spans import KINDS, Span, SpanNode, session_span, span_of, span_tree
 
-__all__ = ["SqliteRecords"]
-
 CALLS: Final[dict[str, str]] = {
     "trace_id": "TEXT",
     "span_id": "TEXT",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Clock
     from lyra.core.event import Event
 
-__all__ = ["export_as_configured"]
-
 
 class ListenerTable(Protocol):
     """The listeners of a kernel."""

@@ -17,8 +17,6 @@ from lyra.core.event import KINDS, Event
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.errors import ConfigError
 
-__all__ = ["JsonLines"]
-
 _encode = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 

@@ -25,8 +25,6 @@ from lyra.core.tool import caller
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import ConfigError
 
-__all__ = ["FORMATS", "LEVELS", "LEVEL_OF", "EventLog", "attach_log", "configure_logs", "log_fields"]
-
 TRACE: Final = 5
 LEVELS: Final[dict[str, int]] = {
     "error": logging.ERROR,

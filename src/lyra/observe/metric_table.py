@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["LABEL_VALUES_MAX", "METRICS", "OTHER", "MetricRow"]
-
 LABEL_VALUES_MAX: Final = 100  # distinct values of one label of one metric; later ones are counted as `other`
 OTHER: Final = "other"
 

@@ -27,7 +27,6 @@ from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS, OTHER
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["PrometheusMetrics", "attach_metrics"]
 
 _PART: Final = "prometheus"
 _WORD: Final = re.compile(r"[A-Za-z0-9_./:@{}<>*+ -]{1,120}")

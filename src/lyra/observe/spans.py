@@ -19,8 +19,6 @@ import msgspec
 from lyra.core.checking.check import whole
 from lyra.core.event import Event, ModelCalled
 
-__all__ = ["KINDS", "Span", "SpanCost", "SpanNode", "Spans", "session_span", "span_of", "span_tree"]
-
 KINDS: Final[dict[str, str]] = {
     "agent.answered": "turn",
     "model.called": "model",

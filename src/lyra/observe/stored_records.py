@@ -16,8 +16,6 @@ from lyra.core.event import Event, ModelCalled
 from lyra.observe.history.calls import CallHistory, CallRecord, key_of_agent
 from lyra.observe.history.processes import Processes, ProcessRecord
 
-__all__ = ["stored_records"]
-
 _KINDS: Final = {"model": "model.called", "tool": "tool.called"}
 _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have a circle
 

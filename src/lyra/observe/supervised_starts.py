@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from lyra.core.naming import SUPERVISE, fixed_name
 
-__all__ = ["SupervisedStarts"]
-
 _ARGUMENT_CHARS: Final = 400  # by which two children of one supervisor are told apart
 
 

@@ -18,8 +18,6 @@ from urllib.parse import urljoin, urlsplit
 
 from lyra.errors import CapabilityDenied
 
-__all__ = ["Lookup", "Target", "address_problem", "after_redirect", "host_problem", "literal", "resolve", "target_of"]
-
 Address = IPv4Address | IPv6Address
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 

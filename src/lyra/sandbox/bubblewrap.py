@@ -23,8 +23,6 @@ from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
 from lyra.sandbox.protection.protected_places import hidden_inside
 
-__all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program", "in_memory"]
-
 TEMPORARY: Final = "/tmp"  # noqa: S108 - the sandbox's own, a file system in memory
 HOME: Final = "/tmp/home"  # noqa: S108 - the same
 INSIDE: Final = "/run/lyra"

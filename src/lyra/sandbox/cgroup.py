@@ -16,8 +16,6 @@ from typing import Final
 
 from lyra.sandbox.profile import Limits
 
-__all__ = ["ControlGroup", "make"]
-
 _MEMORY, _PIDS = "memory", "pids"
 _SETTINGS: Final = {  # controller → version 1 and version 2 names of its limit
     _MEMORY: ("memory.limit_in_bytes", "memory.max"),

@@ -20,8 +20,6 @@ from lyra.sandbox.pre_exec import Creation
 from lyra.sandbox.protection.leftovers import STOCK_PREFIX, lock, remove_tree
 from lyra.sandbox.seccomp import notifying
 
-__all__ = ["ClosedFolders"]
-
 _NEW_FILES: Final = 64
 _NEW_FOLDERS: Final = 16
 _FOLDERS_MAX: Final = 200  # in more folders than this nothing new is made; each is a descriptor of the reaper

@@ -25,8 +25,6 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["CALLS", "Creator", "Folder", "decode", "encode"]
-
 _RECEIVE: Final = 0xC0502100
 _SEND: Final = 0xC0182101
 _IS_VALID: Final = 0x40082102

@@ -15,8 +15,6 @@ from typing import Final
 
 from lyra.sandbox.real_paths import without_links
 
-__all__ = ["interpreter_mounts"]
-
 _PROGRAM: Final = re.compile(r"python(\d+(\.\d+)?t?)?")
 _LIBRARY: Final = re.compile(r"python3\.\d+t?")
 _LINKS_MAX: Final = 40

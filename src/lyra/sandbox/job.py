@@ -28,8 +28,6 @@ from lyra.sandbox.pre_exec import PreExec
 from lyra.sandbox.profile import Limits
 from lyra.sandbox.protected import News
 
-__all__ = ["Job", "LaunchPlan", "Result"]
-
 _READ_BYTES: Final = 1 << 18
 _AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are searched after a command without a thread
 _DRAIN_S: Final = 1.0  # to read the pipes after the end; only a process outside the group could still hold them open

@@ -13,8 +13,6 @@ import stat
 import struct
 from typing import Final
 
-__all__ = ["LEAST", "Ruleset", "abi", "holes"]
-
 _CREATE: Final = 444
 _ADD: Final = 445
 RESTRICT: Final = 446

@@ -21,8 +21,6 @@ from lyra.sandbox.protected import ProtectedPaths
 from lyra.sandbox.protection.leftovers import is_stock
 from lyra.sandbox.protection.protected_places import hidden_inside
 
-__all__ = ["ruleset_of"]
-
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Files of /proc about the machine; the rest of /proc shows other processes.
 _FACTS: Final = tuple(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat", "uptime", "version", "filesystems"))

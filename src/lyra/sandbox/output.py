@@ -14,8 +14,6 @@ import tempfile
 from dataclasses import dataclass
 from typing import BinaryIO
 
-__all__ = ["Capture", "Output"]
-
 
 @dataclass(frozen=True, slots=True)
 class Output:

@@ -18,8 +18,6 @@ from typing import Final, Self
 
 from lyra.errors import CapabilityDenied, ConfigError
 
-__all__ = ["Beneath", "reopen", "true_path"]
-
 _OPENAT2: Final = 437
 _NO_MAGICLINKS: Final = 0x02
 _NO_SYMLINKS: Final = 0x04

@@ -16,8 +16,6 @@ from lyra.sandbox.job import Job, LaunchPlan, Result
 from lyra.sandbox.output import Capture
 from lyra.sandbox.profile import Limits
 
-__all__ = ["Pipes"]
-
 
 class Pipes(Job):
     """`reader` gives what the command writes on stdout, `writer` takes what it reads on stdin."""

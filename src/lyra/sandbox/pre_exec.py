@@ -21,8 +21,6 @@ from typing import Final
 from lyra.sandbox.landlock import RESTRICT, libc
 from lyra.sandbox.profile import Limits
 
-__all__ = ["Confinement", "Creation", "PreExec", "in_shell", "rlimits"]
-
 _DEATH: Final = 1
 _SECCOMP: Final = 22
 _CAPBSET_DROP: Final = 24

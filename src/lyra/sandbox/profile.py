@@ -29,8 +29,6 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.sandbox.protection.protected_places import is_closed
 
-__all__ = ["SYSTEM", "SYSTEM_FILES", "SYSTEM_FOLDERS", "Limits", "Profile"]
-
 # Folders of programs and libraries, read-only in every profile; of /etc only files that programs need and that hold no
 # secrets.
 SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")

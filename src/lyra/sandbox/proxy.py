@@ -23,8 +23,6 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied
 from lyra.sandbox.addresses import Lookup, Target, plain_host, resolve, target_of
 
-__all__ = ["Dial", "Proxy", "system_dial", "system_lookup"]
-
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Dial = Callable[[str, int], Awaitable[Streams]]
 

@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["links_on_the_way", "real_path", "without_links"]
-
 _LINKS_MAX: Final = 40
 _HAS_PROC: Final = os.path.isdir("/proc/self/fd")
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC

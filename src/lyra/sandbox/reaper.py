@@ -17,8 +17,6 @@ import signal
 import sys
 from typing import Final
 
-__all__ = ["HEARD", "main"]
-
 HEARD: Final = (
     signal.SIGTERM,
     signal.SIGCHLD,

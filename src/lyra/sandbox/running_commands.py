@@ -32,8 +32,6 @@ from lyra.sandbox.protection.leftovers import clean_up
 from lyra.sandbox.protection.linked_folders import LinkedFolder
 from lyra.sandbox.protection.protected_links import LinkTarget
 
-__all__ = ["RunningCommand", "finish_killed", "has_killed"]
-
 _FOLDER: Final = "running"
 _MARGIN_S: Final = 30.0  # after its limit a command is killed; file systems and the clock differ a little
 _TEXTS: Final = ("read_only", "hidden", "links", "unread", "absent", "repositories", "missing_targets")

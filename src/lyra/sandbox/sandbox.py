@@ -26,8 +26,6 @@ from lyra.sandbox.profile import Limits, Profile
 from lyra.sandbox.proxy import Dial, Proxy, system_dial, system_lookup
 from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, SandboxTier
 
-__all__ = ["Sandbox", "TierState", "examine"]
-
 _PROBE_S = 20.0
 
 

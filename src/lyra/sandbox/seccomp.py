@@ -16,8 +16,6 @@ from typing import Final, Literal, NamedTuple
 
 from lyra.sandbox.creator import CALLS
 
-__all__ = ["SUPPORTED", "Rules", "notifying", "program"]
-
 _LD: Final = 0x20  # load a word of the call's data
 _AND: Final = 0x54
 _JEQ: Final = 0x15

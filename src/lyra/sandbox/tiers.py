@@ -35,8 +35,6 @@ from lyra.sandbox.protection.protected_places import Places, own_folders, places
 from lyra.sandbox.proxy import Proxy
 from lyra.sandbox.running_commands import RunningCommand, finish_killed, has_killed
 
-__all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]
-
 _RELAY_PORT: Final = 3128
 _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 # A shell becomes the command: in every tier a command that cannot be run ends with 127 or 126 and a message.

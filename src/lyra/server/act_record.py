@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["outcome_of", "record_act"]
-
 
 def outcome_of(error: LyraError) -> str:
     """The outcome of an act that raised this: the code of the error, and `denied` where the error hides from the caller

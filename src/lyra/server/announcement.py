@@ -17,8 +17,6 @@ from typing import Final
 from lyra.config.private_file import alone, write_private
 from lyra.core.data_folder import data_folder
 
-__all__ = ["all_announced", "announce", "announced", "withdraw"]
-
 _FOLDER: Final = "servers"
 _URL_CHARS_MAX: Final = 500
 

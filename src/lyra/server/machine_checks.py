@@ -21,7 +21,6 @@ from lyra.errors import ConfigError, LyraError
 if TYPE_CHECKING:
     from lyra.config import Config
 
-__all__ = ["Finding", "machine_findings"]
 
 _PYTHON_LEAST: Final = (3, 11)
 _SQLITE_LEAST: Final = (3, 35, 0)

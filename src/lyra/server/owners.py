@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["GATEWAY_KEYS", "SINGLE_KINDS", "OwnedPid", "owned_pid", "owner_if_known", "owner_of", "spawn_for"]
 
 GATEWAY_KEYS: Final = "gateway.keys"  # the part of the kernel that knows the keys of the gateway
 _READABLE_BYTES_MAX: Final = 72  # a longer user is in the pid as a hash

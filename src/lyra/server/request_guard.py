@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.core.budgets.budget import Limits
     from lyra.core.clock import Clock
 
-__all__ = ["RequestGuard"]
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

@@ -10,7 +10,6 @@ from lyra.core.limits import SERVER_CALLERS_KEPT
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
 
-__all__ = ["RequestWindow"]
 
 _MINUTE_S: Final = 60.0
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Clock
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["TokenLimit", "credential_of"]
 
 _PART: Final = "server.token_limit"  # the name under which the kernel keeps it for its faces
 

@@ -20,8 +20,6 @@ from lyra.errors import StoreError
 from lyra.store.protocol import Record
 from lyra.store.signature import ChapterWriter
 
-__all__ = ["ROWS_MAX", "Batch", "Rows", "seal", "signed", "unseal", "unsigned_crc"]
-
 ROWS_MAX: Final = 1024  # rows in a batch: reading one row reads and checks its whole batch
 _BYTES_MAX: Final = 1 << 20  # bytes in a batch, unless one row alone has more
 

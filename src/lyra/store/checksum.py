@@ -13,8 +13,6 @@ from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
-__all__ = ["blob_digest", "fields_crc", "state_crc", "total_of"]
-
 TOTAL_MODULUS: Final = 1 << 63
 
 

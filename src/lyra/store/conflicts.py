@@ -10,8 +10,6 @@ from __future__ import annotations
 from lyra.errors import Conflict
 from lyra.store.protocol import Lease
 
-__all__ = ["compacted", "fenced", "held", "lost", "not_dense", "out_of_order", "snapshot_outside"]
-
 
 def not_dense(first: int) -> Conflict:
     return Conflict("the sequence numbers of this batch are not dense; nothing was written", first=first)

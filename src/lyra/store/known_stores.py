@@ -22,8 +22,6 @@ from lyra.core.clock import SystemClock
 from lyra.core.limits import KNOWN_STORES_GONE_S, KNOWN_STORES_MAX
 from lyra.core.user_folder import user_folder
 
-__all__ = ["is_known", "known_ids", "remember"]
-
 _FOLDER: Final = "stores"
 
 

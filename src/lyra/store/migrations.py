@@ -13,22 +13,6 @@ from typing import Final, NamedTuple
 
 from lyra.store.checksum import fields_crc
 
-__all__ = [
-    "LATEST",
-    "MIGRATIONS",
-    "NAMED_SINCE",
-    "POSTGRES_TYPES",
-    "SIGNED_SINCE",
-    "SQLITE_TYPES",
-    "TableMigration",
-    "declared_tables",
-    "identity_crc",
-    "lease_crc",
-    "meta_crc",
-    "migration_crc",
-    "signature_crc",
-]
-
 SQLITE_TYPES: Final = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
 POSTGRES_TYPES: Final = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
 

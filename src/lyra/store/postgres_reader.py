@@ -10,8 +10,6 @@ from lyra.errors import StoreError
 from lyra.store.migrations import NAMED_SINCE, SIGNED_SINCE
 from lyra.store.postgres import PostgresStore
 
-__all__ = ["PostgresReader"]
-
 
 class PostgresReader(PostgresStore):
     """The store in a schema of a PostgreSQL database, over a connection that cannot write."""

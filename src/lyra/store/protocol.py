@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Identity", "Lease", "Record", "Snapshot", "Store"]
-
 
 class Record(NamedTuple):
     """One journal row. Hot paths pass plain tuples of this shape; `data` is msgpack."""
@@ -92,8 +90,11 @@ class Store(Protocol):
     def last_seq(self) -> int: ...
 
     # snapshots
-    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
-        """Replace the states of these pids (None removes one) and move the snapshot's seq, in one transaction.
+    def save_snapshots(
+        self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
+    ) -> None:
+        """Replace the states of these pids (None removes one), move the snapshot's seq and remove the blobs that only
+        the former states named, in one transaction.
 
         `Conflict` when `seq` is past the last row or before the snapshot there is.
         """

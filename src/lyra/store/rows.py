@@ -21,8 +21,6 @@ from lyra.store.batch import Rows, unseal
 from lyra.store.protocol import Record
 from lyra.store.signature import ChainReader
 
-__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "forged", "scan", "span"]
-
 PAGE_BATCHES: Final = 64
 FAULTS_MAX: Final = 100
 

@@ -21,8 +21,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-__all__ = ["BEGINNING", "ChainReader", "ChapterWriter", "JournalEnd", "Signatures", "Signer", "is_same"]
-
 _CODE_BYTES: Final = 16
 BEGINNING: Final = bytes(_CODE_BYTES)  # stands for the code of the batch before the first one
 

@@ -33,8 +33,6 @@ from lyra.store.signature import (
 )
 from lyra.store.sql import INSERT_BATCH, Head, Row, SqlStore
 
-__all__ = ["RowAfter", "SigningStore", "StoreContents"]
-
 RowAfter = tuple[float, str, str, bytes]  # time, pid, kind and data of a row that gets the next number
 
 _SIGNATURE: Final = "SELECT key_id, seq, link, code, crc FROM signatures"

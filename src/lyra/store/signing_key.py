@@ -19,8 +19,6 @@ from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 from lyra.store.signature import Signer
 
-__all__ = ["FILE_NAME", "key_file", "own_signer"]
-
 FILE_NAME: Final = "store.key"
 _HEX_DIGITS: Final = 64
 

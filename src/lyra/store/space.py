@@ -21,8 +21,6 @@ from lyra.store.signature import BEGINNING, is_same
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
 from lyra.store.sqlite import SqliteStore
 
-__all__ = ["SPACE_NAME", "Space", "spaces"]
-
 SPACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|identity|signatures|notes)\b")

@@ -33,8 +33,6 @@ from lyra.store.rows import dense
 from lyra.store.signing import SigningStore
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
 
-__all__ = ["APPLICATION_ID", "SqliteStore"]
-
 APPLICATION_ID: Final = 0x4C797261  # "Lyra"; `file` and other tools show it
 
 _SYNCHRONOUS: Final = {"process": "NORMAL", "power": "FULL"}

@@ -22,8 +22,6 @@ from lyra.store.signature import Signer
 from lyra.store.signing import RowAfter, SigningStore
 from lyra.store.signing_key import own_signer
 
-__all__ = ["STANDINGS", "StoreStanding", "adopt", "open_signed", "refuse_foreign", "standing_of", "vouch"]
-
 STANDINGS: Final[dict[str, str]] = {
     "signed": "signed with your key",
     "empty": "empty: signed with your key from the first row on",

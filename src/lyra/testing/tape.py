@@ -28,8 +28,6 @@ from lyra.models.client import LLMClient
 from lyra.models.provider import LLMProvider
 from lyra.models.record import Cassette, Recorder, Replayer
 
-__all__ = ["MODES", "VARIABLE", "record"]
-
 VARIABLE: Final = "LYRA_RECORD"
 MODES: Final[dict[str, str]] = {
     "once": "replay if there is a file, else record",

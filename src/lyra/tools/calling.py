@@ -19,8 +19,6 @@ from typing import Any, Final
 from lyra.core.tool import PLAIN_FUNCTIONS, Tool, ToolCall
 from lyra.errors import ConfigError, ToolError
 
-__all__ = ["calling", "contained", "invoke"]
-
 _THREADS: Final = 64  # for blocking functions, if the caller passes no executor; they mostly wait
 
 # The call that is being made, for middleware that needs its id.

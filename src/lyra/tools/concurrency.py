@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 
 from lyra.core.tool import Tool
 
-__all__ = ["Turns"]
-
 
 class Turns:
     """`async with turns.of(tool): …`; at most `limit` calls at once, where one is given."""

@@ -19,8 +19,6 @@ from urllib.parse import urlsplit
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError
 
-__all__ = ["BOUNDS", "bounded"]
-
 NeedsOf = Callable[[dict[str, Any]], Iterable[Capability]]
 
 BOUNDS: Final = {"allowed_paths": "path", "allowed_commands": "command", "allowed_hosts": "host"}

@@ -12,8 +12,6 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["edit_preview", "edited_texts"]
-
 _FILE_BYTES_MAX: Final = 1 << 20
 _EDITS: Final = ("Edit", "MultiEdit", "Write")
 

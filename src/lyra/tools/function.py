@@ -35,7 +35,6 @@ from lyra.tools.pydantic_types import read_foreign, schema_of, unwrapped, with_c
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = ["Arguments", "tool", "tool_of"]
 
 P = ParamSpec("P")
 T = TypeVar("T")

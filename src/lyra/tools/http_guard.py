@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream
     from httpcore2 import Response as HttpResponse
 
-__all__ = ["ANSWER_BYTES_MAX", "Dial", "HttpAnswer", "fetch", "host_and_port", "open_answer"]
 
 Dial = Callable[[str, int, float | None], Awaitable["AsyncNetworkStream"]]
 

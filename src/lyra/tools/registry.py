@@ -30,8 +30,6 @@ from lyra.tools.source import ToolSource, is_source, part_of
 from lyra.tools.tool_search import searchable
 from lyra.tools.wrapped import Middleware, check_middleware, layered
 
-__all__ = ["ToolRegistry"]
-
 # The registries whose calls are running around this one: a nested call does not wait for a turn, to avoid deadlock.
 _inside: Final[ContextVar[tuple[ToolRegistry, ...]]] = ContextVar("lyra_registries", default=())
 

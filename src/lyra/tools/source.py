@@ -13,8 +13,6 @@ from typing import Any, Protocol, runtime_checkable
 from lyra.core.tool import Tool
 from lyra.tools.wrapped import Middleware, layered
 
-__all__ = ["ToolSource", "is_source", "part_of"]
-
 
 @runtime_checkable
 class ToolSource(Protocol):

@@ -18,8 +18,6 @@ from lyra.core.tool import Tool, ToolResult
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 
-__all__ = ["NAME", "found_in", "names_in", "searchable", "tool_search"]
-
 NAME: Final = "ToolSearch"
 _RESULTS_MAX: Final = 20
 _QUERY_CHARS_MAX: Final = 500

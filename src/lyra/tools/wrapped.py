@@ -23,8 +23,6 @@ from lyra.core.tool import Tool, ToolCall, rights
 from lyra.errors import ConfigError
 from lyra.tools.calling import calling, invoke
 
-__all__ = ["Middleware", "Next", "check_middleware", "layered", "pure"]
-
 
 class Next:
     """The rest of the layers and then the tool: `await next(call)`."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lyra.core.rights.capability import Grant
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["EditorAgent", "EditorServers"]
 
 _PAGE: Final = 50  # sessions in one answer
 _TITLE_CHARS_MAX: Final = 80

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
     from lyra.agents.session.replies import Pending
 
-__all__ = ["EditorSession"]
 
 _INTERNAL_ERROR: Final = -32603
 _SAID: Final = ("allow", "always", "deny", "never")

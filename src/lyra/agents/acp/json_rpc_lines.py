@@ -13,8 +13,6 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, Final, NoReturn, Protocol
 
-__all__ = ["LINE_BYTES_MAX", "JsonRpcLines", "LineOutput", "read_message"]
-
 LINE_BYTES_MAX: Final = 50 * 1024 * 1024  # a prompt may have images
 _PARSE_ERROR: Final = (-32700, "Parse error")
 _INVALID_REQUEST: Final = (-32600, "Invalid request")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from acp import helpers
 
 from lyra.agents.acp.updates import shown_text
-from lyra.agents.session.unattended_turn import questions_below, stop_turn
+from lyra.agents.session.shared import questions_below, stop_turn
 from lyra.errors import EffectInDoubt, LyraError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.events import QuestionLine
     from lyra.kernel.interrupts.interrupt import Interrupt
 
-__all__ = ["LeftTurn"]
 
 _EVENTS: Final = ("interrupt.created",)
 

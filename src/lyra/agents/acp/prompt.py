@@ -16,8 +16,6 @@ from lyra.agents.declaration.content import Content, Image
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 
-__all__ = ["EditorPrompt", "read_prompt"]
-
 _RESOURCE_CHARS_MAX: Final = 200_000
 
 

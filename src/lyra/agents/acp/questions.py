@@ -19,8 +19,6 @@ from lyra.agents.acp.updates import call_title, diff_of, kind_of, shown_text
 from lyra.agents.session.events import QuestionLine
 from lyra.errors import LyraError
 
-__all__ = ["AskingSession", "EditorQuestions"]
-
 _DECISIONS: Final[dict[str, tuple[str, schema.PermissionOptionKind]]] = {
     "allow": ("Allow once", "allow_once"),
     "always": ("Always allow", "allow_always"),

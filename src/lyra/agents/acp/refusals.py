@@ -10,8 +10,6 @@ from lyra.agents.acp.updates import shown_text
 from lyra.core.secrets.redact import redact
 from lyra.errors import LyraError
 
-__all__ = ["INVALID_REQUEST", "invalid", "refusal"]
-
 INVALID_REQUEST: Final = -32600
 _INVALID_PARAMS: Final = -32602
 

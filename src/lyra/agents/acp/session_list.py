@@ -13,7 +13,6 @@ from lyra.core.limits import NAME_LENGTH_MAX
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["EditorSessions", "ListedSession"]
 
 _GROUP: Final = "acp.sessions"
 _PREFIX: Final = "acp."

@@ -6,8 +6,6 @@ from typing import Final
 
 from acp import schema
 
-__all__ = ["STOP_REASONS"]
-
 # By the status of the result; a status that is not here is an error for the editor.
 STOP_REASONS: Final[dict[str, schema.StopReason]] = {
     "success": "end_turn",

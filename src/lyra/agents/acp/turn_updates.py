@@ -13,8 +13,6 @@ from acp import helpers
 from lyra.agents.acp.updates import ended, plan_of, shown_text, started
 from lyra.agents.session.events import AnyLine, ToolStartLine
 
-__all__ = ["TurnUpdates"]
-
 
 class TurnUpdates:
     """`tell` sends an update about the session to the editor; paths are shown as they are in `folder`."""

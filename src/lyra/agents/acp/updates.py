@@ -18,17 +18,6 @@ from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import ToolResult
 from lyra.tools.edit_preview import edited_texts
 
-__all__ = [
-    "call_title",
-    "diff_of",
-    "ended",
-    "kind_of",
-    "message_updates",
-    "plan_of",
-    "shown_text",
-    "started",
-]
-
 _KINDS: Final[dict[str, schema.ToolKind]] = {
     "Read": "read",
     "Glob": "search",

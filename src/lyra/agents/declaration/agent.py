@@ -30,8 +30,6 @@ from lyra.tools.source import ToolSource, is_source
 if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["AgentDeclaration", "ToolValue"]
-
 
 class _UsableAsTool(Protocol):
     def __lyra_tool__(self) -> Tool: ...

@@ -14,8 +14,6 @@ from lyra.core.codec import to_plain
 from lyra.core.message import Message
 from lyra.errors import ConfigError
 
-__all__ = ["Content", "Image", "content_of", "message_of", "parts_of", "plain_or_text"]
-
 # What `content_of` reads.
 Content: TypeAlias = "str | Image | Message | Sequence[str | Image | Mapping[str, Any]]"
 

@@ -6,7 +6,7 @@
     compact   a summary of the rest, then the last messages      more than `tokens` would be sent
 
 `tokens` left out is `share` of the model's context window, where that is known. After a cut, `keep` of it is left, so
-that cuts are rare. `lyra.agents.turn.context_window` applies the policy.
+that cuts are rare. `lyra.agents.turn.model_call` applies the policy.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any, ClassVar, Final
 
 from lyra.core.checking.check import FrozenSettings, one_of, real, whole
 from lyra.errors import ConfigError
-
-__all__ = ["KINDS", "ContextPolicy"]
 
 KINDS: Final[dict[str, str]] = {
     "window": "the last messages that fit",

@@ -14,8 +14,6 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-__all__ = ["HOOK_METHODS", "AgentHooks", "HookOutcome"]
-
 HOOK_METHODS: Final = ("status_for", "run")
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.shared.memories import MemoryItem
 
-__all__ = ["KINDS", "Memory", "MemoryHome", "Remembered"]
 
 KINDS: Final[dict[str, str]] = {
     "fact": "something that is so",

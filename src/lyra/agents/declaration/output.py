@@ -18,8 +18,6 @@ from lyra.core.checking.schema_subset import CheckedSchema
 from lyra.errors import AgentFailed, ConfigError
 from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of, with_constraints
 
-__all__ = ["AnswerType"]
-
 _FENCE: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 

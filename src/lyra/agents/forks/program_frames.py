@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Store
 
-__all__ = ["ProgramFrame", "ProgramReplay", "Registration"]
 
 Registration = Callable[[Kernel], Awaitable[None]]  # makes the programs of the run known to a kernel
 

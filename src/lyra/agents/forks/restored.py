@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Store
 
-__all__ = ["restored_agent"]
-
 
 def restored_agent(timeline: RunTimeline, store: Store) -> Agent[Any] | None:
     """The agent that a run is a conversation with; None where the journal does not have enough."""

@@ -10,8 +10,6 @@ from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.sandbox.protection.protected_names import NAMES
 
-__all__ = ["AuditLogs"]
-
 
 class AuditLogs:
     """`paths` are files or folders; ConfigError where one of them cannot be."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["default_prompt"]
-
 _TEXT: Final = """\
 You work on the files of one folder, with tools, until the task is done.
 

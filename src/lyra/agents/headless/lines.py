@@ -28,19 +28,6 @@ from lyra.core.secrets.secret import Secret
 from lyra.errors import AgentFailed, LimitExceeded, LyraError
 from lyra.models.stream import CUT_BY_PROVIDER
 
-__all__ = [
-    "HeadlessOutcome",
-    "Tell",
-    "awaiting",
-    "cut_answer",
-    "error_line",
-    "event_line",
-    "is_cut_answer",
-    "redacted_error",
-    "result_line",
-    "status_of",
-]
-
 _SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
 Tell = Callable[[AnyLine], Any]  # an awaitable result is awaited

@@ -17,8 +17,6 @@ from lyra.core.tool import Tool
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
 
-__all__ = ["TURNS_MAX", "HeadlessOptions"]
-
 TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
 
 

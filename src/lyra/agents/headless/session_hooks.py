@@ -19,8 +19,6 @@ from lyra.agents.turn.hook_points import safe_outcome
 from lyra.core.event import Event
 from lyra.kernel.kernel import Kernel
 
-__all__ = ["SessionHooks"]
-
 _END_S: Final = 5.0  # for all hooks of SessionEnd: the user waits for the program to end
 _NOTICES_MAX: Final = 100
 _IDLE_S: Final = 60.0  # without a message, until hooks are told of it

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lyra.config.trust import FolderTrust
     from lyra.sandbox import Sandbox
 
-__all__ = ["OFFERED_MAX", "HeadlessSetup", "all_tools", "setup_of", "unknown_tools"]
 
 OFFERED_MAX: Final = 20  # tools of one source; where there are more, the model has to search for them
 _FETCH: Final = "WebFetch"

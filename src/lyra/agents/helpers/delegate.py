@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
 
-__all__ = ["ask_child", "ask_helper", "delegate", "team", "text_of"]
 
 _HOPS: Final = "agent_hops"
 _ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told

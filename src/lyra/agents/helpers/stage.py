@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.programs.context import Context
 
-__all__ = ["fitted_agent", "stage_program"]
 
 _FITTED_KEPT: Final = 256  # agents that were made for stages; more stages make theirs again
 _SAMPLING: Final = ("stop", "top_k", "seed", "repeat_penalty")  # of `generation`; top_p is the agent's own

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.core.tool import Tool
     from lyra.kernel.pipelines.declaration import AgentConfig
 
-__all__ = ["narrowed_source", "narrowed_tools"]
 
 _READS: Final = frozenset({"fs.read", "db.read", "memory.read"})
 _BEYOND_WRITING: Final = ("process.", "net.", "secrets.", "model.")

@@ -17,8 +17,6 @@ from lyra.kernel.process.call_keys import name_branch
 if TYPE_CHECKING:
     from lyra.agents.parallel.group import CallGroup
 
-__all__ = ["Abandoned", "ParallelCall"]
-
 
 class Abandoned(Exception):
     """A call that this one needs has failed: the program will not come here, or will make the call in its turn."""

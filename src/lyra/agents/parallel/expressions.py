@@ -24,8 +24,6 @@ from lyra.agents.parallel.safe_values import (
 )
 from lyra.agents.parallel.source.node_marks import SITE
 
-__all__ = ["VIEWS", "ExpressionEvaluator", "RowIterator", "Waits", "shortened"]
-
 Waits = Generator[Any, None, Any]
 _STEPS: Final = 50_000  # from one call to the next, in case the program loops for ever
 _MANY: Final = 10_000

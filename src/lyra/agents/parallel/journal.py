@@ -16,8 +16,6 @@ from lyra.kernel.process.cut_short import process_lives_on
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import take_entry
 
-__all__ = ["AGAIN", "TAKEN", "JournaledDecision"]
-
 TAKEN: Final = "taken"
 AGAIN: Final = "again"  # its early result could not be used: the call was made once more
 _FORM: Final = "ahead"

@@ -16,8 +16,6 @@ from lyra.agents.parallel.pending_values import UNKNOWN, OwnContainer, PendingVa
 from lyra.agents.parallel.safe_values import StopLookahead, can_drop, is_plain
 from lyra.agents.parallel.source.node_marks import CHECKED, LOOP, SITE
 
-__all__ = ["CallIssuer", "ExpectedItems", "Lookahead"]
-
 
 class ExpectedItems:
     """The foreseen items of a loop; `ends` if no more follow."""

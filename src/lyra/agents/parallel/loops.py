@@ -14,7 +14,6 @@ from lyra.agents.parallel.safe_values import StopLookahead, is_plain, is_same_va
 if TYPE_CHECKING:
     from lyra.agents.parallel.group import CallGroup
 
-__all__ = ["ObservedLoop"]
 
 _MANY: Final = 10_000
 

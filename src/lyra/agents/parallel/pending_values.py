@@ -16,7 +16,6 @@ from lyra.agents.session.replies import MarkedReply, Reply
 if TYPE_CHECKING:
     from lyra.agents.parallel.call import ParallelCall
 
-__all__ = ["UNKNOWN", "OwnContainer", "PendingValue", "calls_of", "container_of", "kind_of", "resolve", "snapshot_of"]
 
 UNKNOWN: Final = object()
 

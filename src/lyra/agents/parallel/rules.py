@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["RULES"]
-
 RULES: Final[dict[str, str]] = {
     "ordered": "an agent that remembers, writes, answers by the order of questions or is unknown is asked in its turn",
     "delivery": "one process gets its messages in the order of the program",

@@ -15,19 +15,6 @@ from typing import Any, Final
 
 from lyra.agents.session.replies import MarkedReply, Reply
 
-__all__ = [
-    "BUILTINS",
-    "METHODS",
-    "OPERATORS",
-    "StopLookahead",
-    "can_drop",
-    "compute",
-    "is_data",
-    "is_plain",
-    "is_same_value",
-    "read",
-]
-
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, NoneType, Reply, MarkedReply})
 _LARGE: Final = 1_000_000  # characters or bits; the lookahead computes no larger value
 _MANY: Final = 10_000

@@ -23,8 +23,6 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context
 from lyra.models.provider import LLMProvider
 
-__all__ = ["RUN_OPTIONS", "AgentCall", "session_of"]
-
 _READING: Final = frozenset({"fs.read", "net.get", "db.read", "memory.read", "env.read"})
 RUN_OPTIONS: Final = frozenset({"timeout", "budget", "on", "clock", "seed"})
 _OBJECTS: Final = frozenset({"on", "clock"})  # options that are objects; all others have to be plain values

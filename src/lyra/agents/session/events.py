@@ -15,36 +15,6 @@ from typing import Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, ca
 
 import msgspec
 
-__all__ = [
-    "AgentEvent",
-    "AnswerDone",
-    "AnswerFailed",
-    "AnyEvent",
-    "AnyLine",
-    "ErrorLine",
-    "HookNotice",
-    "Interrupted",
-    "NoticeLine",
-    "QuestionLine",
-    "Restart",
-    "ResultLine",
-    "RunUsage",
-    "SystemLine",
-    "Text",
-    "TextLine",
-    "Thinking",
-    "ThinkingLine",
-    "ToolEndLine",
-    "ToolEnded",
-    "ToolProgress",
-    "ToolProgressLine",
-    "ToolStartLine",
-    "ToolStarted",
-    "UsageLine",
-    "UsageTold",
-    "line_of",
-]
-
 
 class AgentEvent(msgspec.Struct, frozen=True):
     type: ClassVar[str] = ""

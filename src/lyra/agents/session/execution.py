@@ -24,8 +24,6 @@ from lyra.kernel.journal.error_rows import error_from_row
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession, Metrics
 
-__all__ = ["MOVES", "AgentExecution", "AgentState", "ExecutionStep"]
-
 
 class AgentState(StrEnum):
     INITIALIZING = "initializing"
@@ -151,6 +149,11 @@ class AgentExecution:
     def before_data(self) -> dict[str, Any]:
         """What its session had counted when the run began, for a checkpoint."""
         return msgspec.structs.asdict(self._before)
+
+    @property
+    def before(self) -> tuple[int, int, int, int]:
+        """The totals of its session when the run began."""
+        return self._before.totals
 
     @property
     def agent(self) -> str:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from lyra.models.tokens import ConversationTokens
     from lyra.models.wire.http import Timeouts
 
-__all__ = ["ModelCall"]
-
 
 class ModelCall:
     """The question, and what is known of the call while it is made."""

@@ -33,21 +33,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
 
-__all__ = [
-    "REFUSALS_MAX",
-    "after_tool",
-    "before_message",
-    "before_tool",
-    "context_after_cut",
-    "fire",
-    "going_on",
-    "message_with",
-    "outcome_of",
-    "refused_cut",
-    "refused_stop",
-    "result_with",
-    "safe_outcome",
-]
 
 REFUSALS_MAX: Final = 3  # of the end of one turn: hooks cannot keep an agent going for ever
 _TEXT_CHARS_MAX: Final = 100_000  # of one field of what a hook is given

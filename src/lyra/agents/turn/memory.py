@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.process.process import Process
 
-__all__ = ["REMEMBERED_MARK", "memory_tools", "remembered_prompt"]
 
 _CHARS_PER_TOKEN: Final = 3
 _MEMORY: Final = "a memory"  # the source named when remembered text taints a process

@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
 
-__all__ = ["agent_program"]
 
 # By `id` of the agent. A program holds its agent, so the id belongs to no other agent as long as the program is here.
 _programs: Final[WeakValueDictionary[int, Callable[..., Any]]] = WeakValueDictionary()

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.sage.acp.session_servers import SessionServers
 
-__all__ = ["acp"]
-
 
 @click.command(cls=CliCommand, uses_trust=True)
 @click.option(

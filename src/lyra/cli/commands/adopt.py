@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _REVOKED: Final = "revoked"  # why a process ends, as with `lyra keys revoke`
 
-__all__ = ["ListedStore", "adopt_listed", "agree", "listed", "show"]
-
 
 class ListedStore(NamedTuple):
     """A store or a run in its file, with what a person is shown of it."""
@@ -75,13 +73,12 @@ def _folded(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[st
     from lyra.kernel.journal.history import Fold
     from lyra.kernel.journal.snapshots import EndedStates
     from lyra.kernel.kernel import Kernel
-    from lyra.store.ended import states_of
     from lyra.vega.durable.record import RunState
 
     run = RunState()
     states = [*(type(state)() for state in Kernel().states.values()), run]
     fold = Fold.load(contents.snapshot.seq, contents.snapshot.states, states)
-    fold.find_ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments).find
+    fold.find_ended = EndedStates.load(store.get_blob, fold.segments).find
     fold.add_all(contents.rows)
     began = run.began or {}
     facts = {key: began[key] for key in ("file", "folder", "model", "hash") if began.get(key) is not None}

@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from lyra.core.event import Event
     from lyra.mcp import ServerSettings
 
-__all__ = [
-    "LinePrinter",
-    "agent",
-    "agent_options",
-    "check_resume",
-    "ending_signals",
-    "options_of",
-    "run_printed",
-    "session_options",
-    "take_over_settings",
-    "task_of",
-    "warn",
-    "with_servers",
-]
 
 _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")

@@ -20,8 +20,6 @@ from lyra.observe.chain import ChainCheck, Link, read_links, verify
 if TYPE_CHECKING:
     from lyra.observe.audit_view import AuditRow
 
-__all__ = ["audit"]
-
 
 @click.group(cls=CommandGroup)
 def audit() -> None:

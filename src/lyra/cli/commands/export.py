@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.core.event import Event
     from lyra.store.protocol import Store
 
-__all__ = ["export"]
 
 _OTLP: Final = "otlp"
 _DATABASE: Final = (".db", ".sqlite", ".sqlite3")

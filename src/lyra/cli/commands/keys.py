@@ -22,7 +22,6 @@ from lyra.errors import ConfigError, LyraError, NameTaken, NoSuchProcess, StoreE
 if TYPE_CHECKING:
     from lyra.server.gateway.keys import KeyTable
 
-__all__ = ["keys"]
 
 _TIMEOUT_S: Final = 30.0
 _TOKEN_HINT: Final = "set LYRA_TOKEN to one of the server's tokens"  # noqa: S105 (says where one comes from)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lyra.mcp import McpServers, ServerSettings, ServerState
     from lyra.mcp.client.tool import Offered
 
-__all__ = ["mcp"]
-
 
 @click.group(cls=CommandGroup)
 def mcp() -> None:

@@ -18,7 +18,6 @@ from lyra.cli.render import document, note, printable
 if TYPE_CHECKING:
     from lyra.testing.mock.http import HttpRequest
 
-__all__ = ["mock"]
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 

@@ -23,8 +23,6 @@ from lyra.tools.permissions.self_tests import other_mistakes, try_rules
 from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
 from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 
-__all__ = ["permissions"]
-
 
 @click.group(cls=CommandGroup)
 def permissions() -> None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.declaration import PipelineConfig
     from lyra.kernel.pipelines.events import PipelineEvent
 
-__all__ = ["pipeline"]
-
 
 @click.group(cls=CommandGroup)
 def pipeline() -> None:

@@ -26,7 +26,6 @@ from lyra.errors import Conflict, LyraError
 if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
 
-__all__ = ["serve"]
 
 _log: Final = logging.getLogger("lyra.server")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

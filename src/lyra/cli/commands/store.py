@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.store.signing import SigningStore
     from lyra.store.space import Space
 
-__all__ = ["jsonable", "must_be_a_kind", "must_exist", "open_existing", "store"]
 
 # Counting processes reads the journal from end to end; beyond this many rows `info` would no longer be quick.
 _COUNTED_ROWS_MAX: Final = 200_000

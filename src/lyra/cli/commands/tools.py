@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
     from lyra.tools.yaml import DynamicTools
 
-__all__ = ["tools"]
 
 _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
 _EXITS: Final = {"invalid_arguments": 2, "not_found": 2, "permission_denied": 3, "timeout": 4}

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.config.asks import FileAsks
     from lyra.config.trust import FolderAnswer, FolderTrust
 
-__all__ = ["trust"]
 
 _DENIED = 3
 

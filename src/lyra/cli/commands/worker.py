@@ -24,7 +24,6 @@ from lyra.cli.setup_file import setup_of
 if TYPE_CHECKING:
     from lyra.server.client.worker import Worker
 
-__all__ = ["worker"]
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _FILE: Final = click.Path(exists=True, dir_okay=False)

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from lyra.core.budgets.money import Money
 
-__all__ = ["TAIL_ROWS", "Board", "BoardRow", "plan_of", "strategy_of"]
-
 TAIL_ROWS: Final = 8
 _ERLANG: Final = {"restart": "one_for_one", "restart_all": "one_for_all"}
 

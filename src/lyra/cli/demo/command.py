@@ -35,7 +35,6 @@ from lyra.errors import ConfigError, InternalError, error_from_data
 if TYPE_CHECKING:
     from lyra.cli.demo.report import Evidence
 
-__all__ = ["demo"]
 
 _PACE: Final = 0.65  # about ten seconds in all
 _FRAME_S: Final = 0.08

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 from lyra.cli.demo.board import plan_of, strategy_of
 from lyra.core.budgets.money import Money
 
-__all__ = ["Evidence", "Fact", "facts", "finished", "ledger", "lines", "report"]
-
 
 class Fact(NamedTuple):
     """One row of the journal, decoded."""

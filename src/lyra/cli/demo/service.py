@@ -23,8 +23,6 @@ from lyra.core.effect import Charged, Effect
 from lyra.core.naming import named
 from lyra.core.policies.policy import Backoff, Retry
 
-__all__ = ["SERVICE", "Service", "SessionLost", "Settings"]
-
 SERVICE: Final = "net.http:reviews.example"
 _PAGE_COST: Final = "$0.012"  # the most one page may cost: reserved before the call
 _PAGES_BEFORE_HOLD: Final = 13

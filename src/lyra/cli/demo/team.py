@@ -32,8 +32,6 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
 from lyra.kernel.supervision.child import Child
 
-__all__ = ["FILES", "LEAD_BUDGET", "index", "lead", "reviewer", "rules", "session"]
-
 LEAD_BUDGET: Final = "$0.50"
 
 # file → (pages, budget, priority). The third cannot afford all its pages.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["LineView", "LiveView", "QuietView", "View"]
-
 
 class View(Protocol):
     def draw(self, board: Board) -> None: ...

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.cli.replay.program_file import ProgramFile
     from lyra.observe.timeline.timeline import RunTimeline
 
-__all__ = ["replay"]
 
 _FILE: Final = click.Path(exists=True, dir_okay=False)
 _CHANGES: Final = ("reply", "prompt", "model", "system", "tool_result")

@@ -14,7 +14,6 @@ from lyra.cli.replay.words import cost_words, step_line
 if TYPE_CHECKING:
     from lyra.observe.timeline.difference import RunDifference
 
-__all__ = ["diff"]
 
 _BEFORE: Final = 3  # steps before the first difference that are shown
 _AFTER: Final = 40

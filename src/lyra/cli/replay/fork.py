@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.observe.timeline.timeline import RunTimeline
 
-__all__ = ["go_on", "make_fork"]
-
 
 def make_fork(
     invocation: Invocation,

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from lyra.store.protocol import Store
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["OpenedRun", "opened_run", "opened_store", "store_target", "timeline_of"]
-
 
 def store_target(target: str) -> str:
     """The path or URL of the store; a reference such as `env:NAME` is looked up."""

@@ -18,7 +18,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["ProgramFile"]
 
 _NOT_FILES: Final = ("agent", "lyra", "model", "tool", "hook")  # words before the colon that name no module
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.cli.replay.variables import RunVariables
     from lyra.observe.timeline.timeline import RunTimeline
 
-__all__ = ["PROMPT_COMMANDS", "RunPrompt"]
 
 _STEPS_SHOWN: Final = 20
 _FORK_WORDS: Final = ("reply", "result", "prompt", "model", "system")

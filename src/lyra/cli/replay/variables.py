@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.runs import DurableRun
     from lyra.vega.replay.replayed_run import ReplayedRun
 
-__all__ = ["RunVariables"]
 
 _PROCESSES_MAX: Final = 50  # whose calls are told with their arguments
 

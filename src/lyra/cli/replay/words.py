@@ -13,7 +13,6 @@ from lyra.cli.render import printable
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import RunStep
 
-__all__ = ["conversation_lines", "cost_words", "moment_lines", "step_line", "value_lines", "variable_lines"]
 
 _TEXT_SHOWN: Final = 2_000
 _KIND_WIDTH: Final = 10

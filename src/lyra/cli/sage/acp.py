@@ -11,8 +11,6 @@ from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.commands.agent import options_of, session_options
 from lyra.cli.editor_stdio import check_editor, serve_editor
 
-__all__ = ["acp"]
-
 
 @click.command(cls=CliCommand, uses_trust=True)
 @session_options

@@ -12,8 +12,6 @@ from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.doctor import Finding, examine, show_findings
 from lyra.errors import ConfigError
 
-__all__ = ["doctor"]
-
 
 @click.command(cls=CliCommand)
 @click.option("--model", metavar="MODEL", default="", help="Check this model instead of the configured one.")

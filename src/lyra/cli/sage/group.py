@@ -17,8 +17,6 @@ import click
 
 from lyra.cli.app import CommandGroup, Invocation, Lazy
 
-__all__ = ["COMMANDS", "SageGroup", "sage"]
-
 START: Final = "start"
 COMMANDS: Final[dict[str, Lazy]] = {
     "acp": Lazy("lyra.cli.sage.acp", "acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout."),

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import pwd
 
-__all__ = ["fill_in_home"]
-
 
 def fill_in_home() -> None:
     """Set HOME to the home folder of this user, where it is not set and there is such a folder."""

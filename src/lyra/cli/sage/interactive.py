@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.agents.headless.headless import Headless
     from lyra.sage.agent.live import SessionStart
 
-__all__ = ["run_interactive"]
 
 _NOT_SET_UP: Final = 2  # no model, and the person left
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from lyra.sage.extensions.plugins.plugin import Plugin
     from lyra.sage.extensions.plugins.store import InstalledPlugin, PluginStore
 
-__all__ = ["plugins"]
-
 
 @click.group("plugins", cls=CommandGroup)
 def plugins() -> None:

@@ -17,8 +17,6 @@ from lyra.cli.render import note, printable
 if TYPE_CHECKING:
     from lyra.sage.session.record import SessionRecord
 
-__all__ = ["sessions"]
-
 
 @click.group("sessions", cls=CommandGroup)
 def sessions() -> None:

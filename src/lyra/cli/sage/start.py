@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.events import AnyLine
     from lyra.sage.agent.live import SessionStart
 
-__all__ = ["start"]
 
 _MISSING: Final = 'No task provided: say what to do, sage -p "TASK", or pipe it in'
 _STREAM: Final = "stream-json"

@@ -10,8 +10,6 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, table
 
-__all__ = ["status"]
-
 
 @click.command(cls=CliCommand, uses_trust=True)
 @json_option

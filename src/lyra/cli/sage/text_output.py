@@ -14,8 +14,6 @@ from lyra.agents.session.events import AnyLine, ToolEndLine
 from lyra.cli.commands.agent import LinePrinter
 from lyra.cli.render import note, printable
 
-__all__ = ["DeniedCalls", "TextPrinter", "ToolLines"]
-
 _ABOUT_CHARS_MAX: Final = 100
 
 

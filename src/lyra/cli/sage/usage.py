@@ -12,7 +12,6 @@ from lyra.cli.render import document, note, table
 if TYPE_CHECKING:
     from lyra.sage.session.usage_log import UsageSum
 
-__all__ = ["usage"]
 
 _GROUPS: Final = ("day", "session", "model", "agent")
 

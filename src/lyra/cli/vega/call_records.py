@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["CallRecords"]
 
 _TOLD: Final = {"trace.span": "span", "trace.event": "event"}
 _KEPT: Final = ("began", "place")  # of a row in the journal, for `vega trace`

@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.new_program import ProgramMigration
     from lyra.vega.durable.runs import DurableRun, Runs
 
-__all__ = [
-    "come_to",
-    "command",
-    "db_option",
-    "failure",
-    "fresh_id",
-    "line_of",
-    "live",
-    "opened",
-    "print_lines",
-    "project_store",
-    "store_file",
-]
 
 _FILE: Final = "lyra.toml"
 _PYTHON: Final = "pyproject.toml"

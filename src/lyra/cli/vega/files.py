@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
     from lyra.vega.syntax.source import Diagnostic
 
-__all__ = ["Files", "error_data", "problem_data", "say_error", "say_problems"]
 
 _BYTES_MAX: Final = 64 << 20
 _CALLERS_MAX: Final = 8  # shown under an uncaught error

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lyra.vega.replay.fork_run import RunFork
     from lyra.vega.replay.timeline import Timeline
 
-__all__ = ["make_fork"]
-
 
 def make_fork(
     invocation: Invocation,

@@ -10,8 +10,6 @@ from typing import Final
 
 from lyra.cli.app import CommandGroup, Lazy
 
-__all__ = ["COMMANDS", "vega"]
-
 COMMANDS: Final[dict[str, Lazy]] = {
     "answer": Lazy(
         "lyra.cli.vega.runs",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from lyra.core.clock import Clock, Timer
 
-__all__ = ["EventLines", "Live", "LiveTable", "live_view"]
 
 _FRAME_S: Final = 0.15
 _PAUSES: Final = 5  # a frame is followed by at least so many times what it took: most of the time is the program's

@@ -7,8 +7,6 @@ import click
 from lyra.cli.app import CliCommand
 from lyra.errors import ConfigError
 
-__all__ = ["lsp"]
-
 
 @click.command(cls=CliCommand, name="lsp")
 @click.pass_context

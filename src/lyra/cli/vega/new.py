@@ -11,8 +11,6 @@ import click
 from lyra.cli.app import CliCommand
 from lyra.errors import ConfigError
 
-__all__ = ["new"]
-
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
 
 _MAIN: Final = """\

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["node_host", "node_options", "remember_node_options"]
 
 _SUFFIX: Final = ".nodes"
 _NAME_MAX: Final = 64

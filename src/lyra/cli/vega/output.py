@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lyra.cli.vega.live import Live
     from lyra.errors import VegaError
 
-__all__ = ["ProgramOutput", "print_result"]
-
 
 class ProgramOutput:
     """Writes the program's lines to stdout, or collects them for the JSON document.

@@ -8,8 +8,6 @@ from lyra.cli.app import CliCommand, json_option
 from lyra.cli.vega.files import Files, say_problems
 from lyra.errors import ConfigError, SourceError
 
-__all__ = ["plan"]
-
 
 @click.command(cls=CliCommand, name="plan")
 @click.argument("file")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.world import RunOptions
     from lyra.vega.syntax.source import Diagnostic
 
-__all__ = ["repl"]
 
 _HELP: Final = """\
   :type EXPR   the kind of an expression, without running it

@@ -20,8 +20,6 @@ from lyra.cli.vega.durable import db_option, opened, store_file
 if TYPE_CHECKING:
     from lyra.vega.replay.timeline import Timeline
 
-__all__ = ["replay"]
-
 
 @click.command(cls=CliCommand, name="replay")
 @click.argument("run")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.vega.replay.agents import AgentView
     from lyra.vega.replay.player import Player
 
-__all__ = ["COMMANDS", "Commands", "step_line"]
 
 _LINES_AROUND: Final = 4
 _EFFECTS_SHOWN: Final = 20

@@ -22,7 +22,6 @@ from lyra.vega.replay.view import KEYS, fitted, screen
 if TYPE_CHECKING:
     from lyra.cli.vega.replay_commands import Commands
 
-__all__ = ["Screen"]
 
 # What each key says. A key that ends with `…` asks for the rest.
 _KEYS: Final = {

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["run"]
-
 
 @click.command(cls=CliCommand, name="run", uses_trust=True)
 @click.argument("file")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lyra.store.space import Space
     from lyra.vega.durable.runs import DamagedRun, DurableRun, RunQuestion
 
-__all__ = ["answer", "cancel", "resume", "runs"]
-
 
 @click.command(cls=CliCommand, name="runs")
 @db_option

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["dollars", "kernel_of", "settings_of", "with_servers"]
-
 
 def dollars(text: str) -> Any:
     """The amount of `--budget`: `$0.50` or `0.50`."""

@@ -15,8 +15,6 @@ from lyra.errors import ConfigError, SourceError
 if TYPE_CHECKING:
     from lyra.vega.syntax.source import Diagnostic
 
-__all__ = ["check", "compile_", "disasm", "fmt"]
-
 
 @click.command(cls=CliCommand, name="check")
 @click.argument("files", nargs=-1, required=True)

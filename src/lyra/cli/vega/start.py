@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.new_program import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["go_on", "start", "with_run"]
 
 _SECRET = ("key", "secret", "token", "headers", "password")
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lyra.vega.bytecode.program import Program, TestInfo
 
-__all__ = ["test"]
 
 _FILES_MAX: Final = 10_000
 _MODEL: Final = "sim/echo"

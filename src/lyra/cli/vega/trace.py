@@ -13,7 +13,6 @@ from lyra.cli.vega.durable import db_option, opened, store_file
 if TYPE_CHECKING:
     from lyra.vega.durable.trace import RunSpan
 
-__all__ = ["trace"]
 
 _QUIET = ("supervise",)  # what only stands between others
 

@@ -8,8 +8,6 @@ from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, table
 from lyra.cli.vesper.setup import store_of
 
-__all__ = ["audit"]
-
 
 @click.command(cls=CliCommand, name="audit")
 @click.argument("node", required=False)

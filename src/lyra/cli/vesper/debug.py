@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.vesper.values.outcome import Outcome
     from lyra.vesper.values.redaction import Redaction
 
-__all__ = ["debug"]
 
 _PROMPT: Final = "(sir-db) "
 _GOES_ON: Final = {

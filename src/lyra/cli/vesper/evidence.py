@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lyra.vesper.evidence.state import NodeEvidence
     from lyra.vesper.nodes import Node
 
-__all__ = ["confidence", "mode", "status", "verify"]
 
 SAMPLES_DEFAULT = 1_000
 

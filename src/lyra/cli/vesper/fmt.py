@@ -9,8 +9,6 @@ from lyra.cli.render import note, printable
 from lyra.cli.vesper.node_files import node_files, say_problems, source_of
 from lyra.errors import ConfigError, SourceError
 
-__all__ = ["fmt"]
-
 
 @click.command(cls=CliCommand, name="fmt")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")

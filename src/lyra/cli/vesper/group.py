@@ -13,8 +13,6 @@ import click
 from lyra.cli.app import CommandGroup, Lazy
 from lyra.errors import SourceError
 
-__all__ = ["COMMANDS", "vesper"]
-
 COMMANDS: Final[dict[str, Lazy]] = {
     "audit": Lazy("lyra.cli.vesper.audit", "audit", "Show which nodes were executed, and how that ended."),
     "compile": Lazy("lyra.cli.vesper.source", "compile_", "Write the generated Python of a node to a file."),

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lyra.vesper.loading.issues import Issue
     from lyra.vesper.nodes import Node
 
-__all__ = ["input_options", "inputs_of", "node_files", "node_named", "say_problems", "source_of"]
-
 
 def node_named(name: str) -> Node:
     """A node by its file, or by its id among the files of this folder and `nodes/`, then among those of the store."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.values.redaction import Redaction
 
-__all__ = ["VALUE_CHARS_MAX", "next_line", "say", "shown_values"]
 
 VALUE_CHARS_MAX = 300  # of one value on the screen
 

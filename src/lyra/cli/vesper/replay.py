@@ -23,7 +23,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.vesper.runtime.replaying import NodeReplay, ReplayedStep
 
-__all__ = ["replay"]
 
 _PROMPT: Final = "(replay) "
 _HELP: Final = "next, show [STEP], edit STEP NAME=VALUE, set NAME=VALUE, run, quit"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
     from lyra.vesper.repository.folders import Repository
 
-__all__ = ["repo"]
 
 repo = CommandGroup("repo", help="List, add and compare the nodes of folders, or of the store.")
 

@@ -16,7 +16,6 @@ from lyra.errors import SourceError
 if TYPE_CHECKING:
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["run"]
 
 _MODE_OF_PATH: Final = {"python": "python_only", "direct": "direct_only", "both": "dual_verify"}
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.vesper.repository.folders import Repository
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["runtime_of", "runtime_options", "runtime_when_free", "store_of", "stored_nodes"]
 
 STORE_WAIT_S = 30.0  # for another command that has the store
 _PAUSE_S = 0.1

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lyra.vesper.loading.issues import Issue
     from lyra.vesper.nodes import Node
 
-__all__ = ["compile_", "show", "validate"]
-
 
 @click.command(cls=CliCommand, name="validate")
 @click.argument("files", nargs=-1, required=True)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["test"]
-
 
 PROPERTY_INPUTS = 200
 NOT_SHOWN_HINT = "it refused them all, which shows nothing: add a test case with inputs that it accepts, or raise -n"

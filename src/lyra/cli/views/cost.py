@@ -11,8 +11,6 @@ from lyra.cli.views.ps import dollars
 from lyra.cli.views.source import run_option, source, target_argument
 from lyra.observe.history.costs import GROUPINGS, costs
 
-__all__ = ["cost"]
-
 
 @click.command(cls=CliCommand)
 @target_argument

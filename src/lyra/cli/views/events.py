@@ -16,8 +16,6 @@ from lyra.cli.render import moment, printable
 from lyra.cli.views.source import RowSource, run_option, source, target_argument
 from lyra.core.event import Event
 
-__all__ = ["events"]
-
 _SHOWN: Final = 120  # characters of an event's data
 _LOOK_S: Final = 0.3
 

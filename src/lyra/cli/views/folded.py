@@ -13,8 +13,6 @@ from lyra.observe.history.processes import Processes, ProcessRecord
 from lyra.store.ended import load_all
 from lyra.store.protocol import Store
 
-__all__ = ["Folded"]
-
 
 class Folded:
     """Both folds over one source. `refresh` reads the rows that came since the last time."""

@@ -10,8 +10,6 @@ from lyra.cli.views.folded import Folded
 from lyra.cli.views.source import run_option, source, target_argument
 from lyra.observe.history.processes import ProcessRecord
 
-__all__ = ["dollars", "ps", "state_words"]
-
 
 @click.command(cls=CliCommand)
 @target_argument

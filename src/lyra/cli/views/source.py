@@ -21,8 +21,6 @@ from lyra.core.event import Event
 from lyra.errors import ConfigError, LyraError, StoreError, Unauthenticated
 from lyra.store.protocol import Store
 
-__all__ = ["RowSource", "run_option", "source", "target_argument"]
-
 _TIMEOUT_S: Final = 30.0
 _PAGE: Final = 5_000
 

@@ -19,7 +19,6 @@ from lyra.observe.history.processes import ProcessRecord
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["top"]
 
 _WINDOW_S: Final = 60.0  # over which rates are taken
 

@@ -17,8 +17,6 @@ from lyra.errors import NoSuchProcess
 from lyra.observe.history.calls import CallRecord
 from lyra.observe.history.processes import Processes, ProcessRecord
 
-__all__ = ["trace"]
-
 _BAR: Final = 24  # characters of a waterfall
 
 

@@ -13,8 +13,6 @@ from lyra.cli.views.ps import dollars, state_words
 from lyra.cli.views.source import run_option, source, target_argument
 from lyra.observe.history.processes import Processes, ProcessRecord
 
-__all__ = ["tree", "tree_lines"]
-
 Walked = Sequence[tuple[int, ProcessRecord]]  # each with its depth, parents before their children
 
 

@@ -30,7 +30,6 @@ from lyra.errors import BudgetExceeded, ConfigError, InternalError
 if TYPE_CHECKING:
     from decimal import Decimal
 
-__all__ = ["DIMENSIONS", "NOTHING", "Amount", "Budget", "Excess", "Limits", "Reservation", "Usage", "declared_cost"]
 
 Limits: TypeAlias = "Budget | Money | Decimal | str | Mapping[str, Any]"  # what `Budget.of` reads
 Amount: TypeAlias = "Usage | Money | Decimal | str | Mapping[str, Any]"  # what `Usage.of` reads

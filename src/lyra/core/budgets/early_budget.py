@@ -19,8 +19,6 @@ from typing import Any, Final
 from lyra.core.budgets.budget import DIMENSIONS, Budget, Reservation, Usage
 from lyra.errors import BudgetExceeded
 
-__all__ = ["NO_ROOM", "EarlyBudget", "JoinableBudget", "is_limited"]
-
 NO_ROOM: Final = "ahead"  # the field that marks an error as "no room before the call's turn", not a real refusal
 _MARK: Final = "apart"  # the field of saved data that marks the scope of an early call
 

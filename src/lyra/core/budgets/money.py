@@ -15,7 +15,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from decimal import Decimal
 
-__all__ = ["Money", "money"]
 
 _MICRO: Final = 1_000_000
 _HINT: Final = "write '$0.10' or an int of micro-dollars"

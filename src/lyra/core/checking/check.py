@@ -16,19 +16,6 @@ import msgspec
 
 from lyra.errors import ConfigError
 
-__all__ = [
-    "FrozenSettings",
-    "did_you_mean",
-    "distance",
-    "is_nested_deeper",
-    "known_keys",
-    "one_of",
-    "real",
-    "sendable_text",
-    "short_text",
-    "whole",
-]
-
 _WORD_MAX: Final = 100  # a longer word gets no suggestion
 
 

@@ -19,8 +19,6 @@ from lyra.core.checking.toml_positions import TooDeep, _Scan
 from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.errors import ConfigError, ParseError
 
-__all__ = ["FORMATS", "Path", "Places", "ScalarText", "form_of", "parse", "place_of", "text_of"]
-
 FORMATS: Final[dict[str, str]] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 _DEPTH_MAX: Final = 64
 Path = tuple[str | int, ...]

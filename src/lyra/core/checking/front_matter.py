@@ -16,8 +16,6 @@ from typing import Any, Final, NamedTuple
 from lyra.core.checking.document import Places, parse, text_of
 from lyra.errors import ParseError
 
-__all__ = ["HEAD_CHARS_MAX", "FrontMatter", "read_front_matter"]
-
 HEAD_CHARS_MAX: Final = 16 * 1024  # bounds the time that reading the YAML takes
 _FENCE: Final = "---"
 

@@ -9,8 +9,6 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.checking.document import Path, Places, place_of
 from lyra.errors import CheckError, ParseError
 
-__all__ = ["Mistake", "Report"]
-
 
 class Mistake(NamedTuple):
     """One mistake and its place; as text `file:line: sentence`."""

@@ -14,8 +14,6 @@ from typing import Any, Final
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import SCHEMA_DEPTH_MAX
 
-__all__ = ["KEYWORDS", "map_parts", "mismatch", "same", "schema_problems"]
-
 KEYWORDS: Final[dict[str, str]] = {
     "type": "one of object, array, string, number, integer, boolean, null, or a list of them",
     "properties": "the schema of each key of an object",

@@ -14,8 +14,6 @@ from lyra.core.checking.schema import KEYWORDS, map_parts, mismatch, schema_prob
 from lyra.core.limits import SCHEMA_DEPTH_MAX
 from lyra.errors import ConfigError
 
-__all__ = ["CheckedSchema", "checkable_part"]
-
 _PARTS_MAX: Final = 5_000  # schemas inside a schema, with references followed
 _EXACT: Final = ("not", "oneOf")  # dropped where a part of them was left out: a weaker part would refuse more values
 _ANNOTATIONS: Final = frozenset(  # decide nothing by themselves

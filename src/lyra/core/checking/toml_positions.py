@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["DEPTH_MAX", "TooDeep", "key_lines"]
-
 DEPTH_MAX: Final = 16  # parts of a dotted key, and brackets inside brackets; settings need far fewer
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")

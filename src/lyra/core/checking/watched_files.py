@@ -18,8 +18,6 @@ from typing import Final, Generic, TypeVar
 from lyra.core.checking.report import Mistake
 from lyra.core.clock import Clock, loop_clock
 
-__all__ = ["WatchedFiles", "read_plain_file"]
-
 Value = TypeVar("Value")
 Stamp = tuple[int, ...]
 Accept = Callable[[str, bytes], bool]

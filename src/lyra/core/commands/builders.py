@@ -15,8 +15,6 @@ from typing import Final
 
 from lyra.core.commands.option_reach import ProgramOptions, Reach, words_of
 
-__all__ = ["ANY_WORD", "BUILDERS", "BUILDER_JUDGES", "zig_runs"]
-
 _SWIFT: Final = ProgramOptions(
     dashes_run=words_of("-driver-use-frontend-path -ld-path -use-ld -load-plugin-executable"),
     dashes_unread=words_of("-e -wrapper"),

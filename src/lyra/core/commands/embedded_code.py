@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import ast
 
-__all__ = ["LANGUAGES", "starts_programs", "words_of"]
-
 
 def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())

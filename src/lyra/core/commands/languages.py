@@ -15,8 +15,6 @@ from lyra.core.commands.builders import BUILDER_JUDGES, zig_runs
 from lyra.core.commands.embedded_code import starts_programs
 from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, words_of
 
-__all__ = ["JUDGES", "ONLY_WRITE", "Judge", "module_call"]
-
 Judge = Callable[[Sequence[str]], Iterable[Reach]]
 
 

@@ -11,8 +11,6 @@ from typing import Final
 from lyra.core.commands.builders import BUILDERS
 from lyra.core.commands.option_reach import ProgramOptions, long_of, words_of
 
-__all__ = ["OPTIONS"]
-
 _TAR: Final = ProgramOptions(
     "IF",
     "PTg",

@@ -10,8 +10,6 @@ from typing import Final
 
 from lyra.core.commands.option_reach import words_of
 
-__all__ = ["ORDINARY"]
-
 ORDINARY: Final = words_of(
     # Files and folders.
     "ls dir vdir cat tac head tail nl rev cp mv rm ln mkdir rmdir touch chmod chown chgrp stat file readlink realpath"

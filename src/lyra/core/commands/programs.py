@@ -17,20 +17,6 @@ from lyra.core.commands.languages import JUDGES, ONLY_WRITE, Judge, module_call
 from lyra.core.commands.option_reach import ProgramOptions, Reach, own_words, reached_by, words_of
 from lyra.core.commands.options import OPTIONS
 
-__all__ = [
-    "GREEDY",
-    "INERT",
-    "OTHER_SHELLS",
-    "PROGRAMS",
-    "SHELLS",
-    "can_reach",
-    "doubtful_words",
-    "language_of",
-    "named_words",
-    "program_name",
-    "reaches",
-]
-
 # Programs without an option that runs or writes anything: a wildcard may expand to a file name that is an option.
 INERT: Final = words_of(
     "ls cat echo wc head tail grep egrep fgrep stat du basename dirname md5sum sha256sum nl tac rev"

@@ -11,8 +11,6 @@ from lyra.core.clock import Clock, SystemClock
 from lyra.core.policies.breaker import Breaker, CircuitBreaker
 from lyra.core.policies.rate import RateLimit, TokenBucket
 
-__all__ = ["Admission", "Admissions"]
-
 
 class Admission:
     """The token bucket and the circuit breaker of one effect; None where it has none."""

@@ -20,8 +20,6 @@ from lyra.core.checking.check import FrozenSettings, real, whole
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, ConfigError
 
-__all__ = ["TRANSITIONS", "Breaker", "CircuitBreaker", "counts_as_failure"]
-
 # (state, event) → next state. A pair that is missing changes nothing: it comes from a call that was
 # made before the breaker opened.
 TRANSITIONS: Final[dict[tuple[str, str], str]] = {

@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Final
 from lyra.core.checking.check import FrozenSettings, one_of, whole
 from lyra.errors import ConfigError
 
-__all__ = ["RateLimit", "TokenBucket"]
-
 STRATEGIES: Final = ("queue", "reject", "backpressure")
 _SLACK: Final = 1e-6  # of one request: clocks are floats, and after the wait it was told a caller must pass
 _WAIT_S_MIN: Final = 1e-4  # a shorter wait may not move a float clock at all

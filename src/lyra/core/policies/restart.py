@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Final
 from lyra.core.checking.check import FrozenSettings, one_of, real, whole
 from lyra.core.policies.retry import Backoff
 
-__all__ = ["OTP", "STRATEGIES", "RestartWindow", "Supervision"]
-
 STRATEGIES: Final[dict[str, str]] = {
     "restart": "start the crashed process again",
     "restart_all": "stop all children of the supervisor and start them again",

@@ -34,8 +34,6 @@ from lyra.errors import (
     StoreFull,
 )
 
-__all__ = ["ERROR_CLASSES", "Backoff", "Retry", "error_attribute", "error_class", "error_text", "http_status"]
-
 ERROR_CLASSES: Final[dict[str, str]] = {
     "rate_limit": "too many requests; later will do",
     "overloaded": "the service has no room now; later will do",

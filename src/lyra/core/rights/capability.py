@@ -35,8 +35,6 @@ from lyra.core.rights.glob import Glob, covers, overlaps
 from lyra.core.rights.scope import EVERYTHING, commands_in, named_in, normal, pattern_of, problem
 from lyra.errors import CapabilityDenied, ConfigError
 
-__all__ = ["VERBS", "Capability", "Grant", "GrantDecision", "Rights", "Verb"]
-
 Rights: TypeAlias = "Grant | Iterable[str | Capability] | Mapping[str, Any]"  # what `Grant.of` reads
 ANY_NAME: Final = "*"
 

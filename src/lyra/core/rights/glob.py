@@ -19,8 +19,6 @@ from typing import Final
 
 from lyra.core.limits import PATTERN_STEPS_MAX
 
-__all__ = ["BARRIER", "Glob", "covers", "overlaps"]
-
 # A character that no wildcard matches: it keeps two parts of one text (a host and its port) apart.
 BARRIER: Final = "\0"
 

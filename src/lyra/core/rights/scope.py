@@ -18,8 +18,6 @@ from typing import Final
 
 from lyra.core.rights.glob import BARRIER, Glob
 
-__all__ = ["EVERYTHING", "SEPARATORS", "SHELL", "commands_in", "named_in", "normal", "pattern_of", "problem"]
-
 EVERYTHING: Final = "**"
 
 # Kinds of scope and what separates their segments.

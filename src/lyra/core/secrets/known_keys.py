@@ -26,8 +26,6 @@ from urllib.parse import quote
 
 from lyra.core.secrets.secret import MASK
 
-__all__ = ["KnownKeys"]
-
 KEY_LENGTH_LEAST: Final = 6  # a shorter "key" would mask ordinary words
 _PART_LEAST: Final = 8  # characters of a key that was cut off
 _END_LEAST: Final = 12  # the same for the end of a key, which has no head that tells its kind

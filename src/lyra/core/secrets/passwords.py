@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 
 from lyra.core.secrets.secret import MASK
 
-__all__ = ["without_passwords"]
-
 _BEFORE_OPERATOR: Final = r"(?=[;|&<>(){}`\n])"
 _WORD: Final = r"(?:'[^']*'?|\"(?:[^\"\\]|\\.)*\"?|\\.|[^\s'\"\\])+"
 _CALLED: Final = r"(?:password|passwd|passphrase|token|api[-_]?key|secret[-_]key|client[-_]secret)"

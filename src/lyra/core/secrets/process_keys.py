@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from lyra.core.secrets.known_keys import KnownKeys
 
-__all__ = ["add_key_source", "mask_process_keys", "process_keys"]
-
 _sources: Final[dict[object, Callable[[], Iterable[str] | None]]] = {}
 
 

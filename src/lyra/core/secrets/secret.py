@@ -19,8 +19,6 @@ from typing import Any, Final, NoReturn
 
 from lyra.errors import ConfigError
 
-__all__ = ["MASK", "Secret", "is_reference", "mask_url"]
-
 MASK: Final = "***"
 _REFERENCE: Final = "env:"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

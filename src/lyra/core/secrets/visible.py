@@ -12,8 +12,6 @@ import re
 from functools import cache
 from typing import Any, Final
 
-__all__ = ["visible", "without_invisible", "without_invisible_data"]
-
 _UNSEEN: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # classified as letters, and invisible
 _BLANKS: Final = {"\n": "⏎\n", "\t": "⇥\t"}  # a visible mark before the character itself
 

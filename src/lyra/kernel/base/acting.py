@@ -23,8 +23,6 @@ from typing import Any, Final
 
 from lyra.errors import CapabilityDenied, error_to_data
 
-__all__ = ["act_as", "acting", "as_registered", "check_right", "name_in", "require", "require_signal"]
-
 _OUTSIDE: Final = "outside"
 # `asyncio.current_task` is written in C from 3.12 on; before, a look at the table behind it costs a third.
 _task_of: Final[Callable[[Any], Any]] = (

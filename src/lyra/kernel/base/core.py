@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lyra.core.rights.capability import Grant
     from lyra.store.protocol import Store
 
-__all__ = ["AnyEntry", "AnyJournal", "AnyScheduler", "Core"]
 
 P = TypeVar("P", bound=AnyProcess)
 

@@ -23,7 +23,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["OF_AGENTS", "EventHandler", "Listeners", "Watchers", "words"]
 
 EventHandler = Callable[[Event], Any]
 Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by kind of Event

@@ -19,8 +19,6 @@ from lyra.core import codec
 from lyra.errors import Corrupt, LyraError
 from lyra.store.protocol import Record
 
-__all__ = ["State", "Subsystem", "Subsystems", "apply", "dump", "load"]
-
 
 class State(Protocol):
     """What a subsystem remembers."""

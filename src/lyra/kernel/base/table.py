@@ -13,8 +13,6 @@ from typing import Any, Protocol, TypeVar
 
 from lyra.kernel.base.waiting import AnyProcess
 
-__all__ = ["Guests", "Table"]
-
 P = TypeVar("P", bound=AnyProcess)
 P_co = TypeVar("P_co", bound=AnyProcess, covariant=True)
 

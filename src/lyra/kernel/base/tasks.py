@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 
 from lyra.core.limits import BLOCKING_CALLS_MAX
 
-__all__ = ["BlockingCalls", "Flight", "Tasks", "Threads", "Writer", "thread_id"]
-
 T = TypeVar("T")
 
 thread_id = threading.get_ident  # of the running thread: a kernel belongs to the thread of its loop

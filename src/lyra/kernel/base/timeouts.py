@@ -13,8 +13,6 @@ from lyra.core.clock import Clock
 from lyra.core.first_step import await_rest
 from lyra.errors import DeadlineExceeded
 
-__all__ = ["in_time"]
-
 T = TypeVar("T")
 
 

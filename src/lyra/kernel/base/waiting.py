@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["NO_WAIT", "PARKED", "AnyProcess", "looked_at", "no_wait", "resume", "suspend"]
-
 
 class AnyProcess(Protocol):
     """A process, as the ground floor knows it."""

@@ -11,8 +11,6 @@ from lyra.core.policies.breaker import Breaker, CircuitBreaker, counts_as_failur
 from lyra.errors import CircuitOpen, ConfigError
 from lyra.kernel.bus.message import BusMessage
 
-__all__ = ["CircuitBreakerMiddleware"]
-
 
 class CircuitBreakerMiddleware:
     """After `threshold` failures in a row of one message type, its messages are refused for `reset_after` seconds.

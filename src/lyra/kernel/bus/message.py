@@ -11,8 +11,6 @@ from lyra.core.envelope import Trust
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError
 
-__all__ = ["CATEGORIES", "BusMessage", "check_type", "checked_trust"]
-
 CATEGORIES: Final[dict[str, str]] = {
     "event": "something happened; any number listen",
     "command": "do this; one handler",

@@ -13,8 +13,6 @@ from lyra.kernel.bus.message import BusMessage
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["BusStream", "Queue"]
-
 
 class Queue:
     """The unread messages of a stream; the bus holds the queue, and the reader holds the stream."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lyra.core.policies.breaker import Breaker
     from lyra.kernel.base.core import Core
 
-__all__ = ["Gate", "GateState", "TwoGates"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 

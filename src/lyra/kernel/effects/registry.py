@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.process import Process
 
-__all__ = ["Declared"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.interrupt import Interrupt
 
-__all__ = ["ExpiryTimers"]
-
 
 class ExpiryTimers:
     """One for each open question that expires by itself."""

@@ -17,19 +17,6 @@ from lyra.core.checking.check import FrozenSettings, one_of, real
 from lyra.errors import ConfigError
 from lyra.kernel.journal.durable_value import DurableValue
 
-__all__ = [
-    "DECISIONS_IN_DOUBT",
-    "KINDS",
-    "STATUSES",
-    "Answer",
-    "FlowInterrupt",
-    "Interrupt",
-    "InterruptConfig",
-    "InterruptKind",
-    "InterruptStatus",
-    "known_word",
-]
-
 
 class InterruptConfig(FrozenSettings, frozen=True):
     """How questions of one kind behave: seconds to live (None: for ever), whether they end by themselves when those

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Answer, Interrupt
     from lyra.kernel.interrupts.state import Line
 
-__all__ = ["OutsideQuestions"]
-
 
 class OutsideQuestions:
     """See the module."""

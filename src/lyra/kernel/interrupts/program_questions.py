@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.state import Line
     from lyra.kernel.process.process import Process
 
-__all__ = ["ProgramQuestions"]
-
 
 class ProgramQuestions:
     """See the module."""

@@ -18,8 +18,6 @@ import msgspec
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
 from lyra.kernel.interrupts.interrupt import KINDS, Answer, Interrupt, InterruptConfig
 
-__all__ = ["InterruptState", "Line"]
-
 _SLACK: Final = 64  # entries of ended questions that a heap may hold before it is rebuilt
 
 

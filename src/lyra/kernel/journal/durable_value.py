@@ -13,7 +13,6 @@ import msgspec
 if TYPE_CHECKING:
     from lyra.kernel.base.core import AnyJournal, Core
 
-__all__ = ["DurableValue", "durable_value"]
 
 T = TypeVar("T", bound="DurableValue")
 

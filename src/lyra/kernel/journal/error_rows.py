@@ -21,8 +21,6 @@ from lyra.core.policies.retry import error_text
 from lyra.core.secrets.process_keys import mask_process_keys
 from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
 
-__all__ = ["error_from_row", "error_to_row", "text_of", "without_keys"]
-
 # Classes made inside functions cannot be looked up by name; those seen in this OS process are remembered. After a
 # restart elsewhere they come back as EffectFailed, so a durable program catches classes of a module.
 _local: dict[tuple[str, str], type[BaseException]] = {}

@@ -19,17 +19,6 @@ from lyra.errors import ConfigError
 from lyra.kernel.journal import rows
 from lyra.store.protocol import Record
 
-__all__ = [
-    "RENAMERS",
-    "CopiedRow",
-    "ForkPoint",
-    "NewNames",
-    "copied_rows",
-    "fork_records",
-    "live_programs",
-    "run_records",
-]
-
 R = TypeVar("R", bound=msgspec.Struct)
 
 _RECORDS_MAX: Final = 500_000  # rows of a run that can be forked

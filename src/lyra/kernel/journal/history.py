@@ -25,8 +25,6 @@ from lyra.kernel.journal.error_rows import error_to_row
 from lyra.store.ended import ENDED, subtract
 from lyra.store.protocol import Record
 
-__all__ = ["Entry", "Fold", "ProcessState", "encode_state", "end_cut_off", "state_of"]
-
 
 class Entry(msgspec.Struct, array_like=True):
     """The answer to one effect of a program, or the fact that it was begun."""

@@ -26,7 +26,6 @@ from lyra.store.protocol import Store
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["Journal"]
 
 _RETRY_FULL_S = 1.0
 _ROWS_A_COMMIT = 500  # more together are no cheaper

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.store.signing import SigningStore
 
-__all__ = ["Ownership", "own_at_once", "owner_is_dead", "owner_name", "owner_words"]
 
 _POLL_S: Final = 0.1
 _log: Final = logging.getLogger("lyra.kernel")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.declaration import AgentConfig
     from lyra.kernel.process.process import Process
 
-__all__ = ["AgentResult", "Agents", "RegisteredAgent", "result_data"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _STAGE: Final = "stage"  # a parameter of this name is given the stage

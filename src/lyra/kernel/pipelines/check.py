@@ -34,8 +34,6 @@ from lyra.kernel.pipelines.keys import (
 )
 from lyra.kernel.pipelines.routing import Path, Problem, expression_problems, fields_of
 
-__all__ = ["path_text", "problems"]
-
 
 def path_text(path: Path) -> str:
     """A path as text, such as `agents[0].default_next`."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
     from lyra.kernel.pipelines.session import Session
 
-__all__ = ["check_version", "checkpoint_of", "session_in"]
 
 _VERSION: Final = "1.0"
 _BESIDE: Final = ("envelope", "edge_traversals", "stage_visits")  # fields of a session that stand beside it, too

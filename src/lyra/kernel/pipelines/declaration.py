@@ -41,8 +41,6 @@ from lyra.kernel.pipelines.keys import (
 )
 from lyra.kernel.pipelines.routing import normal_expression
 
-__all__ = ["AgentConfig", "EdgeLimit", "Generation", "PipelineConfig", "RetryPolicy", "RoutingRule"]
-
 
 class RoutingRule(msgspec.Struct, frozen=True):
     target: str

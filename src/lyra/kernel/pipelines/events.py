@@ -9,8 +9,6 @@ from typing import Any
 from lyra.core.envelope import Envelope
 from lyra.core.limits import PIPELINE_EVENTS_UNREAD_MAX
 
-__all__ = ["Feed", "PipelineEvent"]
-
 
 class PipelineEvent:
     """Something that happened in a pipeline, with the envelope as it was then."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.state import PipelineState
     from lyra.kernel.process.process import Process
 
-__all__ = ["PipelineFeeds", "last_event"]
-
 
 class PipelineFeeds:
     """See the module."""

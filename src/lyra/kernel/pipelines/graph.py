@@ -14,8 +14,6 @@ from lyra.core import svg_graph
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import NodeKind, RunMode
 
-__all__ = ["Edge", "arrows", "edges", "nodes", "svg"]
-
 _SPECIAL: Final = ("end", "clarification", "confirmation")
 _SYMBOLS: Final = {"eq": "=", "neq": "≠", "gt": ">", "lt": "<", "gte": "≥", "lte": "≤"}
 

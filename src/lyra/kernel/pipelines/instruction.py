@@ -22,23 +22,6 @@ from lyra.kernel.journal.durable_value import DurableValue
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.session import Session, Token
 
-__all__ = [
-    "AgentExecutionMetrics",
-    "Instruction",
-    "InstructionKind",
-    "SessionState",
-    "WorkerLease",
-    "asked_data",
-    "held_instruction",
-    "interrupt_data",
-    "metrics_data",
-    "other_instruction",
-    "report_row",
-    "response_data",
-    "run_instruction",
-    "session_state",
-]
-
 _REPORT_KEYS: Final = (
     "agent_name",
     "output",

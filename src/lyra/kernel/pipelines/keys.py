@@ -21,32 +21,6 @@ from lyra.core.limits import (
     RETRY_ATTEMPTS_MAX,
 )
 
-__all__ = [
-    "ALIASES",
-    "EDGE_ALIASES",
-    "EDGE_KEYS",
-    "GENERATION_KEYS",
-    "MILLISECONDS_MAX",
-    "PIPELINE_KEYS",
-    "RETRY_KEYS",
-    "RULE_KEYS",
-    "SECONDS_MAX",
-    "SPECIAL_TARGETS",
-    "STAGE_KEYS",
-    "STATE_KEYS",
-    "WORDS",
-    "ContextOverflow",
-    "JoinStrategy",
-    "Key",
-    "MergeStrategy",
-    "NodeKind",
-    "OutputMode",
-    "RunMode",
-    "TokenStream",
-    "ToolAccess",
-    "named",
-]
-
 SPECIAL_TARGETS: Final[dict[str, str]] = {
     "end": "the pipeline is complete",
     "clarification": "ask the user a question, then go on",

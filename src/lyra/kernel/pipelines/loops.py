@@ -14,8 +14,6 @@ from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.graph import edges
 from lyra.kernel.pipelines.keys import NodeKind, RunMode
 
-__all__ = ["Loop", "unlimited_loops"]
-
 
 class Loop(NamedTuple):
     """The stages of a loop in their order, and the bound of the pipeline that stops it, after so many rounds."""

@@ -17,8 +17,6 @@ from lyra.kernel.pipelines.routing import condition_holds, holds
 from lyra.kernel.pipelines.session import IN_DOUBT, Fork, Question, Session, Token, evaluate_routing, follows, gathered
 from lyra.kernel.pipelines.waiting import ask, meant, show, take_back
 
-__all__ = ["Move", "Tell"]
-
 Tell = Callable[[str, str, str, dict[str, Any]], None]  # pid, event type, stage, facts
 
 # Whether a limited edge leads back → why the pipeline ended.

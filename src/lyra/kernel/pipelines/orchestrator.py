@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from lyra.kernel.workers.lifecycle import LifecycleManager
     from lyra.kernel.workers.usage import ResourceTracker
 
-__all__ = ["Orchestrator"]
 
 # Rows with text of the process that makes them; the others say how far the pipeline is.
 _WITH_TEXT: Final = frozenset(

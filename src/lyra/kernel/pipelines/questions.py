@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.orchestrator import Orchestrator
     from lyra.kernel.process.process import Process
 
-__all__ = ["Questions"]
 
 NOBODY_WAITS: Final = "the answer is no longer needed"
 

@@ -16,20 +16,6 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.checking.schema import same
 from lyra.core.limits import PIPELINE_EXPRESSION_DEPTH_MAX
 
-__all__ = [
-    "JOINING",
-    "OPS",
-    "SCOPES",
-    "WITH_VALUE",
-    "Facts",
-    "Problem",
-    "condition_holds",
-    "expression_problems",
-    "fields_of",
-    "holds",
-    "normal_expression",
-]
-
 Path = tuple[str | int, ...]
 
 

@@ -25,8 +25,6 @@ from lyra.kernel.pipelines.keys import (
 )
 from lyra.kernel.pipelines.routing import JOINING, OPS, SCOPES, WITH_VALUE
 
-__all__ = ["json_schema"]
-
 _Schema = dict[str, Any]
 
 

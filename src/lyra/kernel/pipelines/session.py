@@ -21,20 +21,6 @@ from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.pipelines.routing import Facts, condition_holds, holds
 
-__all__ = [
-    "IN_DOUBT",
-    "Fork",
-    "Question",
-    "Session",
-    "Token",
-    "evaluate_routing",
-    "follows",
-    "gathered",
-    "session_data",
-    "session_of",
-    "unmergeable",
-]
-
 IN_DOUBT: Final = "in_doubt"  # the kind of the question what became of a run
 _TOKEN_CHARACTERS: Final = 4  # characters of text for one token, on average
 

@@ -18,7 +18,6 @@ from lyra.kernel.pipelines.declaration import AgentConfig
 if TYPE_CHECKING:
     from lyra.kernel.pipelines.session import Session
 
-__all__ = ["AgentRun", "agent_run", "pipeline_of"]
 
 # Keys of a stage that mean other stages: there are none.
 _OF_A_PIPELINE: Final = frozenset(

@@ -13,8 +13,6 @@ from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.moves import Move, Tell
 from lyra.kernel.pipelines.session import Session, session_data, session_of
 
-__all__ = ["PipelineState"]
-
 _read: Final = msgspec.msgpack.Decoder(Envelope).decode
 
 

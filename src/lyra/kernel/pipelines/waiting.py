@@ -12,8 +12,6 @@ from typing import Any
 from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.session import Question, Session, Token
 
-__all__ = ["ask", "meant", "show", "take_back"]
-
 
 def ask(
     session: Session,

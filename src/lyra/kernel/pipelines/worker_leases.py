@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.session import Session, Token
     from lyra.kernel.process.process import Process
 
-__all__ = ["LeaseRequest", "WorkerLeases"]
 
 _GRAIN_S: Final = 0.001  # a run is late when it took longer than its time, so the timer rings this much later
 

@@ -19,18 +19,6 @@ from lyra.kernel.process.process import Process
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry
 
-__all__ = [
-    "Branch",
-    "after",
-    "comes_next",
-    "current_branch",
-    "name_branch",
-    "new_branch",
-    "next_key",
-    "upcoming",
-    "upcoming_key",
-]
-
 
 class Branch:
     """One parallel line of a program: the task it runs in and its own count of keys."""

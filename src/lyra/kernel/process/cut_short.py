@@ -15,15 +15,6 @@ from lyra.kernel.journal.error_rows import error_to_row
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
 
-__all__ = [
-    "CUT_OFF",
-    "GIVEN_UP",
-    "OUT_OF_TIME",
-    "cancellation_code",
-    "cut_short",
-    "deadline_behind",
-    "process_lives_on",
-]
 
 # Messages of a cancellation that ends what a process is doing and not the process:
 GIVEN_UP: Final = "the caller gave up"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.mailbox import Mailboxes
 
-__all__ = ["Down", "ExitSignal", "Links", "Ready", "read_signal", "register_signal"]
 
 NO_PROCESS: Final = "noproc"
 LINKED: Final = "linked"

@@ -24,8 +24,6 @@ from lyra.kernel.process.process import Process
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["NOTHING", "Mailboxes", "WaitTurn", "receive_within"]
-
 
 class _Nothing:
     __slots__ = ()

@@ -23,8 +23,6 @@ from lyra.kernel.process.process import Process
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry
 
-__all__ = ["Diverged", "as_replayed", "drop_doubt", "raise_journaled", "take_entry"]
-
 
 class Diverged(dict[Any, Any]):
     """What a process remembers once it has diverged: only that. A program that catches the error gets it again."""

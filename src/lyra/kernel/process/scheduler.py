@@ -24,7 +24,6 @@ from lyra.kernel.process.process import Process, enter_task, leave_task
 if TYPE_CHECKING:
     from lyra.kernel.base.core import AnyJournal, Core
 
-__all__ = ["SHARES", "Scheduler", "Steppable"]
 
 # Steps per round by priority: 100 : 75 : 50 : 25 : 1, times eight.
 SHARES: Final[tuple[int, ...]] = (800, 600, 400, 200, 8)

@@ -8,8 +8,6 @@ from lyra.core.budgets.budget import Budget
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.journaled_call import read
 
-__all__ = ["BudgetView"]
-
 
 class BudgetView:
     """Readings of what was spent and what is left are journaled, since other processes spend from the Budget, too."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry
     from lyra.kernel.programs.context import Context
 
-__all__ = ["ChildHandle"]
-
 
 class ChildHandle(Generic[Result_co]):
     """See the module; its program gives a `Result_co`."""

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Spawnable, SpawnOptions
 
-__all__ = ["Calls", "Context", "ExitProgram", "OwnContext", "require_send"]
 
 T = TypeVar("T")
 First_contra = TypeVar("First_contra", contravariant=True)

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from lyra.kernel.process.process import Process
 
-__all__ = ["OF", "WAS", "addressed", "free_names"]
-
 OF: Final = "of"  # of a fork's first process: the pid of the run
 WAS: Final = "was"  # of the others: the chosen pid that the process had in the run
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Ack", "Handle", "ProcessCommands", "acknowledge", "stopped_before"]
-
 
 class Ack:
     """A promise of the kernel: await it to know that the act is durable (and, for a send, that there was room)."""

@@ -19,8 +19,6 @@ from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import take_entry
 
-__all__ = ["once", "read"]
-
 
 def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
     """A reading of something that changes by itself. It needs no wait: later rows are behind it in the journal."""

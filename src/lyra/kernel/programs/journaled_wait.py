@@ -18,8 +18,6 @@ from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import raise_journaled, take_entry
 
-__all__ = ["journaled_wait"]
-
 _FORM: Final = "read"  # the word in the journal
 
 

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.mailbox import Mailboxes
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Lifetimes", "checked_word"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives
@@ -360,7 +359,7 @@ class Lifetimes:
             error = self._causes.get(process)
         journal = self._core.journal
         if journal is not None and not journal.frozen:
-            row = rows.Terminated(reason)
+            row = rows.Terminated(reason, status=process.result_status)
             if process.kill_reason is not None:
                 row.stopped = process.is_stopped_for(reason)
             if error is not None:

@@ -16,8 +16,6 @@ from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import take_entry
 
-__all__ = ["is_unfinished", "replayed_milestone", "skip_replay", "steps_to_replay", "write_milestone"]
-
 _FORM: Final = "passage"  # the word in the journal
 _MARK: Final = 8  # bytes of a number in a milestone's hash: the key where it begins, the branches when it ends
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.core.rights.capability import Rights
     from lyra.kernel.process.process import Process
 
-__all__ = ["Programs", "SpawnOptions", "Spawnable", "dormant_process", "program_of", "unknown_program"]
 
 H_co = TypeVar("H_co", covariant=True)
 _HINT: Final = "register it: Kernel(…, programs=[…]) or kernel.register(program)"

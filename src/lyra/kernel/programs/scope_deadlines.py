@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
 
-__all__ = ["ScopeDeadlines"]
-
 
 class ScopeDeadlines:
     """See the module."""

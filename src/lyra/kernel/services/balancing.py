@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from lyra.kernel.services.service import STATUSES
 
-__all__ = ["INSTANCE", "Balancer", "least_loaded"]
-
 INSTANCE: Final = "/"  # between the name of a service and that of one of its instances
 
 

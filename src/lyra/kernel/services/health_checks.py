@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.services.registry import ServiceRegistry
 
-__all__ = ["ServiceCheck"]
-
 
 class ServiceCheck:
     """The repeated health check of one service."""

@@ -8,8 +8,6 @@ from typing import Any
 from lyra.core.checking.check import known_keys
 from lyra.errors import ConfigError, DeadlineExceeded
 
-__all__ = ["has_model", "out_of_time", "texts_of"]
-
 
 def has_model(service: Mapping[str, Any], model: str) -> bool:
     metadata = service["metadata"]

@@ -16,21 +16,6 @@ from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError
 
-__all__ = [
-    "SERVICE_TYPES",
-    "STATUSES",
-    "HealthCheck",
-    "InferenceResponse",
-    "ServiceHandler",
-    "ServiceInfo",
-    "ServiceRequest",
-    "ServiceResponse",
-    "ServiceState",
-    "ServiceStatus",
-    "lower",
-    "response_of",
-]
-
 SERVICE_TYPES: Final[dict[str, str]] = {
     "flow": "runs a whole pipeline",
     "worker": "does one kind of work",

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.handle import Handle
 
-__all__ = ["Group", "GroupState", "Groups"]
 
 Listener = Callable[[str, str], Any]
 _BOARD: Final = "a blackboard"  # the origin named when its text marks a process

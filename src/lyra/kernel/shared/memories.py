@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.shared.taint import Taint
 
-__all__ = ["Memories", "MemoryItem", "MemoryState"]
-
 
 class MemoryItem(msgspec.Struct, frozen=True):
     """One memory; `pid` is the process that added it, "" for a caller outside of processes."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.process import Process
 
-__all__ = ["PersonActs", "PersonActsState"]
-
 
 class PersonActsState:
     """What survives: how many acts there were."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.process import Process
 
-__all__ = ["Taint", "TaintState"]
 
 _BY_CHARS_MAX: Final = 200  # of the origin of the text
 _OWN_WORDS: Final = PLAIN_ENDS | TRANSITIONS.keys()  # of the kernel: a process that makes it say one tells nothing

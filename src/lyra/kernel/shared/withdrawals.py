@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.process import Process
 
-__all__ = ["WithdrawalState", "Withdrawals"]
-
 
 class WithdrawalState:
     """What survives: pid → the ids of the questions that it must not answer."""

@@ -29,7 +29,6 @@ from lyra.errors import ConfigError, NameTaken
 if TYPE_CHECKING:
     from lyra.kernel.programs.registry import Programs, Spawnable
 
-__all__ = ["AUTO_SHUTDOWN", "RESTART", "Child", "Plan", "Spec", "make_plan", "make_spec"]
 
 RESTART: Final[dict[str, str]] = {
     "permanent": "always started again",

@@ -9,8 +9,6 @@ import msgspec
 from lyra.kernel.process.links import ExitSignal, Ready, register_signal
 from lyra.kernel.supervision.child import Spec
 
-__all__ = ["START", "START_MARKED", "ChildRow", "ChildTable", "Order", "event_fault", "event_of"]
-
 START: Final = "start_child"
 START_MARKED: Final = "start_marked_child"  # the same, asked by a process that has read text from outside
 

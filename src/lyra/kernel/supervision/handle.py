@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["ChildInfo", "SupervisorHandle", "Supervisors"]
-
 
 class ChildInfo(msgspec.Struct, frozen=True):
     """One line of `which_children`."""

@@ -17,8 +17,6 @@ from lyra.kernel.supervision.child import Plan
 from lyra.kernel.supervision.children import ChildTable
 from lyra.kernel.supervision.supervisor import Run, read_kept
 
-__all__ = ["preview"]
-
 
 def preview(process: Process, plan: Any) -> ChildTable:
     """What a supervisor that comes back will know once its replay is done, for callers that ask before."""

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.kernel.supervision.handle import Supervisors
 
-__all__ = ["Run", "read_kept", "supervise"]
 
 _Kept = TypeVar("_Kept")
 _CALLS_KEPT: Final = 64  # journaled calls at least between two checkpoints; more with more children
@@ -484,6 +483,9 @@ class Run:
         if gave_up_after and isinstance(ended.error, LyraError):
             ended.error.fields["gave_up_after"] = gave_up_after
         if ended.reason == "normal":
+            child = self._core.processes.get(pid)
+            if child is not None:
+                self._ctx.own_process.result_status = child.result_status
             return _Ended(ended.result)
         if ended.error is None or reason != "error":
             raise ExitProgram(reason, ended.error)

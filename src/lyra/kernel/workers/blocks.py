@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
-__all__ = ["Blocks", "unknown_process"]
-
 
 class Blocks:
     """See the module."""

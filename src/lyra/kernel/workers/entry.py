@@ -18,18 +18,6 @@ from lyra.kernel.journal.durable_value import DurableValue
 from lyra.kernel.process.process import TRANSITIONS
 from lyra.kernel.workers.usage import ResourceQuota, ResourceUsage
 
-__all__ = [
-    "STATES",
-    "TERMINAL",
-    "Entry",
-    "LifecycleState",
-    "Owner",
-    "ProcessControlBlock",
-    "ProcessCounts",
-    "ProcessState",
-    "SchedulingPriority",
-]
-
 STATES: Final = tuple(TRANSITIONS)
 TERMINAL: Final = frozenset({"terminated", "zombie"})
 

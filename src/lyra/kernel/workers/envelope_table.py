@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
-__all__ = ["EnvelopeState", "EnvelopeTable", "unknown_envelope"]
 
 _TABLE: Final = "envelopes"  # the name of the rights to read and write them
 _LASTING: Final = ("request_id", "session_id", "user_id", "created_at", "received_at")

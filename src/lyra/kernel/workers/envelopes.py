@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
-__all__ = ["envelope_of", "with_ids"]
 
 _OWNED: Final = ("request_id", "user_id", "session_id")
 

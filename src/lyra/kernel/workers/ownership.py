@@ -10,8 +10,6 @@ from lyra.core.checking.check import sendable_text, short_text
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError, Denied
 
-__all__ = ["check_owner", "checked_user"]
-
 
 def checked_user(user_id: object) -> str:
     """The id of a user who asks; not empty."""

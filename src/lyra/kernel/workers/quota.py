@@ -21,20 +21,6 @@ from lyra.core.limits import (
 from lyra.errors import ConfigError
 from lyra.kernel.journal.durable_value import DurableValue
 
-__all__ = [
-    "CHECKS",
-    "COUNTED",
-    "LEFT",
-    "LIMITS",
-    "QuotaResult",
-    "RemainingBudget",
-    "ResourceQuota",
-    "ResourceUsage",
-    "SystemUsage",
-    "first_over",
-    "how_far",
-]
-
 _DEFAULTS: Final[dict[str, float]] = {
     "max_input_tokens": QUOTA_DEFAULTS["input_tokens"],
     "max_output_tokens": QUOTA_DEFAULTS["output_tokens"],

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from lyra.kernel.workers.lifecycle import LifecycleManager
     from lyra.kernel.workers.usage import ResourceQuota, ResourceTracker
 
-__all__ = ["WINDOWS", "RateLimitConfig", "RateLimitResult", "RateLimitUsage", "RateLimiter", "RateState"]
 
 # limit_type → (seconds, the setting), in the order in which they are checked.
 WINDOWS: Final[dict[str, tuple[float, str]]] = {

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.workers.lifecycle import LifecycleManager
     from lyra.kernel.workers.usage import ResourceTracker
 
-__all__ = ["TimeLimits"]
 
 _GRAIN_S: Final = 0.001  # a quota is exceeded when usage is above it, so the timer fires this much later
 

@@ -22,8 +22,6 @@ from lyra.config.private_file import alone, write_private
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
-__all__ = ["Approvals", "pin_of"]
-
 FILE_NAME: Final = "mcp-approvals.json"
 _FILE_BYTES_MAX: Final = 16 << 20
 _PINS_MAX: Final = 1_000  # tools of one server, including those that it no longer offers

@@ -22,8 +22,6 @@ from mcp_types import (
 from lyra.core.checking.schema import mismatch
 from lyra.mcp.client.schema import checkable
 
-__all__ = ["elicitation", "sampling"]
-
 _TOKENS_MAX: Final = 4_096
 
 

@@ -14,8 +14,6 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from lyra.mcp.client.trim import shorten
 from lyra.mcp.state import Failure, ServerFailed
 
-__all__ = ["CallbackLimits", "Receiving", "Sending"]
-
 _OPEN_MAX: Final = 100
 
 

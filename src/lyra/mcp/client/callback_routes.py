@@ -16,8 +16,6 @@ from lyra.core.tool import Answering, answering
 from lyra.mcp.client.shared import SharedContext
 from lyra.mcp.names import sampling_name
 
-__all__ = ["CallbackRoutes"]
-
 _ASKED_MAX: Final = 20  # callbacks during one call
 
 

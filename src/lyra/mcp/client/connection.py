@@ -38,7 +38,6 @@ from lyra.mcp.state import Failure, ServerFailed, ServerState, failure_of
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["Connection"]
 
 _RELIST_PAUSE_S: Final = 0.1  # limits how often the tools of a server are listed
 _NO_LIMIT_S: Final = (

@@ -12,7 +12,6 @@ from lyra.mcp.client.tool import Offered
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["ToolListing", "list_prompts", "list_resources", "list_tools"]
 
 _PAGES_MAX: Final = 100
 _TOOLS_MAX: Final = 500

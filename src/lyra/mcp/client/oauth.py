@@ -28,8 +28,6 @@ from lyra.core.own_files import make_folder
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failure, ServerFailed
 
-__all__ = ["Authorize", "Login", "TokenStore", "client_of"]
-
 Authorize = Callable[[str, str], Awaitable[None]]  # the server's name and the page to open
 _ANSWER_S: Final = 300.0
 _LOGINS_MAX: Final = 3  # within _LOGINS_S; then the server is given up

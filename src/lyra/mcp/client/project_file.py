@@ -31,8 +31,6 @@ from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError
 from lyra.mcp.settings import ServerSettings, SettingValue, settings_of
 
-__all__ = ["FILE_NAME", "ignored_keys", "read_file"]
-
 FILE_NAME: Final = ".mcp.json"
 _ROOT: Final = "mcpServers"
 _TRANSPORTS: Final = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http", "ws": "websocket"}

@@ -17,8 +17,6 @@ from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import without_invisible, without_invisible_data
 from lyra.errors import ConfigError, ToolError
 
-__all__ = ["OUTPUT_CHARS_MAX", "output_of", "prompt_of", "resource_of", "without_secrets"]
-
 OUTPUT_CHARS_MAX: Final = 100_000
 _ERROR_CHARS_MAX: Final = 4_000
 _IMAGES_MAX: Final = 8

@@ -19,8 +19,6 @@ from lyra.core.checking.schema_subset import checkable_part
 from lyra.core.limits import VALUE_DEPTH_MAX
 from lyra.core.secrets.visible import without_invisible, without_invisible_data
 
-__all__ = ["SCHEMA_BYTES_MAX", "checkable", "problem", "shown"]
-
 SCHEMA_BYTES_MAX: Final = 256 * 1024
 _REPEATED: Final = ("enum", "const", "required")  # a call has to give these texts as they are
 

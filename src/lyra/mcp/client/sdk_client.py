@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.client.session import MessageHandlerFnT
 
-__all__ = ["ConnectionListeners", "open_client", "unchecked"]
-
 
 class ConnectionListeners:
     """The functions that are called for events of a connection, and the routes of its callbacks."""

@@ -37,8 +37,6 @@ from lyra.mcp.settings import ServerSettings, settings_of
 from lyra.mcp.state import ServerState
 from lyra.tools.function import tool
 
-__all__ = ["McpServers", "load_settings"]
-
 _STATUS_TOOL: Final = "McpStatus"
 _STATUS: Final = "Says whether MCP servers that were not there have come."
 # The states of a server that was started and is not there, in words for a model.

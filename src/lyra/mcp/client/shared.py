@@ -16,8 +16,6 @@ from lyra.mcp.client.tool import Offered
 from lyra.mcp.settings import ServerSettings
 from lyra.sandbox import Sandbox
 
-__all__ = ["START_S", "SharedContext"]
-
 START_S: Final = 30.0  # to start or reach a server and read what it offers
 _BACKOFF: Final = Backoff(initial_s=0.25, max_s=10.0, jitter=0.2)
 

@@ -31,8 +31,6 @@ from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import Failure, ServerFailed
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 
-__all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
-
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
 _SENDING_S: Final = 5.0  # for a program to read one message
 _GARBAGE_LINES_MAX: Final = 100  # lines of a program that are not messages

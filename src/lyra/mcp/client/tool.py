@@ -22,7 +22,6 @@ from lyra.mcp.client.schema import checkable, shown
 if TYPE_CHECKING:
     from lyra.mcp.client.connection import Connection
 
-__all__ = ["DESCRIPTION_CHARS_MAX", "Offered", "tool_of"]
 
 DESCRIPTION_CHARS_MAX: Final = 4_000
 

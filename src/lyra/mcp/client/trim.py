@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from lyra.core.limits import VALUE_DEPTH_MAX
 
-__all__ = ["ANSWER_BYTES_MAX", "VALUES_MAX", "AnswerTooLarge", "Trim", "check_values", "shorten", "slices"]
-
 ANSWER_BYTES_MAX: Final = 32 << 20
 VALUES_MAX: Final = 100_000  # of one message
 CONTAINERS_MAX: Final = 25_000  # lists and mappings of one message, each of which takes the SDK as long as many numbers

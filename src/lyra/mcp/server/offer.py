@@ -38,8 +38,6 @@ from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ToolEn
 from lyra.tools.function import tool, tool_of
 from lyra.tools.permissions.subjects import facts_of
 
-__all__ = ["CallResult", "Offer", "OfferOptions"]
-
 _CALLS_MAX: Final = 50  # of one process; then a new one starts, since the transcript grows
 # Tools that need a conversation with a user, which an MCP client does not have.
 _FOR_CONVERSATIONS: Final = frozenset({"AskUser", "TodoWrite", "ToolSearch", "Task", "Remember", "Recall"})

@@ -20,8 +20,6 @@ from mcp.server.stdio import stdio_server
 from lyra._version import __version__
 from lyra.mcp.server.offer import CallResult, Offer
 
-__all__ = ["http_app", "progress_of", "serve_http", "serve_stdio", "server_of"]
-
 _TOLD_MAX: Final = 100  # progress messages that may wait for a slow client
 _PROGRESS_MAX: Final = 0.999  # of a call that has not answered yet
 

@@ -8,8 +8,6 @@ from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_ev
 from lyra.models.stream import CUT_BY_BUDGET, Completion
 from lyra.models.usage import TokenUsage
 
-__all__ = ["ChatWriter"]
-
 _STOPS: Final[dict[str, str]] = {
     "end": "stop",
     "tool_calls": "tool_calls",

@@ -8,8 +8,6 @@ from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter, answer_ev
 from lyra.models.stream import CUT_BY_BUDGET, Completion
 from lyra.models.usage import TokenUsage
 
-__all__ = ["ResponsesWriter"]
-
 _INCOMPLETE: Final[dict[str, str]] = {
     "max_tokens": "max_output_tokens",
     CUT_BY_BUDGET: "max_output_tokens",

@@ -25,8 +25,6 @@ from lyra.models.stream import (
 )
 from lyra.models.usage import TokenUsage
 
-__all__ = ["AnswerHead", "VendorAnswerWriter", "answer_event", "answer_thoughts", "arguments_text"]
-
 
 class AnswerHead(NamedTuple):
     """What an answer says of itself: its model, the word in its ids, when it was made (seconds), and the tokens that

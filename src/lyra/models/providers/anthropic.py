@@ -23,8 +23,6 @@ from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import RemoteProvider, known_event
 from lyra.models.wire.sse import ServerEvent
 
-__all__ = ["Anthropic", "AnthropicReader"]
-
 _VERSION: Final = "2026-10-21"
 _VERSION_WITH_SAMPLING: Final = "2023-06-01"  # the last version of the API with temperature and top_p
 _STOPS: Final[dict[str, str]] = {

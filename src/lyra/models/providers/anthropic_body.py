@@ -18,8 +18,6 @@ from lyra.models.request import Request
 from lyra.models.schemas import worded
 from lyra.models.wire.remote import fit_id, result_parts, result_text
 
-__all__ = ["EFFORTS", "MAX_TOKENS", "REDACTED", "THINKING_LEAST", "body_of", "decides_itself"]
-
 MAX_TOKENS: Final = 8192  # the API requires a number; every current model can write this much
 REDACTED: Final = "redacted:"  # the signature of a thought that only the provider can read
 THINKING_LEAST: Final = 1024

@@ -15,8 +15,6 @@ from typing import Any, Final
 from lyra.errors import ConfigError
 from lyra.models.wire.faults import fault
 
-__all__ = ["AwsKeys", "need_botocore", "region_of_profile", "sign"]
-
 _SERVICE: Final = "bedrock"
 _SIGNED: Final = ("content-type",)  # the headers that are signed, besides those of the signature itself
 

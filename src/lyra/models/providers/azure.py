@@ -14,8 +14,6 @@ from lyra.models.providers.openai import OpenAI
 if TYPE_CHECKING:
     from lyra.models.request import Request
 
-__all__ = ["Azure"]
-
 
 class Azure(OpenAI):
     def url(self, request: Request) -> str:

@@ -32,7 +32,6 @@ from lyra.models.wire.remote import RemoteProvider
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Bedrock", "BedrockReader"]
 
 _STOPS: Final[dict[str, str]] = {
     "end_turn": "end",

@@ -19,8 +19,6 @@ from lyra.models.providers.anthropic_body import EFFORTS, REDACTED, THINKING_LEA
 from lyra.models.request import Request
 from lyra.models.wire.remote import fit_id
 
-__all__ = ["CACHING", "AnswerTool", "answer_tool", "bedrock_body"]
-
 _CLAUDE: Final = "anthropic.claude"
 _POINT: Final[dict[str, Any]] = {"cachePoint": {"type": "default"}}
 _NO_OUTPUT: Final = "(no output)"

@@ -26,8 +26,6 @@ from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import RemoteProvider, piece
 from lyra.models.wire.sse import ServerEvent
 
-__all__ = ["BASE_URL", "Gemini", "GeminiReader"]
-
 BASE_URL: Final = "https://generativelanguage.googleapis.com"
 
 _STOPS: Final[dict[str, str]] = {

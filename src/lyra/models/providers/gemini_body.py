@@ -22,8 +22,6 @@ from lyra.models.request import Request
 from lyra.models.wire.faults import UNREADABLE
 from lyra.models.wire.remote import image_url
 
-__all__ = ["SIGNED", "gemini_body"]
-
 SIGNED: Final = "gemini:"
 _MODES: Final[dict[str, str]] = {"auto": "AUTO", "any": "ANY", "none": "NONE"}
 _THINKING_LEAST: Final = 512  # the highest of the models' own least budgets

@@ -35,8 +35,6 @@ from lyra.models.wire.reader import EventReader
 from lyra.models.wire.remote import RemoteProvider, piece
 from lyra.models.wire.sse import LineSplitter
 
-__all__ = ["BASE_URL", "Ollama", "OllamaReader", "ollama_body"]
-
 BASE_URL: Final = "http://127.0.0.1:11434"
 
 _STOPS: Final[dict[str, str]] = {"stop": "end", "length": "max_tokens", "load": "end", "unload": "end"}

@@ -13,8 +13,6 @@ from lyra.models.providers.openai_chat import ChatReader, chat_body
 from lyra.models.request import Request
 from lyra.models.wire.remote import Reader, RemoteProvider
 
-__all__ = ["OpenAI"]
-
 _PATHS: Final = {"chat": "chat/completions", "responses": "responses"}
 
 

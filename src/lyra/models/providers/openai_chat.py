@@ -25,8 +25,6 @@ from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import fit_id, image_url, piece, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent
 
-__all__ = ["ChatReader", "chat_body", "common_options", "effort", "json_schema"]
-
 _STOPS: Final[dict[str, str]] = {
     "stop": "end",
     "length": "max_tokens",

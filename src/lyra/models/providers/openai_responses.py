@@ -26,8 +26,6 @@ from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import fit_id, image_url, known_event, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent
 
-__all__ = ["ResponsesReader", "responses_body"]
-
 # Prefix of the signatures of these thoughts. Then come the item's id, the number of calls before it (`@1`, left out
 # for none), and the encrypted content.
 _MAKER: Final = "openai:"

@@ -19,7 +19,6 @@ from lyra.models.wire.faults import fault, not_an_answer, unreachable
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
-__all__ = ["Vertex"]
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 _LOCATION: Final = "global"

@@ -14,8 +14,6 @@ from typing import Any, Final
 from lyra.errors import ModelError
 from lyra.models.wire.faults import malformed
 
-__all__ = ["HEADERS_BYTES_MAX", "PAYLOAD_BYTES_MAX", "Frames"]
-
 HEADERS_BYTES_MAX: Final = 128 << 10  # the protocol's own limits
 PAYLOAD_BYTES_MAX: Final = 24 << 20
 _KNOWN_MAX: Final = 64  # sets of headers that are remembered; a stream of Converse has about six

@@ -18,22 +18,6 @@ import msgspec
 from lyra.core.policies.retry import error_attribute, error_class, error_text, http_status
 from lyra.errors import LyraError, ModelError
 
-__all__ = [
-    "KINDS",
-    "UNREADABLE",
-    "malformed",
-    "not_an_answer",
-    "of_code",
-    "of_exception",
-    "of_status",
-    "pause_in",
-    "retry_after",
-    "too_large",
-    "truncated",
-    "unknown_stop",
-    "unreachable",
-]
-
 # Raised when JSON is read: also for bytes that are no UTF-8, and for deep nesting.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -15,8 +15,6 @@ from lyra.models.stream import StreamEvent
 from lyra.models.wire.faults import truncated
 from lyra.models.wire.sse import ServerEvent, ServerEvents
 
-__all__ = ["EventReader", "ServerEventReader"]
-
 
 class EventReader(ABC):
     """Reads one answer. `done` once it is whole; `close` at the end of the bytes, an error when it is not."""

@@ -30,7 +30,6 @@ from lyra.models.wire.http import Http, load, usual_sentence
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "known_event", "piece", "result_parts", "result_text"]
 
 _Event = TypeVar("_Event")
 

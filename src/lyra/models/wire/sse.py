@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 from lyra.models.wire.faults import too_large
 
-__all__ = ["LINE_BYTES_MAX", "LineSplitter", "ServerEvent", "ServerEvents"]
-
 LINE_BYTES_MAX: Final = 16 << 20  # one line; the longest are images in an answer
 
 

@@ -10,8 +10,6 @@ from lyra.core.first_step import await_rest
 from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import fault
 
-__all__ = ["ProviderWaits"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ import msgspec
 
 from lyra.core.event import Event
 
-__all__ = ["CallContent", "ContentHistory", "ContentPart"]
-
 _TEXT_CHARS_MAX: Final = 20_000  # of one text
 _PARTS_MAX: Final = 50  # of one request
 _CALLS_MAX: Final = 5_000  # kept by one fold; older ones are dropped first

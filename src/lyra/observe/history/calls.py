@@ -15,8 +15,6 @@ import msgspec
 from lyra.core.event import Event
 from lyra.core.naming import GATEWAY_KEY
 
-__all__ = ["KEY_AGENT", "CallHistory", "CallRecord", "key_of_agent"]
-
 KEY_AGENT: Final = "key/"  # begins what stands in the place of the agent in the records of a gateway key
 
 _CALLS_MAX: Final = 200_000  # kept by one fold; older ones are dropped first

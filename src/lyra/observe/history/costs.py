@@ -11,8 +11,6 @@ import msgspec
 from lyra.core.checking.check import one_of
 from lyra.observe.history.calls import CallRecord
 
-__all__ = ["GROUPINGS", "CostRow", "costs"]
-
 GROUPINGS: Final = ("agent", "model", "day", "pid", "key")
 
 

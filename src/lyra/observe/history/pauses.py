@@ -13,8 +13,6 @@ import msgspec
 
 from lyra.core.event import Event
 
-__all__ = ["Pause", "PauseHistory"]
-
 _PAUSES_MAX: Final = 10_000  # kept by one fold; older ones are dropped first
 _ASKED: Final = ("interrupt.created", "pcb.interrupt_created")
 _ANSWERED: Final = ("interrupt.resolved", "interrupt.expired", "interrupt.cancelled", "pcb.interrupt_ended")

@@ -13,8 +13,6 @@ import msgspec
 
 from lyra.core.event import Event
 
-__all__ = ["ProcessRecord", "Processes"]
-
 _ENDED: Final = ("terminated", "zombie")
 
 

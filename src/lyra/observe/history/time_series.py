@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-__all__ = ["RESOLUTIONS", "FigurePoint", "LatencyCounts", "Resolution", "TimeSeries"]
-
 _BUCKETS_PER_DOUBLING: Final = 8
 _USERS_MAX: Final = 1_000  # with figures of their own in one step; further ones are counted for the operator
 

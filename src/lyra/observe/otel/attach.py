@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lyra.observe.otel.providers import OtelProviders
 
-__all__ = ["attach_from_environment", "attach_otel"]
 
 _PART: Final = "otel"
 

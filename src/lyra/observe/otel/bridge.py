@@ -16,8 +16,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from lyra.core.trace_context import TraceSpan
 
-__all__ = ["OtelBridge", "parent_context"]
-
 
 def parent_context(trace_id: int, span_id: int, *, sampled: bool, is_remote: bool = False) -> otel_context.Context:
     """A context in which this span is the parent of the next one."""

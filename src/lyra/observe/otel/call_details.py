@@ -10,8 +10,6 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any, Final
 
-__all__ = ["PART", "CallDetails"]
-
 PART: Final = "call_details"
 _KEPT_MAX: Final = 1_000
 

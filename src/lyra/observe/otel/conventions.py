@@ -17,16 +17,6 @@ import msgspec
 from lyra.core.event import NO_FAILURES, ModelCalled
 from lyra.core.secrets.redact import redact
 
-__all__ = [
-    "SHAPES",
-    "SpanShape",
-    "content_attributes",
-    "detail_attributes",
-    "error_type",
-    "hex_id",
-    "provider_and_model",
-]
-
 Attributes = dict[str, Any]
 
 # By Lyra's name of a provider; any other provider keeps its name.

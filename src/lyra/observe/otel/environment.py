@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from lyra.errors import ConfigError
 
-__all__ = ["SIGNALS", "captured_content", "exporter_for", "has_own_provider", "is_disabled", "is_wanted"]
-
 SIGNALS: Final = ("traces", "metrics", "logs")
 _ASKS: Final = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",

@@ -12,8 +12,6 @@ from lyra.observe.otel.call_details import CallDetails
 from lyra.observe.otel.environment import exporter_for, imported
 from lyra.observe.otel.providers import lyra_resource
 
-__all__ = ["export_events"]
-
 _BATCH: Final = 512
 _HINT: Final = "set OTEL_EXPORTER_OTLP_ENDPOINT, such as http://127.0.0.1:4317"
 

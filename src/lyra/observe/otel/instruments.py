@@ -13,8 +13,6 @@ from opentelemetry.metrics import Meter, MeterProvider
 from lyra.core.event import Event, ModelCalled
 from lyra.observe.otel.conventions import error_type, provider_and_model
 
-__all__ = ["EventInstruments"]
-
 _TOKENS: Final = tuple(float(4**power) for power in range(14))
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(14))
 

@@ -17,8 +17,6 @@ from lyra.core.trace_context import enclosing_span
 from lyra.observe.logs import LEVELS, log_fields
 from lyra.observe.otel.bridge import parent_context
 
-__all__ = ["CONTENT_EVENT", "LogRecords", "OtelLogHandler"]
-
 CONTENT_EVENT: Final = "gen_ai.client.inference.operation.details"
 _SEVERITIES: Final = {
     "error": SeverityNumber.ERROR,

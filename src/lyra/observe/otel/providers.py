@@ -17,8 +17,6 @@ from lyra._version import __version__
 from lyra.core.clock import SystemClock
 from lyra.observe.otel.environment import exporter_for, imported, is_disabled
 
-__all__ = ["FLUSH_S", "OtelProviders", "lyra_resource", "process_providers"]
-
 FLUSH_S: Final = 2.0  # the longest that the end of a process waits for a collector
 
 

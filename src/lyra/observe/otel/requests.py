@@ -17,8 +17,6 @@ from lyra._version import __version__
 from lyra.core.trace_context import OpenSpan, TraceSpan, continued, parse_traceparent
 from lyra.observe.otel.environment import has_own_provider, is_disabled
 
-__all__ = ["RequestSpan", "grpc_span", "request_span"]
-
 
 class RequestSpan:
     """What the server can say about its request; without OpenTelemetry it is dropped."""

@@ -26,8 +26,6 @@ from lyra.observe.otel.call_details import CallDetails
 from lyra.observe.otel.conventions import SHAPES, content_attributes, detail_attributes, error_type, hex_id
 from lyra.observe.otel.log_records import CONTENT_EVENT, LogRecords
 
-__all__ = ["EventSpans", "event_spans"]
-
 _NOTES_SPANS_MAX: Final = 1_000  # open spans of programs whose notes are held
 _NOTES_MAX: Final = 100  # of one span
 _TEXT_CHARS_MAX: Final = 1_000

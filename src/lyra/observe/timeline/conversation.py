@@ -12,8 +12,6 @@ from typing import Any, Final
 from lyra.observe.timeline.open_calls import OpenCalls
 from lyra.observe.timeline.values import plain, text_of_content
 
-__all__ = ["AgentConversation"]
-
 _TEXT_MAX: Final = 20_000
 _REVISE, _COMPACT = "lyra.revise", "lyra.compact"
 

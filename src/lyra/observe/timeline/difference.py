@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.timeline import RunTimeline
 
-__all__ = ["RunDifference", "StepPair", "compare_runs"]
-
 _TOLD_MAX: Final = 2_000  # steps in one answer
 _TOLD_BEFORE: Final = 50  # of those that are the same
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that a kernel gave

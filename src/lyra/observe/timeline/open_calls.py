@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["OpenCalls"]
-
 Item = TypeVar("Item")
 
 _TOOL: Final = "tool:"

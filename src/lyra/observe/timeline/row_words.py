@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from lyra.observe.timeline.values import text_of_content
 
-__all__ = ["answer_of", "ending_text", "error_text", "last_answer", "message_text"]
-
 _ASK: Final = "lyra.ask"  # the key of a question to a conversation
 _ORDERS: Final = {"lyra.revise": "the conversation is revised", "lyra.compact": "the conversation is summed up"}
 

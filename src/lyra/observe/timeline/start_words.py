@@ -12,8 +12,6 @@ from typing import Any, Final
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
 from lyra.observe.timeline.values import brief
 
-__all__ = ["start_words", "vega_name"]
-
 _CHILDREN_TOLD: Final = 8
 
 

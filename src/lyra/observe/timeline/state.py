@@ -19,8 +19,6 @@ from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.row_words import message_text
 from lyra.observe.timeline.values import brief, plain
 
-__all__ = ["RunMoment", "RunProcess"]
-
 _MAILBOX_SHOWN: Final = 50
 _VALUED: Final = ("do", "read", "passage")  # rows whose values are told by their names
 _VALUES_KEPT: Final = 200  # readings and results by name, of one process

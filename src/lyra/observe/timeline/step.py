@@ -10,8 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["STEP_KINDS", "RunStep"]
-
 STEP_KINDS: Final[dict[str, str]] = {
     "began": "the process began",
     "message": "a message was taken from the mailbox",

@@ -19,8 +19,6 @@ from lyra.observe.timeline.start_words import start_words, vega_name
 from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.values import brief, digest_of, text_of_content
 
-__all__ = ["StepFold"]
-
 _FORMS: Final = {"passage": "milestone", "wait": "wait", "context": "note"}  # rows without a beginning that are steps
 _ENDING: Final = {"reason", "result", "error"}  # what a wait for a child gives
 _FINISHED_LATER: Final = ("running", "waiting")

@@ -14,8 +14,6 @@ import msgspec
 from lyra.core import codec
 from lyra.core.codec import to_plain
 
-__all__ = ["brief", "digest_of", "plain", "text_of_content"]
-
 _DEPTH_MAX: Final = 24
 _ITEMS_MAX: Final = 200
 _TEXT_MAX: Final = 20_000

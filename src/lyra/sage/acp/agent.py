@@ -32,8 +32,6 @@ from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord
 from lyra.tools.permissions.decision import MODES
 
-__all__ = ["SageAcpAgent"]
-
 _PAGE: Final = 50  # sessions in one answer
 
 

@@ -18,8 +18,6 @@ from lyra.core.tool import Tool, ToolCall
 from lyra.tools.source import ToolSource
 from lyra.tools.wrapped import Next, layered
 
-__all__ = ["EditorFiles", "FileClient"]
-
 _EDITS: Final = ("Edit", "MultiEdit", "Write")
 _EDITOR_S: Final = 5.0
 _TEXT_BYTES_MAX: Final = 2 * 1024 * 1024

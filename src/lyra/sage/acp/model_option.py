@@ -10,8 +10,6 @@ from lyra.agents.acp.refusals import refusal
 from lyra.errors import ConfigError
 from lyra.sage.agent.live import LiveSession
 
-__all__ = ["config_options", "no_model"]
-
 _NO_MODEL: Final = (
     'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
     'model = "PROVIDER/MODEL" under [agent] in your lyra.toml; `sage doctor` shows which providers have a key'

@@ -29,8 +29,6 @@ from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.commands.registry import run_command
 from lyra.sage.commands.result import SlashResult, as_markdown
 
-__all__ = ["OpenSession"]
-
 _INTERNAL_ERROR: Final = -32603
 
 

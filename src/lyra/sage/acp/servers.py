@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lyra.mcp import McpServers
     from lyra.mcp.settings import ServerSettings
 
-__all__ = ["handed_servers", "servers_for"]
-
 
 def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied: Any) -> McpServers | None:
     """The servers, not started yet; None where there are none."""

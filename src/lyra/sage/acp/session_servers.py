@@ -18,8 +18,6 @@ from lyra.sage.acp.servers import handed_servers
 if TYPE_CHECKING:
     from lyra.mcp import McpServers
 
-__all__ = ["SessionServers"]
-
 
 class SessionServers:
     """`denied` gives the paths of a folder that its permission files deny: the servers do not see them."""

@@ -15,8 +15,6 @@ from lyra.agents.acp.updates import shown_text
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands.registry import COMMANDS, command_list
 
-__all__ = ["ELSEWHERE", "available_commands", "is_command"]
-
 _LIST: Final = "the editor's list of sessions (session/list)"
 ELSEWHERE: Final[Mapping[str, str]] = {
     "resume": f"/resume is for terminals. Here another session is opened from {_LIST}, which loads it (session/load).",

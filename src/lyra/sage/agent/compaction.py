@@ -10,8 +10,6 @@ from lyra.errors import AgentFailed
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
 
-__all__ = ["SessionCompaction"]
-
 
 class SessionCompaction:
     """Of one session, one at a time."""

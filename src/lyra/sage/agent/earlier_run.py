@@ -14,8 +14,6 @@ from lyra.sage.session.record import SessionRecord, preview
 if TYPE_CHECKING:
     from lyra.sage.agent.session_core import SessionCore
 
-__all__ = ["copy_conversation", "explain_damage", "repair"]
-
 
 async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
     """Keep what the last run had done of its turn; sentences about what is in doubt."""

@@ -39,8 +39,6 @@ from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
 from lyra.tools.wrapped import layered
 
-__all__ = ["AGENT", "Equipment"]
-
 AGENT: Final = "sage"  # the name of the agent and the pid of its process, in every session's store
 
 _MARK_FILE = "rules-mark"  # what begins the rules of a subfolder in a tool's result

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.context_policy import ContextPolicy
-from lyra.agents.session.agent_cache import cache_of
-from lyra.agents.session.session import SUMMARY_HEADING, AgentSession
+from lyra.agents.session.session import SUMMARY_HEADING, AgentSession, cache_of
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.memory import REMEMBERED_MARK
 from lyra.core.message import Message
@@ -26,8 +25,6 @@ from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.spending import SessionSpending
 from lyra.sage.commands.session_protocol import ContextFigures, ContextTokens, UsageFigures
 from lyra.sage.session.usage_log import UsageSum
-
-__all__ = ["context_figures", "usage_figures"]
 
 _TOKENS_A_BYTE: Final = 0.3  # of text with spaces: prose has fewer, code a little more
 _TOKENS_A_DENSE_BYTE: Final = 0.6

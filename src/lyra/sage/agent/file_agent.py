@@ -36,8 +36,6 @@ from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.source import ToolSource
 
-__all__ = ["FileAgent", "agent_definition"]
-
 _SERVER_TOOL: Final = "mcp__"
 _NAME_A_MODEL: Final = "write `model: PROVIDER/MODEL` in the agent's file"
 

@@ -16,8 +16,6 @@ from lyra.sage.session.snapshots import Snapshots
 from lyra.tools.permissions.subjects import facts_of
 from lyra.tools.wrapped import Middleware, Next
 
-__all__ = ["keeping_files"]
-
 
 def keeping_files(snapshots: Snapshots, folder: str) -> Middleware:
     """The layer for the tools of an agent that works in `folder`."""

@@ -14,8 +14,6 @@ from lyra.agents.session.session import Metrics
 from lyra.agents.turn.loop import STATUSES
 from lyra.core.tool import ToolResult
 
-__all__ = ["PartialTurn", "summary_of_guard"]
-
 
 class PartialTurn:
     """`text`: what the model has said since its last whole message, and `text_before`: what it said in that one.

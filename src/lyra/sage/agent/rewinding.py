@@ -17,7 +17,6 @@ from lyra.sage.session.snapshots import Checkpoint, Restored
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
 
-__all__ = ["Undone", "checkpoint", "move", "restore", "undo"]
 
 _CHECKPOINTS = "checkpoints"  # the setting: name → the position in the conversation
 

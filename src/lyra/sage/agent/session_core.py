@@ -36,8 +36,6 @@ from lyra.sage.session.record import SessionRecord, preview, sessions_folder
 from lyra.sage.session.snapshots import Snapshots
 from lyra.sage.session.usage_log import UsageLog
 
-__all__ = ["SessionCore"]
-
 _MODEL_CALLS_S: Final = 0.3  # how long a session that is left waits for model calls under way
 
 

@@ -18,8 +18,6 @@ from lyra.core.secrets.visible import visible
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.tasks.record import TaskRecord
 
-__all__ = ["SessionNotices"]
-
 _WAITING_MAX: Final = 100  # the oldest are dropped
 _DESCRIPTION_CHARS_MAX: Final = 120
 _WARNINGS: Final = ("failed", "asks", "lost")  # states of a task

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.base.tasks import Tasks
     from lyra.sage.project.git_state import GitState
 
-__all__ = ["SessionPrompt"]
 
 _PLAIN_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,80}\Z")
 

@@ -8,15 +8,13 @@ from typing import Final
 import msgspec
 
 from lyra.agents.headless.headless import HeadlessOptions
-from lyra.agents.turn.stored import read_agent
+from lyra.agents.turn.unfinished import read_agent
 from lyra.core.message import Message
 from lyra.sage.agent.equipment import AGENT
 from lyra.sage.session.facts import SessionFacts
 from lyra.sage.session.record import SessionRecord
 from lyra.store import open_store
 from lyra.tools.permissions.decision import MODES
-
-__all__ = ["NOT_KEPT", "STORE_FILE", "SessionStart", "read_session", "with_kept_mode"]
 
 STORE_FILE: Final = "session.db"
 NOT_KEPT: Final = "bypass"  # a mode that has to be asked for in each run

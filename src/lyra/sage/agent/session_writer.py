@@ -24,8 +24,6 @@ from lyra.sage.session.facts import SessionFacts
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import SessionRecord, make_session_folder, preview
 
-__all__ = ["SessionWriter"]
-
 
 class SessionWriter:
     """Of one session in `root`, the folder of all sessions; `folder` is where its agent works."""

@@ -24,8 +24,6 @@ from lyra.errors import BudgetExceeded, StoreError
 from lyra.kernel.kernel import Kernel
 from lyra.sage.session.usage_log import UsageCall, UsageLog, local_day
 
-__all__ = ["SessionSpending"]
-
 _CALLED: Final = "model.called"
 _FLAG: Final = "--max-budget-usd"
 

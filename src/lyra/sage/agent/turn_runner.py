@@ -24,7 +24,6 @@ from lyra.tools.edit_preview import edit_preview
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
 
-__all__ = ["TurnRunner"]
 
 _STOPPED: Final = "the user stopped this call before it was done"
 _CUT_OFF: Final = "[stopped by the user]"

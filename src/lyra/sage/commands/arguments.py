@@ -9,8 +9,6 @@ from typing import Final
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
-__all__ = ["SlashArguments"]
-
 _TEXT_LENGTH_MAX: Final = 100_000
 
 

@@ -16,8 +16,6 @@ from lyra.sage.commands.session_protocol import CommandSession, UndoneTurns
 from lyra.sage.commands.words import age, dollars, tokens
 from lyra.sage.session.record import SessionRecord
 
-__all__ = ["checkpoint", "clear", "compact", "export", "fork", "restore", "resume", "title", "undo"]
-
 _LISTED: Final = 20  # sessions that /resume lists
 _FORMATS: Final = {"markdown": ".md", "json": ".json"}
 

@@ -13,8 +13,6 @@ from lyra.sage.commands.result import SlashResult
 from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.extensions.custom_commands import CustomCommand
 
-__all__ = ["custom_commands", "custom_result", "problems_of"]
-
 
 def custom_commands(session: CommandSession) -> dict[str, CustomCommand]:
     """The commands by name, as their files are now; skills that a person may start are among them."""

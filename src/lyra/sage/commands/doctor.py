@@ -33,8 +33,6 @@ from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import sessions_folder
 from lyra.sage.session.usage_log import UsageLog, local_day
 
-__all__ = ["SageCheck", "doctor", "sage_checks"]
-
 _UI: Final = ("prompt_toolkit", "rich")
 
 

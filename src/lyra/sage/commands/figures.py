@@ -14,8 +14,6 @@ from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.commands.words import age, dollars, percent, tokens
 from lyra.sage.session.usage_log import GROUPS, UsageSum, local_day
 
-__all__ = ["context", "cost", "status"]
-
 _TURNS_SHOWN: Final = 12
 _DAYS_SHOWN: Final = 14
 _COLUMNS: Final = ("calls", "input", "output", "from cache", "cost")

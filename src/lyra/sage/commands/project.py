@@ -13,8 +13,6 @@ from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.project.git_diff import GitDiff, git_diff
 from lyra.sage.session.snapshots import FileChange
 
-__all__ = ["diff_", "init", "review"]
-
 _DIFF_CHARS_MAX: Final = 200_000  # of what is shown
 _REVIEWED_CHARS_MAX: Final = 60_000  # of what a model is given
 _RULES_FILE: Final = "AGENTS.md"

@@ -19,8 +19,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Block", "SlashResult", "as_markdown", "bars", "diff", "lines", "plain_text", "table", "text"]
-
 Block = dict[str, Any]
 _FENCES: Final = {"diff": "diff"}  # the language of a block of code by the type of the block; text for the others
 

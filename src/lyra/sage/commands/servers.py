@@ -21,7 +21,6 @@ from lyra.sage.commands.session_protocol import CommandSession
 if TYPE_CHECKING:
     from lyra.mcp import McpServers
 
-__all__ = ["known_prompts", "mcp", "prompt_result", "read_prompts", "servers_of"]
 
 _LENGTH_MAX: Final = 200  # characters of a description that are shown
 _known: Final[WeakKeyDictionary[Any, dict[str, dict[str, Any]]]] = WeakKeyDictionary()

@@ -20,16 +20,6 @@ from lyra.sage.session.record import SessionRecord
 from lyra.sage.session.snapshots import Checkpoint, FileChange, Snapshots
 from lyra.sage.session.usage_log import UsageLog, UsageSum
 
-__all__ = [
-    "CommandSession",
-    "ContextFigures",
-    "ContextTokens",
-    "EquipmentView",
-    "SpendingView",
-    "UndoneTurns",
-    "UsageFigures",
-]
-
 
 class UsageFigures(NamedTuple):
     """What a session, its last turn, its agents and its models have used; `budget_usd` is its tightest limit."""

@@ -21,8 +21,6 @@ from lyra.sage.commands.words import tokens
 from lyra.tools.permissions.decision import MODES
 from lyra.tools.permissions.rules import Rule
 
-__all__ = ["OUTPUT_MODES", "config", "model", "output", "permissions", "plan"]
-
 OUTPUT_MODES: Final = {
     "text": "tool calls as one line each, with the last lines of those that failed",
     "compact": "tool calls as one line each",

@@ -12,8 +12,6 @@ from lyra.sage.commands.result import SlashResult, diff, lines, table
 from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.commands.words import age, dollars, short, tokens
 
-__all__ = ["HINT", "tasks"]
-
 _DIFF_CHARS_MAX: Final = 100_000
 _WORDS: Final = ("allow", "always", "deny", "never", "retry", "skip", "fail")
 

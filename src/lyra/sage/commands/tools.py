@@ -15,8 +15,6 @@ from lyra.sage.commands.session_protocol import CommandSession
 from lyra.sage.commands.words import age, short
 from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["memory", "tools"]
-
 _RULES_SHOWN: Final = 3
 
 

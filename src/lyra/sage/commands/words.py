@@ -7,8 +7,6 @@ from typing import Final
 from lyra.core.clock import SystemClock
 from lyra.core.secrets.visible import visible
 
-__all__ = ["age", "dollars", "percent", "short", "tokens"]
-
 _LENGTH_MAX: Final = 90
 
 

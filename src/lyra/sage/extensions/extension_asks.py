@@ -15,8 +15,6 @@ from lyra.core.checking.front_matter import read_front_matter
 from lyra.sage.extensions.places import PROJECT_FOLDER, ExtensionPlace, markdown_files
 from lyra.sage.extensions.skills.skills import SKILL_FILE, files_beside, is_skill
 
-__all__ = ["extension_asks"]
-
 
 def extension_asks(folder: str) -> Iterator[AskingFile]:
     """The extension files of a folder's `.lyra`."""

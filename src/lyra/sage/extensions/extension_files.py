@@ -19,8 +19,6 @@ from lyra.sage.extensions.front_matter import FILE_BYTES_MAX, MarkdownFile, one_
 from lyra.sage.extensions.places import ExtensionPlace, markdown_files
 from lyra.tools.permissions.rules import Rule
 
-__all__ = ["ExtensionFiles", "Named", "covers", "declared_tools"]
-
 
 def declared_tools(file: MarkdownFile, key: str, place: ExtensionPlace) -> tuple[str, ...] | None:
     """The tools that a file names under `key`; of a plugin's file all that the plugin declares where it names none, and

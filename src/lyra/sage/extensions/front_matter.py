@@ -18,8 +18,6 @@ from lyra.core.secrets.visible import without_invisible
 from lyra.errors import ConfigError, ParseError
 from lyra.tools.permissions.rules import Rule
 
-__all__ = ["BODY_CHARS_MAX", "FILE_BYTES_MAX", "NAME", "MarkdownFile", "one_line"]
-
 FILE_BYTES_MAX: Final = 256 * 1024
 BODY_CHARS_MAX: Final = 100_000  # about 25 000 tokens: a longer text would crowd out the conversation
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")  # ASCII alone: no letter that looks like another

@@ -32,8 +32,6 @@ from lyra.errors import ConfigError, StoreError, StoreFull
 from lyra.kernel.base.acting import require
 from lyra.kernel.shared.memories import MemoryItem
 
-__all__ = ["FILE_NAME", "ITEMS_MAX", "RECALLED_ITEMS", "RECALLED_TOKENS", "SharedMemories", "sage_memory"]
-
 FILE_NAME: Final = "memory.db"
 ITEMS_MAX: Final = 1_000  # of one scope; then the oldest goes
 RECALLED_ITEMS: Final = 8  # in one prompt

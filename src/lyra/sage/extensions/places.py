@@ -15,8 +15,6 @@ from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.report import Mistake
 from lyra.core.user_folder import user_folder
 
-__all__ = ["FILES_MAX", "PROJECT_FOLDER", "ExtensionPlace", "extension_places", "markdown_files"]
-
 PROJECT_FOLDER: Final = ".lyra"
 FILES_MAX: Final = 500  # Markdown files of one kind in one place
 _FOLDERS_MAX: Final = 200  # below one place: bounds the time that a listing takes

@@ -27,8 +27,6 @@ from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.print.printed import last_words, require_model, slash_outcome, slash_result
 from lyra.sage.print.requests import AnswerRequest, InterruptRequest, PrintRequest, read_request
 
-__all__ = ["converse"]
-
 _WAITING_MAX: Final = 1_000  # messages; reading stops until there is room
 
 

@@ -17,7 +17,6 @@ from lyra.sage.agent.live import LiveSession, SessionStart
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
 
-__all__ = ["ask_session", "last_words", "require_model", "slash_outcome", "slash_result"]
 
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 

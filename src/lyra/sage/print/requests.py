@@ -15,8 +15,6 @@ import msgspec
 
 from lyra.errors import ConfigError
 
-__all__ = ["AnswerRequest", "InterruptRequest", "PrintRequest", "UserRequest", "read_request"]
-
 
 class UserRequest(msgspec.Struct, tag_field="type", tag="user", forbid_unknown_fields=True):
     text: str

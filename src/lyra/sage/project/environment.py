@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["environment_lines"]
-
 
 def environment_lines(*, date: str = "", sandbox: str = "") -> list[str]:
     """One line each: the platform, the `date` that the caller's clock has, the `sandbox` tier that holds commands."""

@@ -15,8 +15,6 @@ from lyra.core.tool import Tool, ToolCall, caller
 from lyra.sage.project.rules import ProjectRules
 from lyra.tools.wrapped import Next, layered, pure
 
-__all__ = ["PATH_ARGUMENTS", "rules_heading", "with_folder_rules"]
-
 # The tools that open one file, and the argument that names it.
 PATH_ARGUMENTS: Final = {
     "Read": "file_path",

@@ -15,7 +15,6 @@ from lyra.sage.project.git_state import GIT_COMMAND, run_git
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
 
-__all__ = ["GitDiff", "git_diff"]
 
 _GIT_S_MAX: Final = 10.0
 _UNTRACKED_MAX: Final = 200

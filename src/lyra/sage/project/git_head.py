@@ -12,8 +12,6 @@ import os
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["GitHead", "read_head"]
-
 _SMALL_BYTES_MAX: Final = 4_096
 _FOLDERS_UP_MAX: Final = 64
 _BRANCH: Final = re.compile(r"ref: refs/heads/([^\s\x00-\x20\x7f~^:?*\[\\]{1,200})")

@@ -21,7 +21,6 @@ from lyra.sage.project.git_head import GitHead, read_head
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
 
-__all__ = ["GIT_COMMAND", "GIT_S_MAX", "GitCommit", "GitState", "git_state", "run_git"]
 
 GIT_S_MAX: Final = 2.0
 _COMMITS: Final = 5

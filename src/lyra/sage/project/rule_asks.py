@@ -8,8 +8,6 @@ from lyra.config.asks import Ask, AskingFile
 from lyra.config.files import is_own
 from lyra.sage.project.rule_files import folders_above, rule_files
 
-__all__ = ["rule_asks"]
-
 
 def rule_asks(folder: str) -> Iterator[AskingFile]:
     """The files with rules that count in a folder: its own, and those above it up to the git root."""

@@ -18,18 +18,6 @@ from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath, true_path
 from lyra.tools.permissions.decision import may_hold_secrets
 
-__all__ = [
-    "FILE_BYTES_MAX",
-    "IMPORTS_DEPTH_MAX",
-    "NAMES",
-    "RULES_FOLDER",
-    "FileStamp",
-    "RuleFile",
-    "folders_above",
-    "imports_in",
-    "rule_files",
-]
-
 NAMES: Final = ("AGENTS.md", "SAGE.md")
 RULES_FOLDER: Final = os.path.join(".lyra", "rules")
 FILE_BYTES_MAX: Final = 1 << 20  # a larger file is something else by mistake

@@ -17,8 +17,6 @@ from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.sdk.questions import PermissionCallback, answer_question
 from lyra.sage.sdk.result import SageNotice
 
-__all__ = ["Background", "NoticeCallback"]
-
 NoticeCallback = Callable[[SageNotice], object]
 _log: Final = logging.getLogger("lyra.sage")
 

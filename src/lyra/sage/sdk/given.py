@@ -11,8 +11,6 @@ from lyra.errors import ConfigError
 from lyra.tools.function import tool as tool_of
 from lyra.tools.source import ToolSource
 
-__all__ = ["check_task", "tool_given"]
-
 
 def check_task(task: Content) -> None:
     """Refuse a task that is empty, or that no journal can hold."""

@@ -8,8 +8,6 @@ import msgspec
 
 from lyra.errors import ConfigError
 
-__all__ = ["RunOptions", "UnifiedRunOptions"]
-
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What may differ from run to run; what is left out is as the SDK was told."""

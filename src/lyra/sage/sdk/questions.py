@@ -16,8 +16,6 @@ import msgspec
 from lyra.agents.session.events import QuestionLine
 from lyra.sage.agent.live import LiveSession
 
-__all__ = ["PermissionAnswer", "PermissionCallback", "PermissionRequest", "answer_question", "refuse"]
-
 _log: Final = logging.getLogger("lyra.sage")
 _WORDS: Final = ("allow", "always", "deny", "never")
 

@@ -17,8 +17,6 @@ from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import AgentFailed, LyraError
 
-__all__ = ["OUTCOMES", "ExecutionResult", "SageEvent", "SageNotice", "event_of"]
-
 OUTCOMES: Final[dict[str, str]] = {
     "success": "an answer",
     "failed": "an error ended the run",

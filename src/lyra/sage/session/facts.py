@@ -14,8 +14,6 @@ import msgspec
 from lyra.core.message import Message
 from lyra.errors import ConfigError
 
-__all__ = ["SessionFacts", "SessionMove", "SessionTurn"]
-
 
 class SessionTurn(msgspec.Struct):
     """One message of a person and all that was done about it. `start` counts the messages before it."""

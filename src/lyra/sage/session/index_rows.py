@@ -18,20 +18,6 @@ import msgspec
 
 from lyra.sage.session.record import SessionRecord, storable
 
-__all__ = [
-    "SCHEMA",
-    "TEXT_FILE",
-    "VERSION",
-    "append_text",
-    "delete_session",
-    "put_passage",
-    "put_record",
-    "read_texts",
-    "select_query",
-    "text_line",
-    "writing",
-]
-
 VERSION: Final = 1
 TEXT_FILE: Final = "search.jsonl"
 _TEXT_FILE_BYTES_MAX: Final = 32 * 1024 * 1024

@@ -26,8 +26,6 @@ from lyra.core.own_files import add_own_path, has_no_room, make_folder
 from lyra.errors import StoreError, StoreFull
 from lyra.sage.session.record import sessions_folder
 
-__all__ = ["GROUPS", "USAGE_FILE", "UsageCall", "UsageGroup", "UsageLog", "UsageSum", "local_day"]
-
 USAGE_FILE: Final = "usage.db"
 VERSION: Final = 1
 _BUSY_TIMEOUT_S: Final = 10.0

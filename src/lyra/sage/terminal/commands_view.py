@@ -20,7 +20,6 @@ from lyra.sage.terminal.text.table import table_lines
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
 
-__all__ = ["ShownResult", "block_lines", "is_command", "run_slash_command"]
 
 _BAR_COLUMNS: Final = 30
 

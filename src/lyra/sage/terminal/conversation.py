@@ -30,8 +30,6 @@ from lyra.sage.terminal.text.safe_text import shown
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line
 from lyra.sage.terminal.turn_view import TurnView
 
-__all__ = ["Conversation", "Submission"]
-
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
 
 

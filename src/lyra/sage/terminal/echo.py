@@ -12,8 +12,6 @@ from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.safe_text import shown, shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indented, wrap_text
 
-__all__ = ["error_lines", "expanded_lines", "note_lines", "prompt_lines", "task_words"]
-
 _ECHO_ROWS_MAX: Final = 40
 _TASK_CHARS_MAX: Final = 200
 

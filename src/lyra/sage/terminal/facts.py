@@ -12,8 +12,6 @@ from typing import Final, NamedTuple, TextIO
 
 from lyra.sage.terminal.text.theme import ASCII_MARKS, MARKS, Marks
 
-__all__ = ["COLUMNS_MAX", "TerminalFacts"]
-
 COLUMNS_MAX: Final = 110  # lines are not set wider than this, so that figures stay near what they belong to
 _COLUMNS_MIN: Final = 20
 _COLUMNS_USUAL: Final = 80

@@ -17,8 +17,6 @@ from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.text.safe_text import exact, for_output
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, plain_text, wrap
 
-__all__ = ["SIMULATED", "choose_model", "missing_variables", "welcome_lines"]
-
 SIMULATED: Final = "sim/echo"
 _EXAMPLES: Final = {
     "anthropic": "anthropic/claude-sonnet-4-5",

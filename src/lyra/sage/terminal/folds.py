@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["FoldedText", "Folds"]
-
 _KEPT_MAX: Final = 200
 _ALL_CHARS_MAX: Final = 8_000_000
 _CHARS_MAX: Final = 400_000  # of one; the end of a longer one is kept

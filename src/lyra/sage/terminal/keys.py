@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from lyra.sage.terminal.questions.question import TerminalQuestion
 
-__all__ = ["Keyboard", "bindings"]
 
 _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
 _WORD_S: Final = 0.7  # within which a key belongs to the word before it

@@ -21,8 +21,6 @@ from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import visible
 
-__all__ = ["LOG_FILE", "LogFile", "logs_to_file"]
-
 LOG_FILE: Final = "sage.log"
 _BYTES_MAX: Final = 1024 * 1024
 _STORES: Final = "lease"  # the kernel's module that opens a store

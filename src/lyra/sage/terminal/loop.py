@@ -30,8 +30,6 @@ from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.status_bar import StatusBar
 from lyra.sage.terminal.text.markdown_view import load
 
-__all__ = ["run_terminal"]
-
 
 async def run_terminal(session: ShownSession, first_task: str | None) -> int:
     """Show a session until the user leaves it; gives the exit code."""

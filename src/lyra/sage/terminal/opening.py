@@ -11,8 +11,6 @@ from lyra.sage.terminal.text.markdown_stream import MarkdownStream
 from lyra.sage.terminal.text.markdown_view import markdown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, indented
 
-__all__ = ["leave", "show"]
-
 _ANSWER_BLOCKS_MAX: Final = 12
 
 

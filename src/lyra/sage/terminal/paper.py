@@ -12,8 +12,6 @@ from typing import Final, Protocol
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.text.styled_lines import Line
 
-__all__ = ["Paper", "Sheet"]
-
 _CLOSE: Final = frozenset({"tool", "note"})  # kinds whose groups follow each other without a blank line
 
 

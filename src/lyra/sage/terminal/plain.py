@@ -21,8 +21,6 @@ from lyra.sage.terminal.prompt.history import PromptHistory
 from lyra.sage.terminal.text.safe_text import for_output
 from lyra.sage.terminal.text.styled_lines import Line, plain_text
 
-__all__ = ["PlainScreen"]
-
 _READ_BYTES: Final = 1 << 16
 _TWICE_S: Final = 2.0
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from lyra.sage.terminal.tool_lines import CallWords
 
-__all__ = ["RunningCall"]
-
 _ROWS_MAX: Final = 3  # of the last report
 _FIGURES_CHARS_MAX: Final = 48
 

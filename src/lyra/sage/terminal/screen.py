@@ -35,8 +35,6 @@ from lyra.sage.terminal.text.safe_text import for_output
 from lyra.sage.terminal.text.styled_lines import Line, clip
 from lyra.sage.terminal.text.theme import inline_style
 
-__all__ = ["LiveScreen"]
-
 _FRAMES_PER_S: Final = 20
 _SPINNER_S: Final = 0.1
 _KEPT_ROWS: Final = 4  # of the terminal, for the status line and the prompt

@@ -11,8 +11,6 @@ from lyra.sage.terminal.text.safe_text import shown_lines
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, wrap_text
 from lyra.sage.terminal.user_command import UserCommand, UserCommandOutcome
 
-__all__ = ["ShellView"]
-
 _ROWS_MAX: Final = 200  # printed when it has ended; the rest is folded
 _LIVE_ROWS: Final = 10
 _LIVE_CHARS: Final = 4_000

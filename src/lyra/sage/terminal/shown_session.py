@@ -12,8 +12,6 @@ from lyra.sage.agent.tasks.record import TaskRecord
 from lyra.sage.commands.session_protocol import ContextFigures, UsageFigures
 from lyra.sage.session.facts import SessionFacts
 
-__all__ = ["ShownSession"]
-
 
 class ShownSession(Protocol):
     """A session that can be talked to, one turn at a time."""

@@ -13,8 +13,6 @@ from lyra.sage.terminal.text.safe_text import exact
 from lyra.sage.terminal.text.styled_lines import Line, clip, width_of
 from lyra.sage.terminal.text.theme import Marks
 
-__all__ = ["Status", "status_line"]
-
 
 class Status(NamedTuple):
     folder: str = ""

@@ -19,8 +19,6 @@ from lyra.sage.terminal.text.styled_lines import Line
 if TYPE_CHECKING:
     from lyra.sage.extensions.hooks.status_line import StatusLine
 
-__all__ = ["StatusBar"]
-
 
 class StatusBar:
     """The status line, and when its values are read."""

@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
 
-__all__ = ["CallWords", "describe", "figures_of", "main_argument", "output_text", "seconds_text"]
-
 _OBJECT_CHARS_MAX: Final = 400
 _VERBS: Final = {
     "MultiEdit": "Edit",

@@ -35,8 +35,6 @@ from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, in
 from lyra.sage.terminal.tool_lines import describe, figures_of, output_text, seconds_text
 from lyra.tools.edit_preview import edit_preview
 
-__all__ = ["TurnView"]
-
 _TAIL_RENDERED_CHARS_MAX: Final = 1_500  # a longer tail is shown as it is: rendering it again and again takes time
 _LONG_BLOCK_CHARS: Final = 800
 _TAIL_ROWS_MAX: Final = 14

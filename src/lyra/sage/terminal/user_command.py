@@ -13,8 +13,6 @@ import signal
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["UserCommand", "UserCommandOutcome"]
-
 _KEPT_CHARS_MAX: Final = 20_000  # of the output, for the model
 _READ_BYTES: Final = 1 << 16
 _GRACE_S: Final = 1.0  # between the polite signal and the other

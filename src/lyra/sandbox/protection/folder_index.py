@@ -18,8 +18,6 @@ from lyra.sandbox.protection.git_repositories import is_repository
 from lyra.sandbox.protection.protected_names import ASKED_NAMES, INSTALLED, NAMES
 from lyra.sandbox.real_paths import real_path
 
-__all__ = ["ENTRIES_MAX", "FolderIndex", "search"]
-
 ENTRIES_MAX: Final = 20_000
 _LINKED_MAX: Final = 5_000  # entries of folders that protected links lead to
 _FOLDERS_KEPT: Final = 20_000

@@ -24,8 +24,6 @@ from lyra.core.ids import Entropy
 from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath
 
-__all__ = ["FOLDERS", "is_placeholder", "placeholders", "remove_stale", "set_aside"]
-
 FOLDERS: Final = (".git", ".lyra", ".vscode")  # programs ignore each of these when it is empty
 _NAME_BYTES_MAX: Final = 200
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

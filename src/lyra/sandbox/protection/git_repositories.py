@@ -23,18 +23,6 @@ from lyra.sandbox.protection.protected_names import NAMES
 from lyra.sandbox.protection.protected_places import Places
 from lyra.sandbox.real_paths import links_on_the_way, real_path
 
-__all__ = [
-    "HEAD",
-    "PARTS",
-    "SHAPE",
-    "NamedPaths",
-    "enclosing_repositories",
-    "is_repository",
-    "made_repository",
-    "named_paths",
-    "named_places",
-]
-
 HEAD: Final = "head"
 SHAPE: Final = frozenset({HEAD, "objects", "refs", "commondir"})
 # What git reads in a repository's folder; where that folder is a workspace, these stay as they are.

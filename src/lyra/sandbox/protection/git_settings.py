@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-__all__ = ["GitSetting", "GitSettings", "parse", "read_settings", "read_small"]
-
 _BYTES_MAX: Final = 1 << 20  # of one file
 _FILES_MAX: Final = 200  # that are read for one answer, included ones among them
 _INCLUDES: Final = ("include.path", "includeif.path")

@@ -16,8 +16,6 @@ from typing import Final
 from lyra.sandbox.protection.forbidden_names import FOLDERS, remove_stale
 from lyra.sandbox.protection.protected_places import own_folders
 
-__all__ = ["STOCK_PREFIX", "clean_up", "is_stock", "lock", "remove_tree"]
-
 STOCK_PREFIX: Final = ".lyra-new-"
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -25,8 +25,6 @@ from lyra.sandbox.protection.protected_names import (
 )
 from lyra.sandbox.real_paths import real_path
 
-__all__ = ["OBEYED", "LinkFollower", "LinkedFolder", "new_by_links"]
-
 OBEYED: Final = NameTable((*READ_ONLY, *ASKED, *OBEYED_KEYS), ())  # a name of any kind in it is obeyed
 _ENTRIES_MAX: Final = 50_000  # of installed packages, for all links of one search together
 

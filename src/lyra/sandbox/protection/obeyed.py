@@ -21,8 +21,6 @@ from lyra.sandbox.protection.program_folders import program_folders
 from lyra.sandbox.protection.protected_names import ASKED_NAMES, NAMES, protected_part
 from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home
 
-__all__ = ["asked_part", "obeyed_part"]
-
 _CLOCK: Final = SystemClock()
 _ANSWER_S: Final = 1.0
 _ANSWERS_KEPT: Final = 16

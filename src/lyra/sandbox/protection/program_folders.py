@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox.real_paths import real_path
 
-__all__ = ["FOLDERS_MAX", "ProgramPlace", "program_folders", "program_places"]
-
 FOLDERS_MAX: Final = 64
 _INSTALLED: Final = frozenset({"node_modules/.bin", "vendor/bin", ".venv/bin", "venv/bin"})
 _ENVIRONMENT: Final = ("pyvenv.cfg", "conda-meta")

@@ -17,8 +17,6 @@ from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath
 from lyra.sandbox.protection.forbidden_names import set_aside
 
-__all__ = ["LinkTarget", "hold", "put_back"]
-
 
 class LinkTarget(NamedTuple):
     """A link and its target, both relative to the folder that is searched."""

@@ -21,26 +21,6 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Final, Literal
 
-__all__ = [
-    "ASKED",
-    "ASKED_NAMES",
-    "COMMAND_NAMES",
-    "HIDDEN",
-    "INSTALLED",
-    "IN_HOME",
-    "LYRAS",
-    "NAMES",
-    "NOT_SEARCHED",
-    "OBEYED_KEYS",
-    "READ_ONLY",
-    "SHOWN",
-    "Kind",
-    "NameTable",
-    "enclosing_part",
-    "home_paths",
-    "protected_part",
-]
-
 Kind = Literal["hidden", "read_only"]
 
 _VERSION_CONTROL: Final = (

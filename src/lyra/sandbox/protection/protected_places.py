@@ -22,18 +22,6 @@ from lyra.sandbox.protection.program_folders import program_places
 from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths
 from lyra.sandbox.real_paths import links_on_the_way, real_path
 
-__all__ = [
-    "NOTHING",
-    "Places",
-    "hidden_inside",
-    "is_closed",
-    "is_lyras",
-    "is_own",
-    "is_protected_at_home",
-    "own_folders",
-    "places_in",
-]
-
 
 class Places(NamedTuple):
     """Paths relative to a folder. `missing` do not exist; `folders` are made as placeholders for those of Lyra."""

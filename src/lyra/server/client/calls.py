@@ -15,8 +15,6 @@ import msgspec
 
 from lyra.errors import EffectFailed, NoSuchProcess
 
-__all__ = ["CALLS", "RemoteCall"]
-
 
 class RemoteCall(msgspec.Struct, frozen=True, dict=True):
     """One method."""

@@ -23,8 +23,6 @@ from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.server.client.failures import error_of
 from lyra.server.identity import kept_token
 
-__all__ = ["RECONNECT", "ConnectionSettings", "ServerConnection", "TlsChoice"]
-
 TlsChoice = bool | str | Mapping[str, str] | None
 RECONNECT: Final = Backoff(initial_s=0.1, factor=2.0, max_s=2.0, jitter=0.3)
 _PACKAGE: Final = "lyra.engine.v1"

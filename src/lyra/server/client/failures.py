@@ -27,8 +27,6 @@ from lyra.errors import (
     error_from_data,
 )
 
-__all__ = ["ERROR_KEY", "error_of"]
-
 ERROR_KEY: Final = "lyra-error-bin"
 
 

@@ -27,8 +27,6 @@ from lyra.kernel.services.service import ServiceRequest, ServiceResponse
 if TYPE_CHECKING:
     from lyra.server.generated import engine_pb2 as pb
 
-__all__ = ["LocalWork", "WorkResult"]
-
 
 class WorkResult(msgspec.Struct, kw_only=True):
     """What came of a piece of work, as it is reported."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Input = Envelope | Mapping[str, Any] | str  # a text is the envelope's raw input
     Quota = ResourceQuota | Mapping[str, Any]
 
-__all__ = ["RemoteKernel", "connect"]
-
 
 def connect(
     address: str,

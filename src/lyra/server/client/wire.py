@@ -24,8 +24,6 @@ from lyra.kernel.workers.quota import QuotaResult, ResourceQuota, ResourceUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult, RateLimitUsage
 from lyra.server.generated import engine_pb2 as pb
 
-__all__ = ["RemoteRecord", "answer_class", "message_of", "request_class", "value_of"]
-
 _write: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 _TIMES: Final = ("_at_ms", "timestamp_ms", "last_health_check_ms")
 

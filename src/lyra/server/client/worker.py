@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.generated import engine_pb2 as pb
 
-__all__ = ["CurrentWork", "Worker", "current_work"]
 
 _log: Final = logging.getLogger("lyra.worker")
 _RENEWALS_PER_LEASE: Final = 3

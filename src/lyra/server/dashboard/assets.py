@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS", "SHEET", "asset_path"]
-
 _FOLDER: Final = Path(__file__).parent / "static"
 _MEDIA: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["FiguresNow", "HeaderFigures"]
 
 _MINUTE_S: Final = 60.0
 _HOURS: Final = 24

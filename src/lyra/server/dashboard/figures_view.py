@@ -13,8 +13,6 @@ from lyra.server.dashboard.figures import FiguresNow
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import duration, money
 
-__all__ = ["figures_bar", "sparkline"]
-
 _WIDTH: Final = 72
 _HEIGHT: Final = 16
 # The widest form of each value, in digits of one width.

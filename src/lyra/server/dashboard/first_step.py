@@ -13,8 +13,6 @@ from lyra.server.dashboard.layout import link
 from lyra.server.dashboard.words import empty
 from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["nothing_yet"]
-
 _COMMAND: Final = "lyra serve --load FILE.py"
 _FILE: Final = "def setup(kernel):\n    kernel.register_agent('helper', Agent('helper', model='…'))"
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Child", "Html", "join", "tag"]
-
 
 class Html(str):
     """Text that is HTML."""

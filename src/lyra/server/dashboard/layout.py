@@ -20,20 +20,6 @@ from lyra.server.http.logins import FORM_FIELD
 from lyra.server.http.page_request import to_root
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = [
-    "NAV",
-    "PAGE_HEADERS",
-    "act_form",
-    "document",
-    "figures_region",
-    "link",
-    "page",
-    "plain_nav",
-    "region",
-    "role_refusal",
-    "see_other",
-]
-
 PAGE_HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

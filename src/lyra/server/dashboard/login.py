@@ -18,8 +18,6 @@ from lyra.server.http.logins import begin_login
 from lyra.server.http.page_request import PageRequest, to_root
 from lyra.server.identity import TOKEN_VARIABLE
 
-__all__ = ["ENDPOINTS", "login_page"]
-
 _CROSS_SITE: Final = "cross-site"
 
 

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 from lyra.server.dashboard.html import Child, Html, tag
 from lyra.server.dashboard.words import duration, money
 
-__all__ = ["PLOT_SCRIPT", "SERIES_MAX", "PlotColumn", "PlotStep", "pills", "plot", "value_text"]
-
 PLOT_SCRIPT: Final = "plot.js"
 SERIES_MAX: Final = 7  # with a colour and pattern of their own, beside the one of all others
 

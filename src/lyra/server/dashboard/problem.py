@@ -11,8 +11,6 @@ from lyra.server.http.endpoint import RawAnswer
 from lyra.server.http.page_request import PageRequest, to_root
 from lyra.server.http.problems import HttpProblem
 
-__all__ = ["problem_page"]
-
 
 def problem_page(problem: HttpProblem, request: PageRequest) -> RawAnswer:
     """The page of a problem, with its status."""

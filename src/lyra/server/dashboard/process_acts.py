@@ -12,8 +12,6 @@ from lyra.server.dashboard.layout import act_form, link, see_other
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.processes.restarting import restart_process, why_no_restart
 
-__all__ = ["ENDPOINTS", "act_buttons"]
-
 _RESTART_S: Final = 10.0  # a form waits this long for the process to stop; the supervisor goes on
 _MESSAGE_CHARS_MAX: Final = 100_000
 

@@ -27,8 +27,6 @@ from lyra.server.dashboard.pages import (
 )
 from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["PAGES"]
-
 PAGES: Final[tuple[Endpoint, ...]] = (
     *assets.ENDPOINTS,
     *login.ENDPOINTS,

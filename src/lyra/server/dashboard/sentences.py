@@ -14,8 +14,6 @@ import msgspec
 from lyra.core.event import ModelCalled, is_failed_end
 from lyra.server.dashboard.words import duration, money
 
-__all__ = ["SENTENCES", "Told", "sentence_of"]
-
 _CHARS_MAX: Final = 200
 Data = Mapping[str, Any]
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from lyra.server.dashboard.html import Child, Html, tag
 
-__all__ = ["TableColumn", "TableRow", "table"]
-
 
 class TableColumn(NamedTuple):
     """A column; a figure stands at the right with digits of one width."""

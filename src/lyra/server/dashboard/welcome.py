@@ -17,7 +17,6 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["ENDPOINTS", "set_welcome", "welcome"]
 
 _PART: Final = "dashboard.welcome"
 

@@ -11,20 +11,6 @@ from typing import Final, NamedTuple
 
 from lyra.server.dashboard.html import Child, Html, tag
 
-__all__ = [
-    "STATES",
-    "StateLook",
-    "clock_time",
-    "copied_id",
-    "duration",
-    "empty",
-    "end_state",
-    "moment",
-    "money",
-    "relative",
-    "state",
-]
-
 
 class StateLook(NamedTuple):
     """How a state is shown: its colour (`data-state`), its shape and its word."""

@@ -12,8 +12,6 @@ from lyra.server.gateway.keys import GatewayKey, KeyTable
 from lyra.server.http.api.processes import Accepted
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody
 
-__all__ = ["KEY_ENDPOINTS", "KeyView", "key_view"]
-
 
 class KeyBody(RequestBody):
     """`budget` is an amount such as `$5`; without `models`, the key may call all. For `cache_s` seconds, an answer is

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lyra.server.gateway.keys import GatewayKey
     from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["agent_of", "ask_agent"]
 
 _COMPAT: Final = {
     endpoint.path: endpoint for endpoint in (*openai.ENDPOINTS, *anthropic.ENDPOINTS) if endpoint.method == "POST"

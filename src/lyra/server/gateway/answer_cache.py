@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Clock
     from lyra.server.gateway.key import KeySettings
 
-__all__ = ["ANSWER_BYTES_MAX", "CACHE_HEADER", "AnswerCache", "CacheSlot"]
 
 CACHE_HEADER: Final = "x-lyra-cache"
 ANSWER_BYTES_MAX: Final = 1024 * 1024

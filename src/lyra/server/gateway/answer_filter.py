@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lyra.agents.turn.key_filter import StreamKeyFilter
+from lyra.agents.turn.model_effect import StreamKeyFilter
 
 if TYPE_CHECKING:
     from lyra.core.secrets.known_keys import KnownKeys
 
-__all__ = ["AnswerFilter"]
 
 _BYTES_AS_TEXT: Final = "latin-1"  # a character for each byte; keys are sent in headers, so they are ASCII
 

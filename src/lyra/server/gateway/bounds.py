@@ -19,16 +19,6 @@ from lyra.server.gateway.formats import ANSWER_BOUNDS
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.tool_bounds import BoundedTools, described_tokens, hosted_tool
 
-__all__ = [
-    "ANSWER_TOKENS",
-    "answer_least",
-    "choices",
-    "input_bound",
-    "output_bound",
-    "refuse_unbounded",
-    "thinking_beside",
-]
-
 ANSWER_TOKENS: Final = 32_768  # the bound of an answer where neither the request nor the money left sets a lower one
 # Models whose provider refuses a higher bound than this, by the beginning of their names.
 _ANSWER_TOKENS_BY_NAME: Final = (

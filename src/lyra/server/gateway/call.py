@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from lyra.server.gateway.request import GatewayRequest
     from lyra.server.gateway.targets import ModelTarget
 
-__all__ = ["GatewayCall", "call_effect"]
 
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again

@@ -14,7 +14,6 @@ from lyra.models.usage import TokenUsage, count_of
 if TYPE_CHECKING:
     from lyra.models.wire.remote import Reader
 
-__all__ = ["ANSWER_BOUNDS", "FORMATS", "WireFormat"]
 
 # The names under which providers take the most tokens of an answer. Servers that speak a vendor's format often take
 # those of others beside it.

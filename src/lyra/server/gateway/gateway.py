@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["KEY_HINT", "Gateway", "gateway_of", "identify_key"]
 
 KEY_HINT: Final = "`lyra keys create` makes a key; send it as `authorization: Bearer KEY` or `x-api-key: KEY`"
 

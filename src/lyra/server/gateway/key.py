@@ -22,7 +22,6 @@ from lyra.server.owners import GATEWAY_KEYS
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
 
-__all__ = ["KEY_PREFIX", "KeySettings", "checked_settings", "hashed", "hold_key"]
 
 KEY_PREFIX: Final = "sk-lyra-"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["GatewayKey", "KeyTable"]
 
 _KIND: Final = "key"
 _KEYS_MAX: Final = 10_000

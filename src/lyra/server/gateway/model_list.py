@@ -26,8 +26,6 @@ from lyra.server.http.compat.models import (
 from lyra.server.http.endpoint import Endpoint, HttpCall
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["MODEL_LIST"]
-
 
 async def list_models(call: HttpCall) -> dict[str, Any]:
     settings = (await gateway_of(call.parts).key_of(call)).settings

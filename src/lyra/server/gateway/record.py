@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from lyra.agents.session.spans import new_span
+from lyra.agents.session.records import new_span
 from lyra.core.event import ModelCalled
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import LyraError
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.gateway.call import GatewayCall
 
-__all__ = ["call_record"]
 
 _BAD_RESPONSE: Final = "bad_response"  # the kind of error of what came with the status of a success and is no answer
 

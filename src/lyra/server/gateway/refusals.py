@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.models.wire.http import UnreadAnswer
     from lyra.models.wire.remote import RemoteProvider
 
-__all__ = ["failure_answer", "failure_body", "money_held", "read_refusal"]
 
 _HELD_RETRY_S: Final = 5.0  # when to ask again for money that calls in flight hold
 _REFUSAL_BYTES_MAX: Final = 1024 * 1024  # of a longer one the client is told the status alone

@@ -13,8 +13,6 @@ from typing import Final
 
 from lyra.server.gateway.answer_cache import ANSWER_BYTES_MAX
 
-__all__ = ["Relay"]
-
 _BYTES_MAX: Final = 256 * 1024  # that wait for the client
 
 

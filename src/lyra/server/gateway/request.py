@@ -19,8 +19,6 @@ from lyra.errors import ConfigError
 from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.formats import ANSWER_BOUNDS, WireFormat
 
-__all__ = ["GatewayRequest"]
-
 _MODEL_CHARS_MAX: Final = 300
 _ADDED_BYTES_MAX: Final = 200  # braces, the bound of the answer, the wish for the usage; a model's name gets shorter
 # Members by which it is decided who may ask, and what is asked for.

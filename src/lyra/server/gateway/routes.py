@@ -13,8 +13,6 @@ from lyra.server.gateway.request import GatewayRequest
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 
-__all__ = ["GATEWAY"]
-
 _STATUSES: Final = (400, 402, 403, 404, 429, 502, 503)
 
 

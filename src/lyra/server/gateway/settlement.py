@@ -18,7 +18,6 @@ from lyra.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     from lyra.server.gateway.call import GatewayCall
 
-__all__ = ["may_be_billed", "spent"]
 
 _log: Final = logging.getLogger("lyra.server.gateway")
 # Statuses by which a proxy in front of a provider says that it gave up waiting: the provider may have gone on.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.server.gateway.key import KeySettings
     from lyra.server.gateway.request import GatewayRequest
 
-__all__ = ["ModelTarget", "ModelTargets"]
 
 _log: Final = logging.getLogger("lyra.server")
 _SECRET_LEAST: Final = 8  # characters; a shorter value is no key and may be part of other words

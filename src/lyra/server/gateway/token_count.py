@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.gateway.request import GatewayRequest
 
-__all__ = ["estimated_count"]
-
 
 def estimated_count(kernel: Kernel, request: GatewayRequest, model: str) -> RawAnswer:
     """The answer of `/v1/messages/count_tokens`; rather too many than too few."""

@@ -16,8 +16,6 @@ import msgspec
 
 from lyra.server.gateway.request import GatewayRequest
 
-__all__ = ["BoundedTools", "bounded_tools", "described_tokens", "hosted_tool"]
-
 _CLIENT_TOOLS: Final = frozenset({"", "function", "custom", "local_shell", "apply_patch"})
 # Tools of Anthropic's that the client runs: the most input tokens that the provider's own description of one adds. It
 # publishes 245 for the shell, 700 for the editor, 735 for the computer and 500 for the system prompt that comes with

@@ -18,8 +18,6 @@ from lyra.models.request import Request
 from lyra.models.wire.remote import RemoteProvider
 from lyra.server.gateway.formats import WireFormat
 
-__all__ = ["answer_headers", "speaks", "upstream_headers", "upstream_url"]
-
 # Headers of a client that its vendor's API reads; the rest is about the connection, or about another account.
 _FORWARDED: Final = ("anthropic-version", "anthropic-beta", "openai-beta")
 _IDEMPOTENCY: Final = "idempotency-key"

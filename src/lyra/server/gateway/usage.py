@@ -21,8 +21,6 @@ from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.formats import WireFormat
 
-__all__ = ["AnswerMeter"]
-
 _EVENT_BYTES_MAX: Final = 256 * 1024
 _EVENT_END: Final = re.compile(rb"(\r\n\r\n|\n\n|\r\r)")
 _UNREADABLE_KIND: Final = "malformed"  # of the error of an event that is not known, and not the provider's own

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from lyra.server.identity import Caller
     from lyra.server.settings import ServeSettings
 
-__all__ = ["GrpcFace"]
 
 _SECOND_MS: Final = 1000
 _FLUSH_S: Final = 2.0  # for the last answers to reach their clients, at most

@@ -26,8 +26,6 @@ from lyra.server.grpc.statuses import end_of
 from lyra.server.identity import Caller, TokenTable, bearer_token
 from lyra.server.token_limit import TokenLimit
 
-__all__ = ["ACTS", "FINISHING", "READING", "WAITING", "CallGuard", "Metadata", "Observe", "TellAct", "UnaryCall"]
-
 Metadata = Sequence[tuple[str, str | bytes]]
 UnaryCall = Callable[[Any, Caller], Awaitable[Message]]
 StreamCall = Callable[[Any, Caller], AsyncGenerator[Message, None]]

@@ -22,8 +22,6 @@ from lyra.server.grpc.services.orchestration import OrchestrationCalls
 from lyra.server.grpc.services.system import SystemCalls
 from lyra.server.grpc.services.workers import WorkerCalls
 
-__all__ = ["PACKAGE", "SERVICES", "handlers_of", "method_name", "service_names"]
-
 PACKAGE: Final = pb.DESCRIPTOR.package
 SERVICES: Final[Mapping[str, Any]] = {
     "KernelService": KernelCalls,

@@ -19,8 +19,6 @@ from lyra.errors import LyraError
 from lyra.server.grpc.guard import CallGuard
 from lyra.server.grpc.statuses import end_of
 
-__all__ = ["health_handlers", "reflection_handlers"]
-
 _REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
 

@@ -19,8 +19,6 @@ from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.visible import visible
 from lyra.errors import CODES, LyraError, error_to_data
 
-__all__ = ["ERROR_KEY", "CallEnd", "end_of"]
-
 ERROR_KEY: Final = "lyra-error-bin"
 _DETAILS_CHARS_MAX: Final = 500
 _MESSAGE_CHARS_MAX: Final = 10_000  # looked at, of a longer one

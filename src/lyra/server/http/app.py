@@ -47,7 +47,6 @@ from lyra.server.token_limit import credential_of
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["HttpApp", "make_app"]
 
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 # `testserver` is what the test clients of Starlette and FastAPI call; no public name has a single label.

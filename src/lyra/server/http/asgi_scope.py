@@ -9,8 +9,6 @@ from urllib.parse import parse_qsl
 
 from lyra.errors import ConfigError
 
-__all__ = ["base_url", "client_of", "has_no_body", "headers_of", "own_path", "query_of"]
-
 _QUERY_FIELDS_MAX: Final = 100
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from lyra.core.limits import SERVER_HEAD_BYTES_MAX, SERVER_HEAD_S, SERVER_UNREAD_S
 
-__all__ = ["SECURITY_HEADERS", "ConnectionLimits", "guarded_protocol"]
-
 # For every answer, also where there is no request yet. Pages have a policy of their own.
 SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),

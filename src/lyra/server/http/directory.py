@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["AgentDirectory", "KnownAgent"]
-
 
 class KnownAgent(NamedTuple):
     """An agent under its name; without a `declaration` it is a function that runs stages."""

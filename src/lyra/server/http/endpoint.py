@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["Endpoint", "HttpCall", "PathTable", "RawAnswer", "RequestBody", "RequestQuery", "RouteMatch", "Streamed"]
 
 _PATH_SEGMENTS_MAX: Final = 32
 _FORM_MEDIA: Final = "application/x-www-form-urlencoded"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.settings import ServeSettings
 
-__all__ = ["HttpFace"]
 
 _TICK_S: Final = 1.0
 _LOOK_S: Final = 0.02  # between two looks whether a draining server is idle

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["KernelFeed"]
 
 _LINGER_S: Final = 60.0
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["LOOPBACK_HOSTS", "Authenticator", "HttpGuard", "RequestIdentity", "check_work_limits"]
 
 # Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import TokenHolder, TokenTable
 
-__all__ = ["FORM_FIELD", "FORM_HEADER", "CookiePlace", "LoginTable", "PersonLogin", "begin_login"]
 
 FORM_FIELD: Final = "form_token"
 FORM_HEADER: Final = "x-lyra-form"

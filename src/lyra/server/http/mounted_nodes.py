@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["MountedNodes", "mount_nodes", "mounted_nodes"]
 
 _PART: Final = "mounted_nodes"
 

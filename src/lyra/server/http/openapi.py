@@ -16,8 +16,6 @@ from lyra._version import __version__
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.problems import vendor_of
 
-__all__ = ["openapi_bytes", "openapi_document"]
-
 _REFS: Final = "#/components/schemas/{name}"
 _EVERY: Final = (400, 401, 403, 413, 421, 429)  # by the guard, or by a query that cannot be read
 _OPEN: Final = (400, 403, 413, 421)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.server.identity import Caller
 
-__all__ = ["OwnedProcesses"]
-
 
 class OwnedProcesses:
     """See the module."""

@@ -14,7 +14,6 @@ from lyra.server.http.endpoint import RawAnswer, RouteMatch
 if TYPE_CHECKING:
     from lyra.server.http.problems import HttpProblem
 
-__all__ = ["PageRequest", "ProblemPage", "query_text", "same_page", "to_root", "wants_page", "with_slash"]
 
 _DATA_PATHS: Final = ("/api/", "/v1/", "/assets/", "/openapi.json", "/metrics", "/health", "/.well-known/")
 

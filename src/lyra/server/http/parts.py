@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["HttpParts"]
 
 T = TypeVar("T")
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.server.identity import Caller
 
-__all__ = ["PipelineRuns"]
-
 
 class PipelineRuns:
     """See the module."""

@@ -20,16 +20,6 @@ from lyra.errors import CODES, InternalError, LyraError, Overloaded, RateLimited
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = [
-    "STATUS_NAMES",
-    "HttpProblem",
-    "HttpRefusal",
-    "error_body",
-    "problem_of",
-    "store_lost",
-    "too_many",
-    "vendor_of",
-]
 
 _log: Final = logging.getLogger("lyra.server")
 _WHY_INTERNAL: Final = "something went wrong in the server"

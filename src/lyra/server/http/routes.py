@@ -28,8 +28,6 @@ from lyra.server.http.api import (
 from lyra.server.http.compat import anthropic, openai
 from lyra.server.http.endpoint import Endpoint
 
-__all__ = ["ENDPOINTS"]
-
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *system.ENDPOINTS,
     *processes.ENDPOINTS,

@@ -18,8 +18,6 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_HEARTBEAT_S
 
-__all__ = ["SSE_HEADERS", "LoggedEvent", "SseLog", "client_left", "sse_event", "write_stream"]
-
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["WsgiApp"]
 
 _PIECES_MAX: Final = 64  # of an answer that wait for a slow client
 _OF_THE_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encoding"})  # the WSGI server's own

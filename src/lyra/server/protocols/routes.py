@@ -9,6 +9,4 @@ from lyra.server.protocols.a2a.routes import A2A_ENDPOINTS
 from lyra.server.protocols.agui.endpoint import ENDPOINTS as AGUI
 from lyra.server.protocols.mcp.endpoint import ENDPOINTS as MCP
 
-__all__ = ["PROTOCOLS"]
-
 PROTOCOLS: Final[tuple[Endpoint, ...]] = (*A2A_ENDPOINTS, *AGUI, *MCP)

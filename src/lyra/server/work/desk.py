@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Claim", "WorkDesk"]
 
 _log: Final = logging.getLogger("lyra.server")
 _IDLE_LOOK_S: Final = 0.1  # between two looks whether workers hold something, while the server stops

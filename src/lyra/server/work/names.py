@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.outside import StageRun
     from lyra.server.identity import Caller
 
-__all__ = ["SERVED_NAMES", "Desk", "ServedNames", "WorkerAgent", "is_offered", "service_for"]
 
 SERVED_NAMES: Final = "work.names"  # the part of the kernel that knows the names which workers serve
 _MADE_FOR: Final = "made_for"  # in a service's metadata: the user whose worker made it known

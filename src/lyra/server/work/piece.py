@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from lyra.kernel.pipelines.outside import StageRun
 
-__all__ = ["LeaseEnd", "PieceOfWork", "Renewal", "ServedName", "ServingWorker", "WorkLease", "WorkPayload"]
-
 
 class ServedName(NamedTuple):
     """What a worker can run: `kind` is "agent" or "service"."""

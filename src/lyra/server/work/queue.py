@@ -36,8 +36,6 @@ from lyra.core.limits import (
 from lyra.errors import NameTaken, Overloaded
 from lyra.server.work.piece import LeaseEnd, PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
 
-__all__ = ["WorkQueue"]
-
 _DIGITS_MAX: Final = 9  # of a life, and of an attempt
 _BROKEN_SHARE: Final = 0.5  # of its lease a worker keeps when its connection breaks; it renews after a third
 

@@ -27,8 +27,6 @@ from lyra.testing.mock.wire import (
     whole_number,
 )
 
-__all__ = ["AnthropicWire"]
-
 _TYPES: Final[dict[str, str]] = {
     "rate_limit": "rate_limit_error",
     "overloaded": "overloaded_error",

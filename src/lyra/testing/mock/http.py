@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-__all__ = ["Exchange", "HttpRequest", "serve"]
-
 BODY_BYTES_MAX: Final = 64 << 20
 SILENCE_S: Final = 120.0  # between two requests of a connection, and for the rest of one that began
 

@@ -38,8 +38,6 @@ from lyra.testing.mock.wire import (
     whole_number,
 )
 
-__all__ = ["OllamaWire", "tags"]
-
 _AT: Final = "2024-01-01T00:00:00Z"  # the same time in every answer: a mock has no clock
 _STOPS: Final[dict[str, str]] = {"max_tokens": "length"}
 

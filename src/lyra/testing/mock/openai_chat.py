@@ -28,8 +28,6 @@ from lyra.testing.mock.wire import (
     whole_number,
 )
 
-__all__ = ["OPENAI_STATUSES", "ChatWire", "openai_error", "openai_tools"]
-
 OPENAI_STATUSES: Final[dict[str, int]] = {
     "rate_limit": 429,
     "overloaded": 503,

@@ -27,8 +27,6 @@ from lyra.testing.mock.wire import (
     whole_number,
 )
 
-__all__ = ["ResponsesWire"]
-
 _CODES: Final[dict[str, str]] = {"bad_request": "invalid_prompt"}  # what has a code in a stream only
 
 

@@ -31,8 +31,6 @@ from lyra.testing.mock.openai_chat import ChatWire
 from lyra.testing.mock.openai_responses import ResponsesWire
 from lyra.testing.mock.wire import BadRequest, MockTurn, Wire
 
-__all__ = ["LOOPBACK", "MockServer"]
-
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _REQUESTS_KEPT: Final = 1_000
 _JSON: Final = {"content-type": "application/json"}

@@ -13,8 +13,6 @@ from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 
-__all__ = ["ask_tools"]
-
 _QUESTION_CHARS_MAX: Final = 4_000
 _OPTIONS_MAX: Final = 10
 _OPTION_CHARS_MAX: Final = 200

@@ -28,7 +28,6 @@ from lyra.tools.shell.text_glob import TextGlob
 if TYPE_CHECKING:
     from lyra.sandbox import Job, Profile, Result, Sandbox
 
-__all__ = ["BASH_S_MAX", "OUTPUT_CHARS_MAX", "bash_tools"]
 
 BASH_S_DEFAULT: Final = 120.0
 BASH_S_MAX: Final = 600.0

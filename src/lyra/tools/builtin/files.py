@@ -14,8 +14,6 @@ from lyra.tools.builtin.text_file import TextFile
 from lyra.tools.builtin.workspace import OpenedFile, Workspace
 from lyra.tools.function import tool
 
-__all__ = ["Change", "apply_changes", "file_tools"]
-
 _LINES_DEFAULT: Final = 2_000
 _LINES_MAX: Final = 10_000
 _LINE_CHARS_MAX: Final = 2_000

@@ -19,7 +19,6 @@ from lyra.tools.function import tool
 if TYPE_CHECKING:
     from lyra.sandbox import Job, Output, Result
 
-__all__ = ["JOBS_MAX", "Jobs", "ended"]
 
 JOBS_MAX: Final = 16  # running, for one process
 _KEPT_MAX: Final = 64  # jobs of one process that BashOutput still knows

@@ -13,8 +13,6 @@ from lyra.tools.builtin.text_file import TextFile
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
 
-__all__ = ["notebook_tools"]
-
 _IDS_SINCE = (4, 5)  # the version of the format from which on every cell has an id
 
 

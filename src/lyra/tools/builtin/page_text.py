@@ -12,8 +12,6 @@ from html import unescape
 from typing import Final
 from urllib.parse import urljoin
 
-__all__ = ["page_text"]
-
 _START: Final = re.compile(r"<(?:/?[a-zA-Z]|[!?])")
 _NAME: Final = re.compile(r"/?([a-zA-Z][a-zA-Z0-9:-]{0,40})")
 _LINK: Final = re.compile(r"\bhref\s*=\s*(?:\"([^\"]{0,2000})\"|'([^']{0,2000})'|([^\s>]{0,2000}))", re.IGNORECASE)

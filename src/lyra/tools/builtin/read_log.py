@@ -12,8 +12,6 @@ from typing import Final
 from lyra.core.tool import caller
 from lyra.errors import ToolError
 
-__all__ = ["ReadLog"]
-
 _ENTRIES_MAX: Final = 10_000
 
 

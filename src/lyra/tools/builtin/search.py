@@ -22,8 +22,6 @@ from lyra.tools.builtin.search_worker import ROWS_MAX
 from lyra.tools.builtin.workspace import Workspace, check_admitted
 from lyra.tools.function import tool
 
-__all__ = ["AT_ONCE", "SEARCH_S_MAX", "TYPES", "search_tools"]
-
 SEARCH_S_MAX: Final = 30.0
 _GLOB_ROWS_MAX: Final = 1_000
 _GREP_ROWS_DEFAULT: Final = 250

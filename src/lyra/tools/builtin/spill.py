@@ -14,8 +14,6 @@ from hashlib import blake2b
 
 from lyra.core.tool import caller
 
-__all__ = ["Spill"]
-
 
 class Spill:
     """The folder is made when it is first needed, and removed when this object is collected."""

@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from lyra.errors import ToolError
 
-__all__ = ["TextFile"]
-
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),

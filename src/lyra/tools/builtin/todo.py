@@ -10,8 +10,6 @@ from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 
-__all__ = ["Todo", "todo_tools"]
-
 _ITEMS_MAX: Final = 100
 _CHARS_MAX: Final = 1_000
 _MARKS: Final = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}

@@ -29,7 +29,6 @@ from lyra.tools.permissions.subjects import subject_of
 if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["FETCH_BYTES_MAX", "FETCH_S", "REDIRECTS_MAX", "follows", "web_tools"]
 
 Follow = Callable[[str, str], bool]  # (URL, target) -> whether the redirect needs no question
 FETCH_S: Final = 20.0

@@ -28,8 +28,6 @@ from lyra.sandbox.protection.protected_names import protected_part
 from lyra.sandbox.protection.protected_places import is_own
 from lyra.tools.builtin.spill import Spill
 
-__all__ = ["FILE_BYTES_MAX", "OpenedFile", "Workspace", "check_admitted"]
-
 FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that is read as a whole
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (

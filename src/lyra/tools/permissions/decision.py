@@ -33,8 +33,6 @@ from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
 
-__all__ = ["ANSWERS", "MODES", "PermissionDecision", "Permissions", "may_hold_secrets"]
-
 MODES: Final[dict[str, str]] = {
     "default": "ask for what no rule allows",
     "accept-edits": "edits in the workspace are allowed, the rest as in default",

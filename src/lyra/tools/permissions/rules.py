@@ -28,8 +28,6 @@ from lyra.errors import ConfigError
 from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, whole_of
 from lyra.tools.shell.text_glob import TextGlob
 
-__all__ = ["Effect", "Rule", "read_rules"]
-
 Effect = Literal["allow", "ask", "deny"]
 _FORM: Final = re.compile(r"(\*|[A-Za-z_][A-Za-z0-9_-]*\*?)(?:\((.*)\))?", re.DOTALL)
 _URL_FORM: Final = re.compile(r"(?:([a-z*]+)://)?([^/:?]*)(?::([0-9]+|\*))?([/?].*)?", re.DOTALL)

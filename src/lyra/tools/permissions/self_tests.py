@@ -14,8 +14,6 @@ from lyra.errors import ConfigError
 from lyra.tools.permissions.rules import Effect, read_rules
 from lyra.tools.permissions.settings import Layer, permissions_of
 
-__all__ = ["TriedRule", "other_mistakes", "try_rules"]
-
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
 _LENGTH_MAX: Final = 200
 

@@ -30,16 +30,6 @@ from lyra.errors import ConfigError
 from lyra.tools.permissions.decision import MODES, Permissions
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 
-__all__ = [
-    "LAYERS",
-    "Layer",
-    "declared_permissions",
-    "load_layers",
-    "passed_over",
-    "permissions_from_files",
-    "permissions_of",
-]
-
 MANAGED_FILE: Final = "/etc/lyra/permissions.toml"
 LAYERS: Final = ("managed", "user", "project", "local", "flags")
 _NAME_LENGTH_MAX: Final = 255  # the limit of file systems for one name

@@ -19,18 +19,6 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.tools.shell.command_line import CommandLine
 
-__all__ = [
-    "FAMILIES",
-    "TOOLS",
-    "CanonicalUrl",
-    "Kind",
-    "Subject",
-    "ToolFacts",
-    "facts_of",
-    "read_url",
-    "subject_of",
-    "whole_of",
-]
 
 Kind = Literal["command", "path", "url", "text", "none"]
 Act = Literal["read", "write", "run", "fetch", "talk", "other"]

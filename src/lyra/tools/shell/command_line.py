@@ -29,8 +29,6 @@ from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, name
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
 from lyra.tools.shell.written_files import FIFOS, WrittenFile, same_file, written_by
 
-__all__ = ["CommandLine", "read_line"]
-
 _NESTED_MAX: Final = 12  # wrappers within wrappers
 _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: the folder is not known, the name is
 _SETTERS: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "set"})

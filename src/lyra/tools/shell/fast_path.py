@@ -12,8 +12,6 @@ from typing import Final
 from lyra.core.limits import WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
 
-__all__ = ["fast_script"]
-
 _LIST_MAX: Final = 500  # characters; bounds the number of commands, and longer lines are too rare to need the fast path
 _GRAMMAR: Final = "if|then|elif|else|fi|for|select|while|until|do|done|case|esac|in|function|coproc|time"
 _PROGRAM: Final = rf"(?!(?:{_GRAMMAR})(?:[ ;]|$))[A-Za-z0-9_./@%+,:^-]+"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["joined_lines"]
-
 # What matters when lines are joined: quotes, escapes, comments, and where a heredoc begins.
 _LEXEME: Final = re.compile(
     r"\\\n|\\.|\$?'[^'\\]*'|\$'(?:[^'\\]|\\.)*'|'[^']*'"

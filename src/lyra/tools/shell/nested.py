@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from lyra.tools.shell.grammar import ShellCommand, Word
 from lyra.tools.shell.text_glob import UNKNOWN
 
-__all__ = ["Nested", "feeds", "is_input", "own_input", "script_in"]
-
 _DOCUMENTS: Final = frozenset({"<<", "<<-", "<<<"})
 _STDIN_FILE: Final = re.compile(r"(?:.*/)?(?:dev|proc|fd|stdin|\.\.)(?:/.*)?|[0-9]+")
 

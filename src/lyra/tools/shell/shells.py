@@ -13,8 +13,6 @@ from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
 from lyra.tools.shell.nested import Nested, is_input, own_input, script_in
 from lyra.tools.shell.text_glob import UNKNOWN
 
-__all__ = ["ALL_SHELLS", "HISTORY", "TAKES_COMMANDS", "commands_in_input", "script_file", "shell_script"]
-
 ALL_SHELLS: Final = SHELLS | OTHER_SHELLS
 HISTORY: Final = frozenset({"history", "histexpand"})  # options by which earlier lines get into later ones
 _SHELL_FILES: Final = frozenset({"--rcfile", "--init-file"})

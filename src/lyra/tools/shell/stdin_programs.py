@@ -16,8 +16,6 @@ from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
 from lyra.tools.shell.nested import Nested, is_input, own_input, script_in
 from lyra.tools.shell.text_glob import UNKNOWN
 
-__all__ = ["STDIN_PROGRAMS", "commands_in_stdin", "runs_unnamed_input"]
-
 STDIN_PROGRAMS: Final = frozenset(
     {
         *("ed", "ex", "vi", "vim", "tclsh", "expect", "sqlite3", "m4", "dc", "gdb", "crontab", "python", "pypy"),

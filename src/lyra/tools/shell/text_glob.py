@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["UNKNOWN", "TextGlob"]
-
 UNKNOWN: Final = "\0"  # stands for text that only the shell knows; no command can hold a NUL
 
 

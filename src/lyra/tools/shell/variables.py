@@ -7,8 +7,6 @@ from typing import Final
 
 from lyra.tools.shell.text_glob import UNKNOWN
 
-__all__ = ["PATH", "calculates", "decides_what_runs", "is_relative_path", "names_program"]
-
 PATH: Final = "PATH"
 
 _NAMES: Final = (

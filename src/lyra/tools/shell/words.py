@@ -15,8 +15,6 @@ from lyra.tools.shell.lines import joined_lines
 from lyra.tools.shell.text_glob import UNKNOWN
 from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, is_relative_path
 
-__all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "ShellCommand", "ShellScript", "Word", "WordReader"]
-
 DEPTH_MAX: Final = 40  # expansions, groups and scripts within one another
 _PIECES_MAX: Final = 16_384  # quotes, escapes, wildcards and plain parts of one word
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,^~\]\-]+")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["WRAPPERS", "WrapperOptions", "long_option", "short_options"]
-
 
 class WrapperOptions(NamedTuple):
     """How a wrapper's own arguments are read: short options without and with a value, long ones likewise, and how

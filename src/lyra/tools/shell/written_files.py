@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 from lyra.tools.shell.grammar import ShellCommand
 from lyra.tools.shell.text_glob import UNKNOWN
 
-__all__ = ["FIFOS", "WrittenFile", "same_file", "written_by"]
-
 _OUT: Final = frozenset({">", ">>", ">|", "&>", "&>>", "<>", ">&"})
 _COPIES: Final = frozenset({"cp", "mv", "ln", "install", "link"})
 _VALUES: Final = {"curl": ("-o", "--output"), "wget": ("-O", "--output-document")}

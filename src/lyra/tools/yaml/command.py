@@ -29,8 +29,6 @@ from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, tem
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import Template, as_text
 
-__all__ = ["KEYS", "USES", "CommandKind", "read_command"]
-
 KEYS: Final = ("type", "command", "stdin", "writes", "timeout")
 USES: Final = ("process.exec", "net.http")
 _WORDS_MAX: Final = 200

@@ -19,8 +19,6 @@ from lyra.core.commands.programs import GREEDY, OTHER_SHELLS, SHELLS, program_na
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS
 from lyra.tools.yaml.template import Template
 
-__all__ = ["code_problem", "values_become_code"]
-
 _SHELLS: Final = SHELLS | OTHER_SHELLS
 # Programs that run what their arguments name: with a value among those, it is not known what runs.
 _RUNNERS: Final = frozenset(

@@ -24,8 +24,6 @@ from lyra.tools.http_guard import Dial
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import Template
 
-__all__ = ["ToolEnvironment", "ToolKind", "declared", "narrowed", "template"]
-
 _PROVIDER_KEYS = frozenset(name for usual in USUAL.values() for name in usual.key)
 
 

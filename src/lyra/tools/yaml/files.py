@@ -24,8 +24,6 @@ from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, tem
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import Template
 
-__all__ = ["KEYS_OF_READ", "KEYS_OF_WRITE", "FileRead", "FileWrite", "read_file_read", "read_file_write"]
-
 T = TypeVar("T")
 
 KEYS_OF_READ: Final = ("type", "path", "timeout")

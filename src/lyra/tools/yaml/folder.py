@@ -29,8 +29,6 @@ from lyra.tools.http_guard import Dial
 from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.reader import read_tools
 
-__all__ = ["DynamicTools"]
-
 _FILES_MAX: Final = 500
 _FILE_BYTES_MAX: Final = 128 * 1024  # bounds the time that a message waits for reading
 

@@ -26,8 +26,6 @@ from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import Template, bind
 from lyra.tools.yaml.url import UrlTemplate, read_url
 
-__all__ = ["KEYS", "USES", "HttpKind", "read_http"]
-
 KEYS: Final = ("type", "method", "url", "headers", "query", "body", "timeout")
 USES: Final = ("net.http", "secrets.read")
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")

@@ -21,8 +21,6 @@ from lyra.core.checking.schema import mismatch, same, schema_problems
 from lyra.errors import ToolError
 from lyra.tools.yaml.linear_regex import BadPattern, Linear
 
-__all__ = ["TYPES", "Param", "Params"]
-
 TYPES: Final = ("string", "integer", "number", "boolean", "array", "object")
 _KEYS: Final = (
     *("name", "type", "description", "required", "default", "enum", "min", "max"),

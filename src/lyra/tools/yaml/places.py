@@ -13,7 +13,6 @@ from lyra.tools.builtin.workspace import Workspace
 if TYPE_CHECKING:
     from lyra.tools.yaml.folder import DynamicTools
 
-__all__ = ["sources_here"]
 
 _PROJECTS: Final = os.path.join(".lyra", "tools")
 

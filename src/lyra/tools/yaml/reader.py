@@ -19,8 +19,6 @@ from lyra.tools.yaml import command, files, http
 from lyra.tools.yaml.environment import ToolEnvironment, ToolKind
 from lyra.tools.yaml.params import Params, read_params
 
-__all__ = ["KINDS", "read_tools"]
-
 _KEYS: Final = ("name", "description", "params", "implementation", "needs", "idempotent", "concurrency", "deferred")
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Template", "as_text", "bind"]
-
 _SLOT: Final = re.compile(r"\{\{\s*\.?([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 

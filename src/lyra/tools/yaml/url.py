@@ -20,8 +20,6 @@ from lyra.tools.yaml.environment import template
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import Template, as_text
 
-__all__ = ["UrlTemplate", "read_url"]
-
 _OPEN: Final = 0xE000  # private use area: each placeholder is one such character while the URL is split
 _SAFE: Final = "%:@!$&'()*+,;=~-._"
 _HOSTS_MAX: Final = 200

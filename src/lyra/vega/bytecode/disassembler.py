@@ -12,8 +12,6 @@ from lyra.vega.bytecode.opcodes import OPCODES
 from lyra.vega.bytecode.program import Function, Program
 from lyra.vega.values.values import UNSET, shown
 
-__all__ = ["disassemble", "disassemble_function"]
-
 
 def disassemble(program: Program) -> str:
     parts = [f"program {program.name}: {len(program.functions)} functions, {len(program.globals)} globals"]

@@ -21,8 +21,6 @@ from lyra.errors import BytecodeError, LyraError
 from lyra.vega.bytecode.program import Program
 from lyra.vega.values.values import INT_MAX, INT_MIN, UNSET, Duration, Money
 
-__all__ = ["VERSION", "content_hash", "dump", "load"]
-
 MAGIC: Final = b"VGB\x00"
 VERSION: Final = 2
 HEAD: Final = len(MAGIC) + 2 + 32

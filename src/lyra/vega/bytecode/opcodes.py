@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["ANY_LENGTH", "BY_NAME", "OPCODES", "Opcode"]
-
 ANY_LENGTH: Final = 0x7FFFFFFF  # operand c of UNLESS_LIST that accepts a list of every length
 
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["SPELLINGS", "AgentInfo", "Function", "Handler", "Parameter", "Program", "TestInfo", "ToolInfo"]
-
 Instruction = tuple[int, int, int, int]
 
 _COLUMN_BITS = 20

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GUARDS"]
-
 GUARDS: Final[dict[str, str]] = {
     "overflow": "a result that leaves 64 bits gives up",
     "truncate": "division and remainder are Python's only where nothing is negative",

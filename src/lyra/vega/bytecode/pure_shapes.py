@@ -18,7 +18,6 @@ from lyra.vega.values.values import INT_MAX, INT_MIN
 if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Function, Program
 
-__all__ = ["CHANGING", "FRESH", "LEFT_OUT", "changes_only_its_own", "complaint", "library_row"]
 
 STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
     "set": ("slot", "value"),

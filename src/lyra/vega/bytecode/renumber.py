@@ -20,8 +20,6 @@ import msgspec
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_CLOSURE, OP_RETURN_NULL, OPCODES
 from lyra.vega.bytecode.program import AgentInfo, Function, Instruction, Program, TestInfo, ToolInfo
 
-__all__ = ["changed_functions", "fitted", "is_gone", "is_same", "numbers", "reached", "shape"]
-
 # Which of an instruction's operands name a function, and which a variable.
 _NAMING: Final = {
     number: tuple(kind if kind in ("function", "global") else "" for kind in (row.a, row.b, row.c))

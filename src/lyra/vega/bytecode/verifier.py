@@ -19,8 +19,6 @@ from lyra.vega.bytecode.pure_shapes import complaint
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
-__all__ = ["verify"]
-
 PINNED_MAX: Final = 4_096
 
 _BACKWARD: Final = frozenset({"LOOP", "LOOP_IF", "LOOP_EQ", "LOOP_NE", "LOOP_LT", "LOOP_LE", "NEXT"})

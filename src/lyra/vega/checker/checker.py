@@ -29,8 +29,6 @@ from lyra.vega.syntax.facts import names_in_use
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Diagnostic, Source, source_error
 
-__all__ = ["Checker", "Load", "check_module", "check_source", "checked", "kind_of_variable"]
-
 RULES: Final = CheckRules({**KINDS, **PROCESS_KINDS}, check_block)
 _IMPORTS_DEEP_MAX: Final = 30  # imports of imports of …; what lies deeper is taken on trust
 

@@ -44,8 +44,6 @@ from lyra.vega.syntax.ast import (
     Unary,
 )
 
-__all__ = ["KINDS", "NOT_CALLED", "check_function_body", "kind_of", "member_of", "methods_of"]
-
 NOT_CALLED: Final = ("agent", "supervisor")
 _FIELDS: Final[dict[str, dict[str, ValueKind]]] = {
     "response": {"status": ValueKind("int"), "body": STR, "headers": ValueKind("map")},

@@ -11,8 +11,6 @@ from lyra.core.imported_node import ImportedNode, NodeValueKind
 from lyra.vega.checker.scope import Binding, Signature
 from lyra.vega.checker.types import ValueKind
 
-__all__ = ["binding_of_node", "node_heading"]
-
 
 def binding_of_node(node: ImportedNode) -> Binding:
     """What the name of an imported node stands for."""

@@ -28,8 +28,6 @@ from lyra.vega.syntax.ast import (
     Wildcard,
 )
 
-__all__ = ["PROCESS_KINDS", "check_spawn_target"]
-
 
 def _kind_of_spawn(check: ModuleCheck, node: Spawn) -> ValueKind:
     check_spawn_target(check, node.target, is_function=node.is_function)

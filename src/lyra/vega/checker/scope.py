@@ -21,18 +21,6 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Parameter, SyntaxNode, Type
 from lyra.vega.syntax.source import Diagnostic, Source
 
-__all__ = [
-    "Binding",
-    "CheckContext",
-    "CheckRules",
-    "CheckScope",
-    "KindRule",
-    "ModuleCheck",
-    "Signature",
-    "of_entry",
-    "of_parameters",
-]
-
 # What a message calls each role.
 ROLES: Final[dict[str, str]] = {
     "variable": "a variable",

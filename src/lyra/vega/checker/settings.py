@@ -32,16 +32,6 @@ from lyra.vega.syntax.ast import (
     Unary,
 )
 
-__all__ = [
-    "AGENT_FIELDS",
-    "BLOCKS",
-    "SUPERVISION",
-    "TOOL_SETTINGS",
-    "check_agent_settings",
-    "check_supervision",
-    "check_tool_settings",
-]
-
 PRIORITIES: Final = ("realtime", "high", "normal", "low", "idle")
 
 # Setting → what it takes: a kind of value, or `form argument …` for the forms in `_FORMS`.

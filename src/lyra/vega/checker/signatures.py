@@ -6,8 +6,6 @@ from typing import Final
 
 from lyra.vega.stdlib.table import LibraryEntry
 
-__all__ = ["signature_text", "takes_text"]
-
 # How the checker's table of settings reads to a person.
 _TAKES: Final = {
     "bool": "`true` or `false`",

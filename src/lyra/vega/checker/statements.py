@@ -55,8 +55,6 @@ from lyra.vega.syntax.ast import (
 from lyra.vega.syntax.facts import ends
 from lyra.vega.syntax.walk import own_parts
 
-__all__ = ["CATCH_NAMES", "check_block", "check_bodies", "check_statements"]
-
 # What `catch` may name although no statement of the program throws it.
 CATCH_NAMES: Final = frozenset({row.catch for row in CODES.values()}) | frozenset(ERRORS)
 _ROLES: Final[dict[type, str]] = {

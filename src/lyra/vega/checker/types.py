@@ -15,21 +15,6 @@ from lyra.core.checking.check import did_you_mean
 from lyra.vega.syntax.ast import Type
 from lyra.vega.values.values import Duration
 
-__all__ = [
-    "ANY",
-    "BOOL",
-    "FOREIGN_METHODS",
-    "NULL",
-    "STR",
-    "ValueKind",
-    "accepts",
-    "an",
-    "kind_of_literal",
-    "of_operator",
-    "of_type",
-    "of_word",
-]
-
 
 class ValueKind(NamedTuple):
     """`fields` are those of a map whose type says them: `{name: str, age: int}`."""

@@ -7,8 +7,6 @@ from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.syntax import ast
 from lyra.vega.values.values import UNSET
 
-__all__ = ["compile_arguments", "match_arguments"]
-
 
 def compile_arguments(out: FunctionCode, node: ast.Call, parameters: list[ast.Parameter], name: str) -> int:
     """The arguments of a known function in a run of registers, in the order of its parameters."""

@@ -18,17 +18,6 @@ from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 
-__all__ = [
-    "BLOCKS",
-    "bind_variable",
-    "compile_block",
-    "compile_sequence",
-    "compile_statement",
-    "enter_scope",
-    "set_new_variable",
-    "set_variable",
-]
-
 # Expressions that read all they need before they write: their value may go straight into the variable assigned.
 _DIRECT: Final = (ast.Binary, ast.Call, ast.Literal, ast.Index, ast.Name, ast.Field, ast.MethodCall, ast.Interpolation)
 

@@ -25,8 +25,6 @@ from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
 
-__all__ = ["CALLS", "compile_call"]
-
 # Methods of lists that are written in Vega, with how many values, the list among them, they take.
 _VEGA_METHODS: Final = {
     name: range(entry.required, entry.most + 1) for name, entry in LIBRARY["list"].items() if entry.how == "vega"

@@ -40,8 +40,6 @@ from lyra.vega.plan.summaries import Summaries
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 
-__all__ = ["Load", "compile_module"]
-
 Load = Callable[[str, str], "tuple[str, str] | None"]
 
 RULES: Final = CompileRules(

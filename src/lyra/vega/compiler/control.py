@@ -46,8 +46,6 @@ from lyra.vega.compiler.expressions import (
 from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.syntax import ast
 
-__all__ = ["CONTROL", "compile_continue", "compile_with_finally", "leave_function", "run_defers"]
-
 
 def _compile_if(out: FunctionCode, node: ast.If) -> None:
     ends: list[int] = []

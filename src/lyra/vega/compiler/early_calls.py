@@ -63,8 +63,6 @@ from lyra.vega.plan.straight_line import Site, Stretch, stretches
 from lyra.vega.plan.unroll import Unroller
 from lyra.vega.syntax import ast
 
-__all__ = ["EARLY_CALLS", "compile_early_sequence"]
-
 _TURNS_MAX: Final = 10_000  # turns of one loop that are looked ahead
 _STATEMENTS_MAX: Final = 5_000  # of one block: a file of more is data, not a program that waits
 _END: Final = ["parallel", "end", 0, 0, 0]

@@ -23,8 +23,6 @@ from lyra.vega.plan.names import complaint
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 
-__all__ = ["Emitter", "Finally", "LoopExits"]
-
 PINNED_MAX: Final = 64
 
 

@@ -52,18 +52,6 @@ from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 
-__all__ = [
-    "EXPRESSIONS",
-    "compile_closure",
-    "compile_expression",
-    "compile_into",
-    "compile_operand",
-    "compile_run",
-    "compile_variable",
-    "jump_if_false",
-    "loop_while",
-]
-
 _CHUNK: Final = 32  # items of a literal that are in registers at one time
 _IMMEDIATE_MAX: Final = 1 << 30
 

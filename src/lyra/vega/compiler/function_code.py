@@ -12,8 +12,6 @@ from lyra.vega.plan.straight_line import Site
 from lyra.vega.plan.summaries import Summaries
 from lyra.vega.syntax import ast
 
-__all__ = ["CompileRules", "FunctionCode", "ProgramParts"]
-
 
 class ProgramParts(Protocol):
     """What the functions of one program share; `compiler.Linker` is it."""

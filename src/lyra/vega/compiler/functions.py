@@ -27,16 +27,6 @@ from lyra.vega.compiler.processes import compile_settings, compile_spawned
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 
-__all__ = [
-    "compile_configuration",
-    "compile_function",
-    "compile_start",
-    "compile_top_level",
-    "compile_wrapper",
-    "parameter_info",
-    "type_text",
-]
-
 
 def _compile_head(out: FunctionCode, parameters: list[ast.Parameter]) -> None:
     """Registers for parameters and captures, then defaults, then cells for parameters that closures share."""

@@ -30,8 +30,6 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.values.values import UNSET
 
-__all__ = ["PRIVATE", "host_call", "library_call", "library_value", "prelude_call"]
-
 # Functions that only the prelude calls.
 PRIVATE: Final = {"list::sorted": LibraryEntry((("xs", "list"),), 1, "list", "pure", "")}
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lyra.vega.compiler.compiler import Linker
     from lyra.vega.compiler.function_code import FunctionCode
 
-__all__ = ["compile_node_arguments", "import_node"]
-
 
 def import_node(linker: Linker, module: ModuleScope, symbol: Symbol) -> None:
     """Add a node to the imports of the program; one that two files import is there once."""

@@ -15,8 +15,6 @@ import msgspec
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.syntax import ast
 
-__all__ = ["Overlap"]
-
 # Methods and library functions that change the value they are given.
 _CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})
 _WAITING_PATHS: Final = frozenset({("process", "sleep"), ("http", "get"), ("http", "post")})

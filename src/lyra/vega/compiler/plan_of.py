@@ -10,8 +10,6 @@ from lyra.vega.plan.notes import Notes
 from lyra.vega.plan.plan import OverlapPlan
 from lyra.vega.syntax.source import Source
 
-__all__ = ["plan_of"]
-
 
 def plan_of(
     text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()

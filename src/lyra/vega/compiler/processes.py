@@ -39,20 +39,6 @@ from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 
-__all__ = [
-    "PROCESSES",
-    "SEND_BUDGET",
-    "SEND_TIMEOUT",
-    "compile_match_arms",
-    "compile_receive_arms",
-    "compile_send",
-    "compile_send_parts",
-    "compile_settings",
-    "compile_spawn",
-    "compile_spawned",
-    "compile_spawned_function",
-]
-
 # The flags of SEND: which of its optional registers are filled.
 SEND_TIMEOUT: Final = 1
 SEND_BUDGET: Final = 2

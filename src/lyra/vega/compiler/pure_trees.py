@@ -30,8 +30,6 @@ from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast
 
-__all__ = ["tree_of"]
-
 
 class _Unfit(Exception):
     """This function has no tree."""

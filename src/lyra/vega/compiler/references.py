@@ -12,8 +12,6 @@ from lyra.vega.compiler.library import library_value
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 
-__all__ = ["REFERENCES", "compile_symbol"]
-
 
 def _compile_name(out: FunctionCode, node: ast.Name, into: int | None) -> int:
     meaning = out.module.meanings.get(id(node))

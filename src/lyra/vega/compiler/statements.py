@@ -29,9 +29,6 @@ from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children, parts
 
-__all__ = ["STATEMENTS", "is_print"]
-
-
 JOIN_ALL: Final = ["parallel", "all", 0, 0, 0]
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
-__all__ = ["Saver", "restored", "start_saving"]
 
 EFFECTS: Final = 256  # between two checkpoints, of a process whose state is small
 WORK_S: Final = 1.0  # seconds of computing between two checkpoints

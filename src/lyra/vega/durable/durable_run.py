@@ -49,18 +49,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.new_program import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = [
-    "Overtaken",
-    "RunExecution",
-    "agent_from_row",
-    "agent_of",
-    "answer_note",
-    "arguments_of",
-    "cancel_note",
-    "end",
-    "prepare",
-    "restore_from",
-]
 
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"

@@ -6,8 +6,6 @@ from typing import Final
 
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
 
-__all__ = ["describe_effect"]
-
 _STARTS: Final = {
     VEGA_PROCESS: "starts a function",
     VEGA_AGENT: "starts an agent",

@@ -9,8 +9,6 @@ from lyra.vega.bytecode.file import content_hash
 from lyra.vega.bytecode.program import Program
 from lyra.vega.runtime.agents.setting_versions import SettingChange
 
-__all__ = ["ProgramMigration"]
-
 
 class ProgramMigration:
     """Another program for a run: fitted to the one before, with what changed in words. `done` is called once it is in

@@ -19,7 +19,6 @@ from lyra.vega.durable.record import MAIN
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
 
-__all__ = ["BY_CALL", "PID", "PidsByCall"]
 
 BY_CALL: Final = "call"  # what a run keeps of how its processes are numbered
 PID: Final = re.compile(r"\bp\d+(?:[-_.]\w+)*")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Exit
 
-__all__ = ["MAIN", "DurableRecord", "RunState", "state_of"]
 
 MAIN: Final = "main"  # the pid of a run's main process
 _PACK_BYTES: Final = 64 << 10

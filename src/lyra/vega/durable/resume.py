@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
-__all__ = ["ReplayBarrier"]
 
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005

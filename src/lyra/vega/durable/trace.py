@@ -22,8 +22,6 @@ from lyra.store.protocol import Record
 from lyra.vega.durable.record import MAIN
 from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["RunSpan", "Trace", "trace"]
-
 _PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as a call
 
 

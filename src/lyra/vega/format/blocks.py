@@ -9,8 +9,6 @@ from lyra.vega.format.comments import Comment, Comments
 from lyra.vega.format.layout import HARD, Doc, nest
 from lyra.vega.syntax.ast import Block, Statement
 
-__all__ = ["FormatState", "braces", "format_block", "format_lines", "format_statement", "gap"]
-
 
 class FormatState(NamedTuple):
     """The source, its comments that are not yet written, and how each kind of statement is written."""

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 from lyra.vega.syntax.lexer import Lexed
 from lyra.vega.syntax.source import Source
 
-__all__ = ["Comment", "Comments"]
-
 _BETWEEN: Final = re.compile(r"[ \t,;]*\Z")
 _LINE_END: Final = re.compile(r"[ \t\r]*(?:\n|\Z)")
 

@@ -48,8 +48,6 @@ from lyra.vega.syntax.ast import (
 )
 from lyra.vega.syntax.expressions import POWERS
 
-__all__ = ["format_first", "format_parameters", "format_settings", "format_type", "format_value"]
-
 _SEND, _PREFIX, _POSTFIX = 1, 8, 9
 _OPEN: Final = (Lambda, Match, Receive, Spawn)  # as a part of anything else they stand in parentheses
 _SIMPLE_KEYS: Final = (Literal, Interpolation, Name)

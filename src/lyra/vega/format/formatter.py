@@ -19,8 +19,6 @@ from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source, source_error
 
-__all__ = ["WIDTH", "format_source"]
-
 WIDTH: Final = 100
 
 

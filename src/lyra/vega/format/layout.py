@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["HARD", "LINE", "SOFT", "Doc", "DocNode", "group", "indent", "join", "nest", "only_broken", "render"]
-
 STEP: Final = 4  # spaces
 
 

@@ -42,8 +42,6 @@ from lyra.vega.syntax.ast import (
     While,
 )
 
-__all__ = ["STATEMENTS"]
-
 _NAMED_ERROR: Final = re.compile(r"throw\s+Error\b")
 
 

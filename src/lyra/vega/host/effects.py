@@ -25,8 +25,6 @@ from lyra.vega.values.values import (
 if TYPE_CHECKING:
     from lyra.vega.host.local import LocalHost
 
-__all__ = ["EFFECTS"]
-
 
 def _print(host: LocalHost, process: HostProcess, fiber: Fiber, text: str) -> None:
     host.write(text)

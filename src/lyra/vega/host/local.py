@@ -22,8 +22,6 @@ from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import ErrorValue, Process
 
-__all__ = ["HostOutcome", "LocalHost"]
-
 FUEL: Final = 4_096
 
 Answer = Callable[[str, dict[str, Any], Any], Any]

@@ -16,8 +16,6 @@ from lyra.vega.machine.link import Trees, link
 from lyra.vega.machine.vm import run
 from lyra.vega.values.errors import VegaError
 
-__all__ = ["is_plain", "run_plain"]
-
 _FUEL: Final = 1 << 30  # no other process waits for a turn
 _HALT: Final = 0xFF
 _ANSWERED: Final = frozenset({"env::args"})

@@ -8,8 +8,6 @@ from typing import Any
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.values.values import ErrorValue, Money
 
-__all__ = ["HostProcess", "ParallelCalls"]
-
 
 class HostProcess:
     """A process of LocalHost. `agent` is [name, settings] of one that a model would answer for."""

@@ -11,8 +11,6 @@ import msgspec
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_RETURN
 from lyra.vega.bytecode.program import Function, Program, TestInfo
 
-__all__ = ["test_program"]
-
 
 def test_program(program: Program, test: TestInfo) -> Program:
     """The program that runs one of its tests in place of `main`."""

@@ -20,8 +20,6 @@ from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.parser import Parsed, parse_all
 from lyra.vega.syntax.source import Diagnostic, Source
 
-__all__ = ["Analysis"]
-
 
 class Analysis:
     """What can be said of one text; `load` finds the texts of its imports. `before` is the analysis of the text before

@@ -27,8 +27,6 @@ from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEnt
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS
 
-__all__ = ["Item", "complete"]
-
 _FILES_MAX: Final = 200
 _SETTINGS: Final[dict[str, dict[str, str]]] = {
     "agent": AGENT_FIELDS,

@@ -13,8 +13,6 @@ from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.source import Source
 from lyra.vega.syntax.tokens import KEYWORDS
 
-__all__ = ["CursorContext", "CursorToken", "OpenBracket", "context_at"]
-
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
 _NEVER_CLOSED: Final = "this `${` is never closed"
 

@@ -15,8 +15,6 @@ from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Diagnostic, Source
 
-__all__ = ["Elsewhere", "Fix", "Remark", "diagnose", "fixes_of"]
-
 _WORD: Final = re.compile(r"[\w:]*")
 _QUOTED: Final = re.compile(r"`([^`]+)`")
 

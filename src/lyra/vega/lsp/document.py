@@ -12,8 +12,6 @@ import re
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-__all__ = ["UTF8", "UTF16", "UTF32", "Document", "LineOffsets", "Position", "TextChange"]
-
 UTF8: Final = "utf-8"
 UTF16: Final = "utf-16"
 UTF32: Final = "utf-32"

@@ -20,8 +20,6 @@ from lyra.vega.lsp.snippets import STATEMENT_SNIPPETS, TOP_SNIPPETS
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.values import UNITS
 
-__all__ = ["KEYWORD_SCOPES", "files", "grammar", "snippets"]
-
 # Every keyword, by the colour it gets.
 KEYWORD_SCOPES: Final[dict[str, tuple[str, ...]]] = {
     "keyword.control.vega": (

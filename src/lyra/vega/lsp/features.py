@@ -27,8 +27,6 @@ from lyra.vega.lsp.server import VegaLanguageServer
 from lyra.vega.lsp.signature import signature_help
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
-__all__ = ["register"]
-
 
 class _At(NamedTuple):
     """A position in an open file."""

@@ -18,8 +18,6 @@ from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 from lyra.vega.syntax.tokens import KEYWORDS
 
-__all__ = ["Hover", "describe", "hover"]
-
 _WORD: Final = re.compile(r"\w+")
 _TABLES: Final[dict[str, dict[str, str]]] = {
     "agent": AGENT_FIELDS,

@@ -14,8 +14,6 @@ from lyra.vega.checker.checker import Checker, Load
 from lyra.vega.checker.scope import Binding
 from lyra.vega.syntax.source import Diagnostic, Source
 
-__all__ = ["ImportingChecker", "Imports"]
-
 # A file → all texts that what is known of it depends on, by path.
 Reach = Callable[[str], "dict[str, str]"]
 

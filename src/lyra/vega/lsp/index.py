@@ -11,8 +11,6 @@ from typing import TypeVar
 from lyra.vega.lsp.symbols import MemberReference, SourceSymbol, SymbolScope, Use
 from lyra.vega.lsp.walk import Walk
 
-__all__ = ["SymbolIndex"]
-
 _Written = TypeVar("_Written", Use, MemberReference)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from lyra.errors import SourceError
 from lyra.vega.format.formatter import format_source
 
-__all__ = ["formatted"]
-
 
 def formatted(text: str) -> list[tuple[int, int, str]]:
     """Edits as (from, to, new text): one at most. A text that cannot be read is left as it is, and so are its line

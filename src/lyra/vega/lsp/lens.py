@@ -10,8 +10,6 @@ from typing import Any
 from lyra.errors import SourceError
 from lyra.vega.checker.checker import Load
 
-__all__ = ["overlaps"]
-
 
 def overlaps(text: str, name: str, load: Load | None = None) -> list[tuple[int, str]]:
     """(line from 1, text) for every call that may run beside others, in order of place. It takes a while for a long

@@ -5,8 +5,6 @@ from __future__ import annotations
 from lyra.vega.lsp.project import Place, Project
 from lyra.vega.lsp.symbols import SourceSymbol
 
-__all__ = ["definition", "highlights", "meaning", "references"]
-
 
 def meaning(project: Project, path: str, offset: int) -> tuple[str, SourceSymbol] | None:
     """The symbol under an offset and the file that declares it."""

@@ -8,8 +8,6 @@ from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.index import SymbolIndex
 from lyra.vega.syntax import ast
 
-__all__ = ["OutlineEntry", "outline"]
-
 
 class OutlineEntry(NamedTuple):
     name: str

@@ -21,8 +21,6 @@ from lyra.vega.lsp.index import SymbolIndex
 from lyra.vega.lsp.symbols import MemberReference, SourceSymbol
 from lyra.vega.syntax import ast
 
-__all__ = ["Place", "Project", "path_of", "uri_of"]
-
 _FILE_BYTES_MAX: Final = 4 << 20  # a larger import is taken on trust
 _FILES_MAX: Final = 2_000  # in the folders of a workspace; more are not looked through for uses of a name
 _FOLDERS_MAX: Final = 20_000  # that are looked into for them

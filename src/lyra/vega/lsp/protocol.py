@@ -20,8 +20,6 @@ from pygls.exceptions import (
 from pygls.protocol import LanguageServerProtocol
 from pygls.protocol.language_server import lsp_method
 
-__all__ = ["REQUEST_FAILED", "Protocol"]
-
 REQUEST_FAILED = -32803  # the request was understood, and cannot be done
 
 

@@ -20,8 +20,6 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS
 
-__all__ = ["RenameRefused", "prepare", "rename"]
-
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 
 

@@ -19,8 +19,6 @@ from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.parser import GRAMMAR, Parsed, parse_module
 from lyra.vega.syntax.source import Source
 
-__all__ = ["reparsed"]
-
 
 def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:
     """The tree of `new`, or None where it has to be read as a whole."""

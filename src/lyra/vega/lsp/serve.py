@@ -11,8 +11,6 @@ from lyra.core.imported_node import NodeFile
 from lyra.vega.lsp.features import register
 from lyra.vega.lsp.server import VegaLanguageServer
 
-__all__ = ["serve"]
-
 _FRAMES_MAX: Final = 5_000  # the parser allows 200 levels, and a walk over the tree takes up to six frames for each
 
 

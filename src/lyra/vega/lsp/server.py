@@ -26,8 +26,6 @@ from lyra.vega.lsp.document import Document, Position, TextChange
 from lyra.vega.lsp.project import Project, path_of
 from lyra.vega.lsp.protocol import Protocol
 
-__all__ = ["VegaLanguageServer"]
-
 _MOMENT_S: Final = 0.004  # after a change; most editors send the next one later than this
 _MOMENT_S_MAX: Final = 1.0
 _QUICK_S: Final = 0.05  # a look that takes no longer needs no longer moment

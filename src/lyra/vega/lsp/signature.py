@@ -14,8 +14,6 @@ from lyra.vega.lsp.symbols import MemberReference, SourceSymbol
 from lyra.vega.stdlib.table import METHODS, LibraryEntry
 from lyra.vega.syntax import ast
 
-__all__ = ["Help", "signature_help"]
-
 
 class Help(NamedTuple):
     label: str

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BACKOFFS", "FIELD_SNIPPETS", "STATEMENT_SNIPPETS", "TOP_SNIPPETS"]
-
 # name → (a sentence, the text)
 TOP_SNIPPETS: Final[dict[str, tuple[str, str]]] = {
     "agent": (

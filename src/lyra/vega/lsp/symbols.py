@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from lyra.vega.syntax import ast
 
-__all__ = ["MemberReference", "SourceSymbol", "SymbolScope", "Use"]
-
 
 class SourceSymbol:
     """One declaration. `at` and `end` are where its name is written, `node` is all of it."""

@@ -18,17 +18,6 @@ from lyra.vega.syntax.source import Source
 if TYPE_CHECKING:
     from lyra.models.pricing import Prices
 
-__all__ = [
-    "KEYWORD_TEXTS",
-    "SETTING_TEXTS",
-    "agent_card",
-    "answer_type",
-    "code",
-    "comment_above",
-    "entry_of",
-    "heading",
-    "price_line",
-]
 
 KEYWORD_TEXTS: Final[dict[str, str]] = {
     "agent": "Declares an agent: a model with its settings and tools.",

@@ -13,8 +13,6 @@ from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS, Tokens
 
-__all__ = ["MODIFIERS", "TYPES", "Coloured", "coloured"]
-
 TYPES: Final = (
     *("namespace", "type", "class", "parameter", "variable", "property", "function", "method", "keyword", "event"),
 )

@@ -17,8 +17,6 @@ from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import parts_of
 from lyra.vega.syntax.tokens import Tokens
 
-__all__ = ["Walk"]
-
 # Settings whose values are words of their own, not names.
 _WORD_FORMS: Final = frozenset({"word", "words", "memory", "backoff", "capabilities"})
 _DECLARED: Final[dict[type, str]] = {

@@ -13,8 +13,6 @@ from lyra.vega.lsp.outline import OutlineEntry
 from lyra.vega.lsp.project import Place, Project
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, Coloured
 
-__all__ = ["completion", "diagnostic", "location", "numbers", "range_of", "symbol"]
-
 _SEVERITIES: Final = {"error": types.DiagnosticSeverity.Error, "warning": types.DiagnosticSeverity.Warning}
 _SYMBOLS: Final[dict[str, types.SymbolKind]] = {
     "agent": types.SymbolKind.Class,

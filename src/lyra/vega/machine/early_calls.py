@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from lyra.vega.values.values import Closure, Fault, Process, equal
 
-__all__ = ["EarlyCall", "EarlyCallGroup", "NotEarly"]
-
 OPEN: Final = "open"  # started, and the program has not come to it
 REFUSED: Final = "refused"  # the host would not start it: it is made when its turn comes
 TAKEN: Final = "taken"  # the program has come to it

@@ -16,8 +16,6 @@ import msgspec
 from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.values.values import UNSET, Builder, Cell, Closure, Err, ErrorValue, Fault, Ok, copied
 
-__all__ = ["OUT_OF_FUEL", "SLICE", "WAIT", "Done", "Fiber", "OutOfFuel", "VmEffect"]
-
 SLICE: Final = 256  # calls and loop turns between two looks at the fuel and at the depth
 
 # A call in progress: the one below it (or None), its function, where it goes on, its registers, and which of them

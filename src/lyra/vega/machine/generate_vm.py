@@ -12,8 +12,6 @@ from typing import Final
 
 from lyra.vega.bytecode import opcodes
 
-__all__ = ["TARGET", "generated"]
-
 TEMPLATE: Final = Path(__file__).with_name("vm_template.py")
 TARGET: Final = Path(__file__).with_name("vm.py")
 

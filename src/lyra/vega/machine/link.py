@@ -24,8 +24,6 @@ from lyra.vega.bytecode.opcodes import (
 from lyra.vega.bytecode.program import Function, Handler, Instruction, Program
 from lyra.vega.stdlib.natives import native
 
-__all__ = ["Code", "LinkedProgram", "Trees", "globals_reached", "link"]
-
 Trees = dict[int, Any]  # by function: the tree of a pure one
 
 

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MISS"]
-
 MISS: Final = object()  # the generated code gave up: the machine makes the same call instruction by instruction

@@ -39,8 +39,6 @@ from lyra.vega.values.values import (
     Stream,
 )
 
-__all__ = ["from_data", "to_data", "value_from_data", "value_to_data"]
-
 VERSION: Final = 1
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
 

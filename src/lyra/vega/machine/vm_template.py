@@ -112,8 +112,6 @@ from lyra.vega.values.operators import (
 )
 from lyra.vega.values.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
 
-__all__ = ["run"]
-
 _PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count its depth and nests at most that deep
 SMALL_INT_MAX: Final = 0x3FFFFFFF  # one digit of a Python int
 

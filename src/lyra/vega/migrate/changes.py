@@ -15,8 +15,6 @@ from lyra.errors import SourceError
 from lyra.vega.bytecode.program import Program
 from lyra.vega.syntax.ast import Declaration
 
-__all__ = ["Owners", "SourceChange", "changes", "is_same_code", "lines_changed"]
-
 
 class SourceChange(NamedTuple):
     """`what` is added, removed or changed; `line` is in the newer program, of what was removed in the older one."""

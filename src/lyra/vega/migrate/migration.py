@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import ProcessState
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["migrated"]
 
 _SHOWN_MAX: Final = 12
 _LINES_MAX: Final = 60

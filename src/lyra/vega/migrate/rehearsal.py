@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.new_program import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["Rehearsal"]
-
 
 class Rehearsal(ReplayRecord):
     """`taken` are the keys of the answers that each process used, `printed` its lines by number, `entered` the

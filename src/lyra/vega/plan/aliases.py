@@ -21,8 +21,6 @@ from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import every_node
 from lyra.vega.syntax.walk import children, own_parts
 
-__all__ = ["CHANGING", "Aliases"]
-
 CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})  # what changes the value it is given
 _SCALARS: Final = frozenset({"str", "int", "float", "bool", "null", "duration", "money", "process"})
 _OF_SCALARS: Final = frozenset({"range", "split", "lines", "keys", "find_all"})  # library functions that list such

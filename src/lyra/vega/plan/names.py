@@ -21,8 +21,6 @@ from lyra.errors import CheckError, SourceError
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source, source_error
 
-__all__ = ["BlockScope", "ModuleScope", "Resolver", "Symbol", "Unit", "Variable", "complaint"]
-
 
 class Unit:
     """One function to be: where its variables live. `captures` are the outer variables it needs, in order."""

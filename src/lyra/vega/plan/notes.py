@@ -16,8 +16,6 @@ from lyra.vega.plan.summaries import EFFECTS, Summaries
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children
 
-__all__ = ["Alone", "Notes", "Overlapping", "PlannedCall"]
-
 _Key = tuple[str, int, int]  # file, and where a call begins and ends
 
 

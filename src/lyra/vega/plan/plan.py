@@ -8,8 +8,6 @@ import msgspec
 
 from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
 
-__all__ = ["OverlapPlan"]
-
 
 class OverlapPlan(msgspec.Struct, frozen=True):
     name: str

@@ -8,8 +8,6 @@ from lyra.agents.parallel.source.plan import CallSite, plan_of
 from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
 from lyra.vega.plan.plan import OverlapPlan
 
-__all__ = ["plan_of_python"]
-
 
 def plan_of_python(text: str, name: str) -> OverlapPlan:
     """The plan of a source that is not imported; ParseError when it is no Python."""

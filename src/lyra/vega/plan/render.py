@@ -8,9 +8,6 @@ from lyra.core.svg_graph import Canvas
 from lyra.vega.plan.notes import Overlapping, PlannedCall
 from lyra.vega.plan.plan import OverlapPlan
 
-__all__ = ["dot_of", "svg_of", "text_of"]
-
-
 # ---------------------------------------------------------------- text
 
 

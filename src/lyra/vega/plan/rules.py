@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["RULES"]
-
 RULES: Final[dict[str, str]] = {
     "ordered": "an agent that remembers, writes, answers by order or is not known is asked in its turn",
     "barrier": "nothing is asked across a return, break, try, session, receive or another effect",

@@ -15,8 +15,6 @@ from lyra.vega.plan.straight_line import Site, Stretch
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children, parts
 
-__all__ = ["Slice"]
-
 _LOOPS = (ast.While, ast.For, ast.ForIn)
 _VALUES = (ast.Let, ast.Const, ast.Assign)
 

@@ -18,8 +18,6 @@ from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, EffectSite, Summarie
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children, parts
 
-__all__ = ["ALLOWED", "NEVER", "Barrier", "Site", "Stretch", "says", "stretches"]
-
 NEVER: Final = 99
 _STATEMENTS_MAX: Final = 128  # of one stretch: more calls than that are not under way together anyway
 LEVELS_MAX: Final = 4  # questions that wait for answers that wait for answers …: more is a chain, not a web

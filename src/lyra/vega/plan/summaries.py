@@ -22,7 +22,6 @@ from lyra.vega.syntax.walk import children, own_parts
 
 _Called = Callable[[Symbol, bool], frozenset[str]]  # the effects of a function; whether a library function calls it
 
-__all__ = ["EFFECTS", "SAFE_METHODS", "EffectSite", "Summaries", "changed"]
 
 # Each effect, and how a plan says that it is in the way.
 EFFECTS: Final[dict[str, str]] = {

@@ -17,8 +17,6 @@ from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import every_node
 
-__all__ = ["Given", "Targets"]
-
 _NAMES_MAX: Final = 20  # names for one process, one given to the next: more are not followed
 Given = tuple[ModuleScope, ast.Expression | None]  # where a value comes from; None: it is not known
 

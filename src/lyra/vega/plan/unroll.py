@@ -23,8 +23,6 @@ from lyra.vega.plan.summaries import Summaries
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import parts
 
-__all__ = ["Unroller"]
-
 _WITH_VALUE = (ast.Let, ast.Const, ast.Assign, ast.Return, ast.ExpressionStatement)
 
 

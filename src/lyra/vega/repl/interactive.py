@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vega.repl.session import ReplSession
 
-__all__ = ["Interactive"]
-
 
 class Interactive(World):
     """The World of a REPL: its program is the session's, its main fiber begins with the session's variables."""

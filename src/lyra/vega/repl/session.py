@@ -21,8 +21,6 @@ from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import UNSET, kind_of
 
-__all__ = ["VALUE", "ReplInput", "ReplSession"]
-
 VALUE: Final = "it"  # the variable that holds the value of the last expression
 NAME: Final = "<repl>"
 _KEEP: Final = "__kept"  # a function that names all variables, which makes them the process's

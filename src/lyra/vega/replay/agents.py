@@ -18,8 +18,6 @@ from lyra.store.protocol import Record
 from lyra.vega.durable.durable_run import agent_from_row
 from lyra.vega.machine.snapshot import value_from_data
 
-__all__ = ["AgentHistory", "AgentView", "Utterance"]
-
 _CALL: Final = "agent:"  # begins the name of the program that asks a model
 _LATER: Final = 1 << 62
 

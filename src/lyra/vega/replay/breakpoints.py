@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.vega.replay.player import Player
     from lyra.vega.replay.timeline import TimelineStep
 
-__all__ = ["Breakpoint", "Breakpoints", "Hit"]
 
 _KINDS = ("agent", "error", "cost", "line", "if")
 

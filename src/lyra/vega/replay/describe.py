@@ -9,8 +9,6 @@ from lyra.vega.replay.journal import RunJournal
 from lyra.vega.replay.timeline import TimelineStep, brief
 from lyra.vega.values.values import Process, shown, shown_with_id
 
-__all__ = ["described"]
-
 
 def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
     """The step that an effect will be: what is asked of whom, and where in the source."""

@@ -21,8 +21,6 @@ from lyra.vega.replay.variables import Variables
 from lyra.vega.syntax.parser import parse
 from lyra.vega.values.values import Closure, copied
 
-__all__ = ["WatchExpression"]
-
 _FUEL: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOOK: Final = "it_is"

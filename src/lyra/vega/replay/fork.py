@@ -41,17 +41,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.runs import DurableRun
     from lyra.vega.runtime.agents.slot import AgentTurn
 
-__all__ = [
-    "ForkChange",
-    "RecordedAnswers",
-    "change_at",
-    "change_of_row",
-    "copied_to",
-    "difference",
-    "fork_door",
-    "fresh_name",
-    "live_on",
-]
 
 _INSIDE: Final = (
     "vega.ask:",

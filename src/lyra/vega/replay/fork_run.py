@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
     from lyra.vega.replay.fork import ForkChange
 
-__all__ = ["RunFork", "replay_command", "started_outside"]
 
 # What a program may import that only a command line starts for it, and in words.
 _OUTSIDE: Final = {"mcp": "MCP servers", "node": "nodes"}

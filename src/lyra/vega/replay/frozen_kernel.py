@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from lyra.vega.machine.link import LinkedProgram
     from lyra.vega.replay.timeline import JournaledAnswer, TimelineStep
 
-__all__ = [
-    "EndOfRecord",
-    "FrozenWorld",
-    "JournalAnswers",
-    "OnlyVega",
-    "PrintlessRecord",
-    "RecordedReplay",
-    "RecordingFiber",
-    "ReplayRecord",
-    "depth_of",
-    "replay_seams",
-]
-
 
 class EndOfRecord(asyncio.CancelledError):
     """The journal has no more rows of this process: its fiber and its early calls are cancelled."""

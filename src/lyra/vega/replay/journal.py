@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.store.protocol import Record
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["RunJournal"]
 
 _LEFT_OUT: Final = "replay.left_out"
 _GONE: Final = frozenset({"process.terminated", "process.stopping", "process.linked", "process.monitored"})

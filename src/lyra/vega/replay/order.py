@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 
 from lyra.vega.replay.timeline import TimelineStep
 
-__all__ = ["in_program_order"]
-
 
 def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list[TimelineStep]:
     """The steps of all processes, those of each in its own order; the `seq` of each is where it counts."""

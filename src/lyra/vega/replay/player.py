@@ -29,8 +29,6 @@ from lyra.vega.replay.variables import Variables
 from lyra.vega.runtime.world import padded
 from lyra.vega.values.values import copied
 
-__all__ = ["Player", "Standing"]
-
 _EVERY: Final = 32  # steps between two saved states, at first
 _STATES_MAX: Final = 512  # then every second one is dropped
 _SEGMENT_FUEL: Final = 20_000_000

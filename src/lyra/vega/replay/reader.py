@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["SEGMENT_FUEL", "Part", "part_of", "read"]
 
 SEGMENT_FUEL: Final = (
     20_000_000  # calls and loop turns between two effects; a process that needs more was killed in a loop

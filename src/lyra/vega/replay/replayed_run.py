@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.runs import DurableRun
     from lyra.vega.replay.timeline import TimelineStep
 
-__all__ = ["CHANGEABLE", "ReplayedRun"]
 
 CHANGEABLE: Final = ("model", "tool", "effect")  # kinds of steps that a fork can change
 _VALUE_CHARS: Final = 2_000

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lyra.store.protocol import Record
     from lyra.vega.replay.timeline import TimelineStep
 
-__all__ = ["Replies", "agent_of", "questions"]
 
 _MODEL: Final = "model:"
 _ASK: Final = "lyra.ask"  # the key of a question to a conversation

@@ -18,8 +18,6 @@ from lyra.vega.durable.runs import DurableRun
 from lyra.vega.machine.snapshot import value_from_data
 from lyra.vega.replay.timeline import brief
 
-__all__ = ["VegaRows", "run_in_store", "run_names", "timeline_of_run"]
-
 _SAVED: Final = {"value", "heap"}  # the keys of a value as `machine.snapshot` saves it
 _MESSAGE: Final = "vega"  # the first of the two parts of a message from one process to another
 _ANY: Final = 1 << 30  # functions: which one it is does not matter for its text

@@ -11,8 +11,6 @@ from typing import Final
 from lyra.vega.machine.early_calls import EarlyCallGroup, NotEarly
 from lyra.vega.machine.fiber import Fiber, VmEffect
 
-__all__ = ["SILENT", "answered"]
-
 SILENT: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
 
 

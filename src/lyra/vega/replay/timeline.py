@@ -19,7 +19,6 @@ from lyra.vega.values.values import Closure, ErrorValue, Fault, shown_with_id
 if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["END", "START", "JournaledAnswer", "ProcessFacts", "Spent", "Timeline", "TimelineStep", "brief"]
 
 START: Final = "start"
 END: Final = "end"

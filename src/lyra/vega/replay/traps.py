@@ -17,8 +17,6 @@ from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.silent_effects import answered
 
-__all__ = ["Traps"]
-
 _TRAP: Final = (OP_PAR_BEGIN, -1, 0, 0)
 _FUEL: Final = 65_536
 

@@ -21,8 +21,6 @@ from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import UNSET, Cell
 
-__all__ = ["CallInProgress", "Variables", "global_names"]
-
 _HAS_RUN = " has run"  # the end of the name of a file's own flag
 _CALLS_MAX = 64  # of a deep recursion the innermost are told
 Place = tuple[int, int]

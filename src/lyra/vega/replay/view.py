@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lyra.vega.replay.player import Player
     from lyra.vega.replay.timeline import TimelineStep
 
-__all__ = ["KEYS", "fitted", "screen"]
 
 # What the keys do; the longest that fits is shown.
 KEYS: Final = (

@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-__all__ = ["run_in_virtual_time"]
-
 _FOR_EVER_S: Final = 1e9
 
 

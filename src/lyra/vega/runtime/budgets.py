@@ -14,7 +14,6 @@ from lyra.vega.values.values import Money
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["BUDGETS"]
 
 _RESERVE: Final = "session.reserve"
 

@@ -25,8 +25,6 @@ from lyra.vega.values.values import (
     shown,
 )
 
-__all__ = ["from_python", "to_python"]
-
 _DEPTH_MAX: Final = 200
 _PLAIN: Final = frozenset({type(None), bool, float, str})
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.vega.runtime.world import World
 
-__all__ = ["DeadlockWatch"]
 
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 16.0

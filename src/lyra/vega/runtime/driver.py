@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vega.runtime.durability import ProcessSaver
 
-__all__ = ["PROGRAMS", "vega_process"]
 
 EFFECTS_A_TURN: Final = 256  # without waiting once
 

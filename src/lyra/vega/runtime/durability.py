@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["ProcessSaver", "ResumeBarrier", "RunRecord"]
-
 
 class RunRecord(Protocol):
     """What a run keeps of itself beside the journal of its processes."""

@@ -7,8 +7,6 @@ from typing import Any
 from lyra.core.policies.policy import Backoff
 from lyra.vega.values.values import Duration, Fault, kind_of
 
-__all__ = ["backoff", "seconds"]
-
 
 def seconds(value: Any, what: str) -> float:
     """A duration in seconds; a bare integer is milliseconds."""

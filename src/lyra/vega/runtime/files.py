@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lyra.sandbox.paths import Beneath
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["FILES"]
 
 FILE_BYTES_MAX: Final = 64 << 20
 _READ: Final = "fs.read"

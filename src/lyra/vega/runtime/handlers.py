@@ -17,7 +17,6 @@ from lyra.vega.runtime.processes import PROCESSES
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["HANDLERS", "handler"]
 
 HANDLERS: Final[dict[str, Callable[..., Any]]] = {
     **PROCESSES,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
-__all__ = ["SupervisedChild", "note_child", "reaches_heir"]
 
 _HEIR: Final = "heir"  # the name of the reading in the journal
 _PAUSE_S: Final = 0.005  # between two looks for a process that is being restarted

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.time_won import TimeWon
+from lyra.agents.session.early_call import TimeWon
 from lyra.kernel.base.waiting import PARKED
 from lyra.kernel.process.links import Down
 from lyra.kernel.programs.context import Context
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.early.speculative import SpeculativeCalls
     from lyra.vega.runtime.world import World
 
-__all__ = ["VegaJob", "beside", "ended_because"]
 
 # Whether the code that runs is one of the statements of a `parallel`, all of which go by one clock.
 beside: ContextVar[bool] = ContextVar("vega_beside", default=False)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
-__all__ = ["FUEL", "LightProcesses", "ScheduledFiber"]
 
 FUEL: Final = 4_096  # calls and loop turns; about a millisecond
 

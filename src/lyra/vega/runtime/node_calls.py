@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vega.runtime.agents.environment import AgentEnvironment
 
-__all__ = ["call_node", "node_row", "node_tool"]
 
 _INPUTS_FROM: Final = 5  # where the names of a node's inputs begin in its row
 

@@ -9,8 +9,6 @@ from lyra.vega.runtime.convert import from_python
 from lyra.vega.syntax.ast import Type
 from lyra.vega.values.values import Duration, Money
 
-__all__ = ["parsed_type", "schema_of_type", "type_schema", "typed"]
-
 _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},

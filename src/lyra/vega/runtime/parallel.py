@@ -16,8 +16,6 @@ from lyra.vega.values.values import Duration, Fault, Money, Process
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["PARALLEL"]
-
 
 async def _parallel_begin(job: VegaJob) -> int:
     number = job.state.number()

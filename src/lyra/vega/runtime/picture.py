@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.agents.slot import AgentSlot
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["Picture", "PictureRow", "Total"]
 
 _FAILED_MAX: Final = 50  # rows kept of processes that failed
 _CALLS_MAX: Final = 10_000  # then those that are over are forgotten

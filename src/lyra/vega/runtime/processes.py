@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.agents.slot import AgentSlot
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["PROCESSES", "spawn_agent", "start_fiber"]
-
 
 # ---------------------------------------------------------------- starting
 

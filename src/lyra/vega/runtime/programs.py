@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["ProcessPrograms"]
-
 
 class ProcessPrograms(NamedTuple):
     """The kernel programs that a run's processes run: `driver.vega_process` and `agents.agent.agent_front`. The World

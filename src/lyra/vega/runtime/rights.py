@@ -19,8 +19,6 @@ from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import UNSET
 
-__all__ = ["Rights", "settings_of"]
-
 # What asking agents and starting processes takes: a tool never loses these.
 _ALWAYS: Final = (
     *("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.*"),

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lyra.core.imported_node import NodeHost
     from lyra.vega.runtime.picture import Picture
 
-__all__ = ["load_file", "reading_nodes", "run", "run_async", "run_world", "value_of"]
 
 MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
 ENDING_S: Final = 2.0  # for what still runs at the end to hang up

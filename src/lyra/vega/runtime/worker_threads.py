@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.runtime.world import World
 
-__all__ = ["WORKERS_MAX", "ThreadedLightProcesses"]
 
 WORKERS_MAX: Final = 64
 

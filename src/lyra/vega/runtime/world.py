@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.programs import ProcessPrograms
 
-__all__ = ["RunOptions", "World", "padded", "world_of"]
 
 _PART: Final = "vega"
 _ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back

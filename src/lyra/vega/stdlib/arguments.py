@@ -6,8 +6,6 @@ from typing import Any
 
 from lyra.vega.values.values import Fault, kind_of
 
-__all__ = ["need", "needed"]
-
 
 def need(value: Any, kind: str, function: str) -> Any:
     """The value, if it is of that kind; else a TypeError that names the function."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXAMPLES"]
-
 EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "print": ('print("hello")', ""),
     "exec": ('exec("pytest -q")', ""),

@@ -12,8 +12,6 @@ from lyra.vega.stdlib.arguments import need
 from lyra.vega.values.fuel import WORK
 from lyra.vega.values.values import INT_MAX, INT_MIN, Duration, Fault, Money, kind_of, shown
 
-__all__ = ["FUNCTIONS"]
-
 _DEPTH_MAX: Final = 200
 _NODES_MAX: Final = 1 << 23
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")

@@ -14,8 +14,6 @@ from lyra.vega.values.fuel import BULK, WORK
 from lyra.vega.values.operators import add, key, less
 from lyra.vega.values.values import Duration, Fault, Money, equal, marked
 
-__all__ = ["FUNCTIONS"]
-
 _PIECE: Final = 1 << 20
 _SIMPLE = frozenset({int, float, str, bool, type(None), Money, Duration})
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from lyra.vega.values.operators import less, negate
 from lyra.vega.values.values import Fault, checked, kind_of
 
-__all__ = ["FUNCTIONS"]
-
 
 def _number(value: Any, function: str) -> Any:
     if type(value) is int or type(value) is float:

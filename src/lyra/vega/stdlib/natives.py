@@ -11,8 +11,6 @@ from lyra.vega.stdlib.arguments import need
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.values import INT_MAX, Duration, Err, Fault, Ok, checked, kind_of, shown
 
-__all__ = ["NATIVES", "native"]
-
 _SECONDS_MAX: Final = INT_MAX // 1_000_000_000  # that a duration can hold
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PRELUDE"]
-
 PRELUDE: Final[dict[str, str]] = {
     "list::map": """
 fn map(xs, f) {

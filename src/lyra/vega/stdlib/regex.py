@@ -17,8 +17,6 @@ from lyra.vega.stdlib.strings import limited
 from lyra.vega.values.fuel import WORK
 from lyra.vega.values.values import Fault
 
-__all__ = ["FUNCTIONS"]
-
 
 class Pattern:
     """A pattern, and how it is searched within the limits of Vega."""

@@ -11,8 +11,6 @@ from lyra.vega.stdlib.arguments import need, needed
 from lyra.vega.values.fuel import BULK, CHARS, WORK
 from lyra.vega.values.values import Builder, Fault, checked, shown
 
-__all__ = ["FUNCTIONS"]
-
 _INT = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 

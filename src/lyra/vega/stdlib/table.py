@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["ERRORS", "GLOBALS", "LIBRARY", "METHODS", "LibraryEntry", "entry"]
-
 How = Literal["pure", "vega", "effect"]
 
 

@@ -16,8 +16,6 @@ from lyra.vega.syntax.ast import Block, Expression, Statement
 from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.syntax.tokens import KEYWORDS, Tokens, described
 
-__all__ = ["Cursor", "Grammar", "Stop"]
-
 # Words of other languages, and what Vega writes.
 FOREIGN: Final = {
     "and": "&&",

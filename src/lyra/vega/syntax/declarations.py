@@ -26,8 +26,6 @@ from lyra.vega.syntax.expressions import parse_expression, parse_parameters, par
 from lyra.vega.syntax.statements import parse_block
 from lyra.vega.syntax.types import parse_type
 
-__all__ = ["DECLARATIONS"]
-
 _STEM = re.compile(r"([^\W\d]\w*)(?:\.\w+)?\Z")
 
 

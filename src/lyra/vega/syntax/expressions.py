@@ -39,16 +39,6 @@ from lyra.vega.syntax.tokens import KEYWORDS, Tokens
 from lyra.vega.syntax.types import parse_type
 from lyra.vega.values.values import INT_MAX
 
-__all__ = [
-    "CONSTANTS",
-    "EXPRESSIONS",
-    "POWERS",
-    "parse_expression",
-    "parse_parameters",
-    "parse_settings",
-    "parse_target",
-]
-
 # How tightly each sign holds its two sides; a larger one holds first. Same power: from left to right.
 POWERS: Final[dict[str, int]] = {
     "<-": 1, "<~": 1,

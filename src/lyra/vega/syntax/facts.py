@@ -30,8 +30,6 @@ from lyra.vega.syntax.ast import (
     While,
 )
 
-__all__ = ["NamesInUse", "ends", "every_node", "names_in_use", "parts_of"]
-
 # How fields that never hold a node are declared.
 _PLAIN: Final = frozenset({"Any", "bool", "int", "str", "dict[str, int]", "list[tuple[int, str]]"})
 _CHANGING_METHODS: Final = frozenset({"remove", "set"})  # of maps

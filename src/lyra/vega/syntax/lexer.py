@@ -15,8 +15,6 @@ from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.syntax.tokens import FIXED, SIGNS, Tokens
 from lyra.vega.values.values import INT_MAX, UNITS, Duration, Money
 
-__all__ = ["Lexed", "lex"]
-
 _TEMPLATES_MAX: Final = 40  # strings inside `${…}` inside strings …
 
 # White space, then one of: 1 a word, 2 a sign, 3 a plain string, 4 a short whole number, 5 a line comment,

@@ -21,8 +21,6 @@ from lyra.vega.syntax.patterns import MATCHES
 from lyra.vega.syntax.source import Diagnostic, Source, source_error
 from lyra.vega.syntax.statements import STATEMENTS, parse_block, parse_statements
 
-__all__ = ["GRAMMAR", "Parsed", "parse", "parse_all", "parse_module"]
-
 GRAMMAR: Final = Grammar({**EXPRESSIONS, **MATCHES}, {**STATEMENTS, **DECLARATIONS}, parse_block)
 
 

@@ -26,8 +26,6 @@ from lyra.vega.syntax.expressions import CONSTANTS, parse_expression
 from lyra.vega.syntax.simple_statements import parse_jump, parse_simple
 from lyra.vega.values.values import INT_MAX, Duration
 
-__all__ = ["MATCHES", "VARIANTS", "parse_match", "parse_receive"]
-
 VARIANTS: Final = ("Ok", "Err")
 _JUMPS: Final = frozenset({"return", "throw", "break", "continue"})
 

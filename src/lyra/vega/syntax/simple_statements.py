@@ -19,8 +19,6 @@ from lyra.vega.syntax.ast import (
 from lyra.vega.syntax.cursor import Cursor
 from lyra.vega.syntax.expressions import parse_expression
 
-__all__ = ["parse_jump", "parse_simple"]
-
 
 def parse_simple(cursor: Cursor) -> Statement:
     offset = cursor.starts[cursor.i]

@@ -21,8 +21,6 @@ import msgspec
 
 from lyra.errors import CheckError, ParseError, SourceError
 
-__all__ = ["Diagnostic", "Source", "source_error"]
-
 _LINE_SHOWN_MAX = 160  # characters of a source line under a message; a longer one is cut around its caret
 
 

@@ -33,9 +33,6 @@ from lyra.vega.syntax.patterns import parse_match, parse_receive
 from lyra.vega.syntax.simple_statements import parse_jump, parse_simple
 from lyra.vega.syntax.types import parse_type
 
-__all__ = ["STATEMENTS", "parse_block", "parse_statements"]
-
-
 # Behind a name these can only mean that the name was to be a keyword.
 _NO_CONTINUATION: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration", "true", "null"})
 

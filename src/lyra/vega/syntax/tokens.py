@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["FIXED", "KEYWORDS", "KINDS", "SIGNS", "Tokens", "described"]
-
 # What stands in a message for a kind that is not its own text.
 KINDS: Final[dict[str, str]] = {
     "name": "a name",

@@ -6,8 +6,6 @@ from lyra.core.limits import VEGA_NESTING_MAX
 from lyra.vega.syntax.ast import Type
 from lyra.vega.syntax.cursor import Cursor
 
-__all__ = ["parse_type"]
-
 
 def parse_type(cursor: Cursor) -> Type:
     cursor.depth += 1

@@ -9,8 +9,6 @@ import msgspec
 
 from lyra.vega.syntax import ast
 
-__all__ = ["children", "own_parts", "parts"]
-
 _CLOSED = (ast.Lambda, ast.Function, ast.Agent, ast.Tool, ast.Supervisor, ast.Test, ast.Type)
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BULK", "CHARS", "WORK", "Work"]
-
 BULK: Final = 5  # a shift: so many items that are copied together are one loop turn, as a power of two
 CHARS: Final = 9  # a shift: so many characters that are copied together are one loop turn, as a power of two
 

@@ -29,24 +29,6 @@ from lyra.vega.values.values import (
     shown,
 )
 
-__all__ = [
-    "add",
-    "divide",
-    "field",
-    "index",
-    "iterable",
-    "length",
-    "less",
-    "less_or_equal",
-    "multiply",
-    "negate",
-    "negate_bool",
-    "remainder",
-    "set_field",
-    "store",
-    "subtract",
-]
-
 Operation = Callable[[Any, Any], Any]
 
 

@@ -16,8 +16,6 @@ from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import ANY, INTEGER, STRING, EnumType, ValueType, describe, without_null
 
-__all__ = ["CODE_FIELDS", "AnswerReader"]
-
 CODE_FIELDS: Final = ("error_code", "code")
 
 

@@ -14,8 +14,6 @@ from typing import Final
 from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError
 
-__all__ = ["DANGEROUS", "covering", "denied_capability", "matches", "overlap"]
-
 DANGEROUS: Final = ("filesystem.write", "exec.shell_command", "network.raw_socket")
 _HTTP: Final = "network.http_client"
 _READ, _WRITE = "database.read.", "database.write."

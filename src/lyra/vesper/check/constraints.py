@@ -56,8 +56,6 @@ from lyra.vesper.values.types import (
     without_null,
 )
 
-__all__ = ["Constraints"]
-
 _SIGNS: Final = {"positive": ">", "negative": "<", "non_negative": ">="}
 _BOUNDS: Final = {"min": ">=", "max": "<="}
 _LENGTHS: Final = {"min_length": ">=", "max_length": "<="}

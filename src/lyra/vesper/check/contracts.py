@@ -23,8 +23,6 @@ from lyra.vesper.loading.issues import ERROR, WARNING
 from lyra.vesper.nodes.model import ContractText
 from lyra.vesper.values.types import ANY, BOOLEAN, NULL, describe, without_null
 
-__all__ = ["ContractReader"]
-
 _LOWER_KEYWORD: Final = re.compile(r"\b(and|or|not|in|contains|is|forall|exists)\b")
 
 

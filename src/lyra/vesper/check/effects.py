@@ -45,8 +45,6 @@ from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
 from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
-__all__ = ["EffectLowering"]
-
 _KINDS: Final = {
     "database_query": "db.query",
     "database_write": "db.write",

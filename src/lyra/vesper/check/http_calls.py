@@ -16,8 +16,6 @@ from lyra.vesper.ir.expressions import Constant, ListOf, TemplateText, TypedExpr
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
-__all__ = ["METHODS", "HttpLowering"]
-
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
 

@@ -98,8 +98,6 @@ from lyra.vesper.values.types import (
     without_null,
 )
 
-__all__ = ["QUERY_RESULT", "Typing"]
-
 QUERY_RESULT: Final = "query_result"
 _LOGIC: Final = {"AND": "and", "OR": "or", "=>": "implies"}
 _ORDERS: Final = ("<", "<=", ">", ">=")

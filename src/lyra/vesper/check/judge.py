@@ -18,8 +18,6 @@ from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issue, error_of, so
 from lyra.vesper.nodes.loader import read_node
 from lyra.vesper.nodes.model import Node
 
-__all__ = ["check", "check_text", "has_errors", "lowered", "program_of"]
-
 
 def check(node: Node, *, strict: bool = False) -> list[Issue]:
     """All remarks on a node, in order of place."""

@@ -27,20 +27,6 @@ from lyra.vesper.values.types import (
     without_null,
 )
 
-__all__ = [
-    "aggregate_type",
-    "arithmetic_type",
-    "common",
-    "constant_type",
-    "element_of",
-    "field_type",
-    "is_ordered",
-    "is_text",
-    "may_equal",
-    "misfit",
-    "nullable",
-]
-
 
 def nullable(kind: ValueType) -> ValueType:
     return kind if kind in (ANY, NULL) or isinstance(kind, Nullable) else Nullable(kind)

@@ -35,8 +35,6 @@ from lyra.vesper.values.types import (
     describe,
 )
 
-__all__ = ["literal_value"]
-
 _EXACT: Final = Context(
     prec=NUMBER_DIGITS_MAX, Emax=NUMBER_DIGITS_MAX, Emin=-NUMBER_DIGITS_MAX, traps=[Inexact, InvalidOperation]
 )

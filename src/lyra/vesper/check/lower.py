@@ -44,8 +44,6 @@ from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import IR_DEPTH_MAX, MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
 from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordType, ValueType
 
-__all__ = ["digest_of", "lower_node"]
-
 _ERROR_RECORD: Final = RecordType(
     "error",
     (

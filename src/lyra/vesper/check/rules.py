@@ -23,8 +23,6 @@ from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import ATTEMPTS_MAX
 from lyra.vesper.values.types import STRING
 
-__all__ = ["ACTIONS", "ErrorRules"]
-
 ACTIONS: Final = ("retry", "backoff", "map_to", "return_error", "compensate", "circuit_breaker")
 _BACKOFFS: Final = ("exponential", "linear", "constant")
 _FOR_PEOPLE: Final = ("notify", "log_level")

@@ -28,8 +28,6 @@ from lyra.vesper.ir.expressions import (
 from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.types import INTEGER, without_null
 
-__all__ = ["folded", "judge_contracts"]
-
 _MIRROR: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 

@@ -9,8 +9,6 @@ import msgspec
 from lyra.vesper.ir.expressions import TypedExpression
 from lyra.vesper.values.types import ValueType
 
-__all__ = ["AMBIENT", "Element", "NameScope", "UndefinedName"]
-
 # Objects that the caller's context supplies; a declared name of the same spelling comes first.
 AMBIENT: Final = ("user", "order", "request", "event", "transaction", "error")
 

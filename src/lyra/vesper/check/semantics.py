@@ -29,9 +29,6 @@ from lyra.vesper.values.routes import METHODS, route_of
 from lyra.vesper.values.schedules import schedule_of
 from lyra.vesper.values.types import INTEGER, EnumType, Nullable, without_null
 
-__all__ = ["NODE_TYPES", "RULES", "judge_program"]
-
-
 # Remarks on keys that nothing follows from, or nothing in this case.
 _CONSISTENCIES: Final = ("strong", "eventual")
 _CODE: Final = "no_effect"

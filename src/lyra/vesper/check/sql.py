@@ -34,8 +34,6 @@ from lyra.vesper.loading.issues import ERROR
 from lyra.vesper.sql.tokens import PLACEHOLDER_MARK, SqlRefused, SqlToken, sql_tokens
 from lyra.vesper.values.types import STRING
 
-__all__ = ["Sql", "mentions_column"]
-
 _OPERATORS: Final = {"==": "=", "!=": "<>", "AND": "AND", "OR": "OR", "IN": "IN"}
 
 

@@ -15,8 +15,6 @@ from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.values.types import ValueType
 
-__all__ = ["CheckState", "TextSite"]
-
 
 class TextSite(msgspec.Struct, frozen=True):
     """Where the text of an expression stands: the part of the file, and its offset in that part's text."""

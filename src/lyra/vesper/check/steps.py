@@ -42,8 +42,6 @@ from lyra.vesper.values.limits import ITERATIONS_DEFAULT, ITERATIONS_MAX, SCALE_
 from lyra.vesper.values.names import is_identifier
 from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, ValueType, describe, is_numeric, without_null
 
-__all__ = ["Steps", "always_returns"]
-
 _ROUNDINGS: Final = ("half_even", "half_up", "down")
 _WALKS_MAX: Final = 200
 _GUARD_KEYS: Final = ("condition", "expression", "guard", "check")

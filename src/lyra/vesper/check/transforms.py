@@ -34,8 +34,6 @@ from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.names import is_identifier
 from lyra.vesper.values.types import ANY, Array, RecordField, RecordType, ValueType, describe, without_null
 
-__all__ = ["Transforms"]
-
 TRANSFORMS: Final = ("map", "filter", "reduce", "aggregate", "group_by")
 
 

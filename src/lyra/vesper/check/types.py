@@ -33,8 +33,6 @@ from lyra.vesper.values.types import (
     ValueType,
 )
 
-__all__ = ["TypeTable"]
-
 _PART: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[<>,()\[\]]|[0-9]+|'[^']*'|\"[^\"]*\")")
 _ENUM: Final = re.compile(r"\s*enum\s*\[([^\]]*)\]\s*\Z")
 _OTHER_NAMES: Final = {

@@ -23,8 +23,6 @@ from lyra.vesper.nodes.model import Node
 from lyra.vesper.values.names import bare_id, version_of
 from lyra.vesper.values.types import EnumType, ValueType, describe, without_null
 
-__all__ = ["VersionChange", "changes", "compatible"]
-
 BREAKING: Final = "breaking"
 ADDITION: Final = "addition"
 

@@ -10,8 +10,6 @@ import msgspec
 from lyra.vesper.ir.expressions import NodeVariable, TypedExpression
 from lyra.vesper.ir.program import AssignStep, EffectStep, ForEachStep, TransitionStep
 
-__all__ = ["depth_of", "names_in", "parts_of", "writes_of"]
-
 
 def parts_of(part: Any) -> Iterator[Any]:
     """The part and everything inside it."""

@@ -22,8 +22,6 @@ from lyra.vesper.nodes.model import DeclaredMetric, Node
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.types import INTEGER, DecimalType, ValueType, is_numeric, without_null
 
-__all__ = ["ALERT_NAMES", "OWN_LABELS", "WATCHING_RULES", "alert_conditions", "rate_of"]
-
 ALERT_NAMES: Final[dict[str, ValueType]] = {
     "executions": INTEGER,
     "errors": INTEGER,

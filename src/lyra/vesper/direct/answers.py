@@ -19,18 +19,6 @@ from lyra.vesper.ir.program import ErrorAnswer, ErrorRule, NodeOutput, NodeProgr
 from lyra.vesper.values.outcome import NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
 
-__all__ = [
-    "Answer",
-    "compile_failure",
-    "compile_success",
-    "declared_message",
-    "error_facts",
-    "error_object",
-    "failure_of",
-    "matching_rules",
-    "rule_scope",
-]
-
 Answer = dict[str, Any] | NodeFailure
 CODE_FIELDS: Final = ("error_code", "code")
 _ANSWERING: Final = ("map_to", "return_error", "compensate")

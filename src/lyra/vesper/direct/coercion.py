@@ -36,8 +36,6 @@ from lyra.vesper.values.types import (
     describe,
 )
 
-__all__ = ["Misfit", "is_optional", "reader", "writer", "written"]
-
 Coerce = Callable[[Any], Any]
 _ZERO: Final = Decimal(0)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?", re.ASCII)

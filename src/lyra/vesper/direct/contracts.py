@@ -15,8 +15,6 @@ from lyra.vesper.direct.walk import names_in
 from lyra.vesper.ir.program import Condition, Contract
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = ["Judge", "all_hold", "compile_contracts"]
-
 Judge = Callable[[Frame, list[str]], str | None]  # the text of the first contract that fails
 
 

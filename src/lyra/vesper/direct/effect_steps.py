@@ -34,8 +34,6 @@ from lyra.vesper.ir.program import (
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY
 
-__all__ = ["EffectRun", "ObeyRule", "RunAsync", "compile_async_rule", "compile_async_steps", "invariant_failed"]
-
 RunAsync = Callable[[Frame], Coroutine[Any, Any, Answer | None]]
 ObeyRule = Callable[[Frame, NodeError], Awaitable[Answer | None]]
 

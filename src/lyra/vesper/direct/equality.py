@@ -17,8 +17,6 @@ from typing import Any, Final
 from lyra.vesper.direct.numbers import kind_of
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = ["ORDERS", "contains", "equal", "group_key", "in_order", "least", "ordered_pair"]
-
 _NUMBERS: Final = frozenset({int, Decimal})
 _ATOMS: Final = frozenset({int, Decimal, str, bool, bytes, type(None)})
 ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {

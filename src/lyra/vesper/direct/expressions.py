@@ -21,8 +21,6 @@ from lyra.vesper.ir import expressions as ir
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY, INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["COMPILERS", "compile_condition", "compile_expression", "condition", "field_of", "length_of", "text_of"]
-
 Compiler = Callable[[Any, Scope], Evaluate]
 _ALWAYS_BOOLEAN: Final = (ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir.Not, ir.Quantifier)
 

@@ -16,20 +16,6 @@ from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = [
-    "EFFECTS",
-    "EXECUTION",
-    "METER",
-    "MISSING",
-    "Evaluate",
-    "Frame",
-    "Meter",
-    "NotSupplied",
-    "Scope",
-    "Slots",
-    "StepWatch",
-]
-
 Frame = list[Any]
 Evaluate = Callable[[Frame], Any]
 StepWatch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]  # a step and the values; gives values to change

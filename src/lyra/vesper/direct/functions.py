@@ -18,8 +18,6 @@ from lyra.vesper.ir import expressions as ir
 from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = ["FUNCTIONS", "FUNCTIONS_OF_VALUES"]
-
 
 def _texts(function: str, *values: Any) -> None:
     for value in values:

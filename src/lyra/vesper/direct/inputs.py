@@ -17,8 +17,6 @@ from lyra.vesper.direct.frames import MISSING, Scope
 from lyra.vesper.ir.program import NodeInput
 from lyra.vesper.values.types import Nullable
 
-__all__ = ["InputReader", "snapshot"]
-
 
 class InputReader:
     """Binds one input: its slot, its coercion and what stands for it when it is absent."""

@@ -25,24 +25,6 @@ from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, 
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
-__all__ = [
-    "EXACT",
-    "OPERATIONS",
-    "absolute",
-    "add",
-    "checked_decimal",
-    "divide",
-    "is_number",
-    "multiply",
-    "negate",
-    "number_text",
-    "overflow",
-    "remainder",
-    "round_number",
-    "round_quotient",
-    "subtract",
-]
-
 _TRAPS: Final = [Inexact, Overflow, Subnormal, InvalidOperation, DivisionByZero]
 EXACT: Final = Context(
     prec=DECIMAL_DIGITS_MAX,

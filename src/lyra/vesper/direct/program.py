@@ -51,8 +51,6 @@ from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY
 
-__all__ = ["DirectProgram"]
-
 COMPILERS.update(TRANSFORMS)
 COMPILERS.update(FUNCTIONS)
 PATH: Final = "direct"

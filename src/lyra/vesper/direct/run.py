@@ -17,8 +17,6 @@ from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["compile_program", "run", "start"]
-
 _KEPT_MAX: Final = 1024
 _LAYOUTS_MAX: Final = 4  # programs of one digest: they differ in the places of their steps alone
 _compiled: Final[dict[str, tuple[tuple[NodeProgram, DirectProgram], ...]]] = {}  # by digest, the newest first

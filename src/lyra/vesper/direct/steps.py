@@ -28,8 +28,6 @@ from lyra.vesper.ir.program import (
 )
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = ["RunStep", "compile_step", "compile_steps", "validation"]
-
 RunStep = Callable[[Frame], Answer | None]
 
 

@@ -16,8 +16,6 @@ from lyra.vesper.direct.numbers import add, divide, kind_of, multiply
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = ["AGGREGATES", "TRANSFORMS", "elements_of"]
-
 _ELEMENT_BYTES: Final = 64  # roughly, of an element of an array; the characters of a text come on top
 
 

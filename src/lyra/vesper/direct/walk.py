@@ -10,8 +10,6 @@ import msgspec
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import AssignStep, EffectStep, ForEachStep, LoopStep, Step, TransitionStep
 
-__all__ = ["acts_outside", "assigned_names", "names_in", "needs_meter", "parts_of"]
-
 _ROUNDS: Final = (
     ForEachStep,
     LoopStep,

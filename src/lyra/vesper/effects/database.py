@@ -28,8 +28,6 @@ from lyra.vesper.effects.request import EffectError
 from lyra.vesper.sql.tables import QueryTables, query_tables, table_problem
 from lyra.vesper.sql.tokens import SqlRefused, sql_tokens
 
-__all__ = ["Database", "open_database"]
-
 ROWS_MAX: Final = 100_000
 _MAKE_KEYS: Final = "CREATE TABLE IF NOT EXISTS lyra_effects (key TEXT PRIMARY KEY, response TEXT NOT NULL)"
 _READ_KEY: Final = "SELECT response FROM lyra_effects WHERE key = :p0"

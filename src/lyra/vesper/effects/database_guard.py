@@ -18,8 +18,6 @@ from lyra.vesper.effects.request import EffectError
 from lyra.vesper.sql.functions import FUNCTIONS, ROW_FUNCTIONS
 from lyra.vesper.sql.tables import QueryTables, is_system_table
 
-__all__ = ["SqliteGuard", "guarded_change", "guarded_query"]
-
 _CHANGES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _WORDS: Final = {
     sqlite3.SQLITE_READ: "read",

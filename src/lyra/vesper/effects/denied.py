@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 from lyra.core.rights.capability import ANY_NAME, Capability, Grant
 from lyra.vesper.check.capabilities import denied_capability
 
-__all__ = ["check_address", "without_denied"]
-
 
 def without_denied(grant: Grant, denied: Iterable[str]) -> Grant:
     """The rights without those that a node denies itself."""

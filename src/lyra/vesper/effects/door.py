@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lyra.vesper.effects.replay import EffectLog
     from lyra.vesper.ir.program import NodeProgram
 
-__all__ = ["DoorEffects"]
 
 # A node's own state machines need no right; a node that is called needs its own.
 _OWN: Final = frozenset({"state.transition", "node.call"})

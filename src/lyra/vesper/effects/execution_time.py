@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["ExecutionTime"]
-
 
 class ExecutionTime:
     """Called, it gives the seconds that were not spent in acts."""

@@ -22,8 +22,6 @@ from lyra.tools.http_guard import ANSWER_BYTES_MAX, HttpAnswer, fetch
 from lyra.vesper.effects.http_url import request_url
 from lyra.vesper.effects.request import EffectError
 
-__all__ = ["HttpFailure", "call_api"]
-
 TIMEOUT_S: Final = 30.0
 _BODYLESS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode

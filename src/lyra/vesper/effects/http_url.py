@@ -14,8 +14,6 @@ from urllib.parse import quote, unquote, urlencode
 
 from lyra.vesper.effects.request import EffectError
 
-__all__ = ["request_url"]
-
 _WRITTEN: Final = "/-._~!$&'()*+,;=:@%"  # characters of the file that stay as they are
 
 

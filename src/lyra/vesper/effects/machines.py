@@ -14,8 +14,6 @@ from lyra.vesper.effects.request import EffectError
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["MachineState", "Machines"]
-
 
 class MachineState:
     """The durable state: the state of each entity, and the key of the transition that led to it."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.vesper.effects.machines import Machines
 
-__all__ = ["IDEMPOTENT", "PUBLISHED_KEY", "NodeWorld", "perform"]
 
 # Kinds that may be repeated after a crash: reading, and changes that are made once for their key.
 IDEMPOTENT: Final = frozenset(

@@ -22,8 +22,6 @@ from lyra.vesper.ir.expressions import Constant
 from lyra.vesper.ir.program import EffectStep, ErrorRule, NodeProgram, StepRetry
 from lyra.vesper.values.limits import RETRY_DELAY_S_MAX
 
-__all__ = ["KERNEL_STATUS", "ActPolicy", "kernel_retry", "policies_of"]
-
 # The kernel sorts an error by its status: 500 is tried again, 503 counts for the breaker, 400 does neither.
 KERNEL_STATUS: Final = {"again": 500, "counts": 503, "ends": 400}
 _PASSING: Final = frozenset({"timeout", "unreachable", "database_unavailable"})

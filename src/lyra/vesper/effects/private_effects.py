@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.vesper.effects.sealing import Sealer
     from lyra.vesper.values.redaction import Redaction
 
-__all__ = ["PrivateEffects"]
 
 _KEPT_IN_PLAIN: Final = frozenset({"event.publish", "agent.call"})  # by the bus, and by the agent's own process
 

@@ -17,8 +17,6 @@ import msgspec
 
 from lyra.vesper.effects.request import EffectError, EffectRequest
 
-__all__ = ["EffectLog", "EffectRecord", "ReplayEffects", "request_digest"]
-
 
 class EffectRecord(msgspec.Struct, frozen=True):
     """One performed effect. `error_kind` is empty where it succeeded."""

@@ -28,8 +28,6 @@ import msgspec
 from lyra.vesper.ir.program import EffectStep, NodeProgram, StepRetry, TransitionStep
 from lyra.vesper.values.outcome import CODES
 
-__all__ = ["EffectError", "EffectRequest", "Effects", "TogetherEffects", "failure_code", "request_key", "retry_of"]
-
 
 class EffectRequest(msgspec.Struct, frozen=True):
     """An act outside the node. `call_index` counts the requests of one step within the execution, from 0."""

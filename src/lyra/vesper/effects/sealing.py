@@ -20,8 +20,6 @@ import msgspec
 from lyra.errors import StoreError
 from lyra.vesper.values.tagged import from_json, to_json
 
-__all__ = ["Sealer"]
-
 _KEY_BYTES: Final = 64  # AES-256 for the vector, and for the data
 
 

@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Final
 from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.limits import AUDIT_ROWS_KEPT
 
-__all__ = ["AUDIT_LEVELS", "AuditState", "audit_level"]
-
 AUDIT_LEVELS: Final[dict[str, str]] = {
     "none": "no row",
     "basic": "the node, the trace, the path, the mode and the outcome",

@@ -15,8 +15,6 @@ from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import LoopStep, NodeProgram
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["Boundaries", "parts_of"]
-
 _ROOT_OF_MAX: Final = 3_037_000_499  # its square is the largest that fits 64 bits
 _INTEGERS: Final = (0, 1, -1, 2, -2, 3, 5, 7, 10, 100, 1000, INTEGER_MAX, INTEGER_MAX - 1, INTEGER_MIN, INTEGER_MIN + 1)
 _DECIMALS: Final = (

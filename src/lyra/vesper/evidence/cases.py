@@ -13,8 +13,6 @@ from typing import Any
 from lyra.vesper.values.json_shape import json_shape
 from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["problems_of"]
-
 _MISSING = object()
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from lyra.vesper.values.outcome import CODES, NodeFailure, Outcome
 
-__all__ = ["DIFFERENCES_MAX", "compare", "same"]
-
 DIFFERENCES_MAX: Final = 50
 _TEXT_MAX: Final = 200
 _ABSENT: Final = object()

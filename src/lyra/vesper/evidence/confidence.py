@@ -9,8 +9,6 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final
 
-__all__ = ["COMPARED_MIN", "Z", "interval", "lower_bound"]
-
 Z: Final = 3.29
 COMPARED_MIN: Final = 1000
 

@@ -21,8 +21,6 @@ from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.types import ANY
 
-__all__ = ["SimulatedEffects", "executions", "open_execution", "simulator"]
-
 _NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
 _ERRORS: Final = ("timeout", "overloaded", "invalid_transition", "declined")
 

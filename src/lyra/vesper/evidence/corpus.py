@@ -15,8 +15,6 @@ import msgspec
 
 from lyra.vesper.values.tagged import from_json, to_json
 
-__all__ = ["Corpus"]
-
 FILES_MAX: Final = 10_000
 _SIZE_MAX: Final = 1024 * 1024
 

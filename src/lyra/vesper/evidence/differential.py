@@ -30,8 +30,6 @@ from lyra.vesper.python import run as python_path
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["ComparisonReport", "PathDivergence", "PathPair", "RunPath", "default_paths", "test"]
-
 RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
 _COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {
     path.run: path.compile_program for path in (python_path, direct_path)

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["DURATION_BUCKETS_MS", "WINDOW", "LatestExecutions", "add_spread", "empty_spread", "observe"]
-
 DURATION_BUCKETS_MS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
 WINDOW: Final = 100  # executions that alerts look at
 

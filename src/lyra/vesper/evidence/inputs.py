@@ -31,8 +31,6 @@ from lyra.vesper.values.types import (
     ValueType,
 )
 
-__all__ = ["Draw", "InputGenerator", "drawer"]
-
 Draw = Callable[[Random], Any]
 _POOL: Final = 256  # values of an input in a batch; a random byte chooses one of them
 _EDGES: Final = 96  # of them, at most, boundary values

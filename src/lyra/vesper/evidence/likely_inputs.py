@@ -23,8 +23,6 @@ from lyra.vesper.ir.program import NodeInput, NodeProgram, ReturnStep
 from lyra.vesper.reference.run import run
 from lyra.vesper.values.execution import Execution
 
-__all__ = ["LikelyInputs"]
-
 _POOL: Final = 32  # accepted values of an input
 _TRIES: Final = 400  # to find them
 _ABSENT_SHARE: Final = 0.2  # of optional inputs that a row leaves out

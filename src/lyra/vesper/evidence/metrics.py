@@ -16,8 +16,6 @@ from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS
 from lyra.vesper.evidence.modes import MODES
 from lyra.vesper.evidence.state import NodeEvidence
 
-__all__ = ["prometheus"]
-
 Labels = Mapping[str, str]
 
 

@@ -16,8 +16,6 @@ from lyra.errors import ConfigError, LyraError
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.values.tagged import to_json
 
-__all__ = ["GATES", "MODES", "ORDER", "Mode", "Route", "allowed", "bucket", "mode_named", "route"]
-
 CANARY_OF_10_000: Final = 500  # 5 % of the inputs take the direct path
 SAMPLED_OF: Final = 100  # in direct_only every hundredth execution is compared
 

@@ -16,8 +16,6 @@ from typing import Any, Final
 from lyra.core.linear_regex import BadPattern, RegexProgram
 from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX, PATTERN_INSTRUCTIONS_MAX
 
-__all__ = ["pattern_drawer"]
-
 _MORE_ROUNDS: Final = 4  # of a repetition, beyond those it needs
 _CLASS_TRIES: Final = 64  # to draw a character that a class with exceptions takes
 _ANY_CHARACTERS: Final = "abcxyzABCXYZ0123456789_- .@é"

@@ -11,8 +11,6 @@ from lyra.vesper.evidence.confidence import COMPARED_MIN, lower_bound
 from lyra.vesper.evidence.modes import GATES, ORDER, allowed
 from lyra.vesper.evidence.state import NodeEvidence
 
-__all__ = ["RELYING_ON_DIRECT", "Promotion", "highest_mode", "lack_of", "next_step", "rollback_mode"]
-
 # Modes that rely on the direct path: a divergence, or a rollback, leads from them to shadow_direct.
 RELYING_ON_DIRECT: Final = ("canary_direct", "dual_verify", "direct_only")
 

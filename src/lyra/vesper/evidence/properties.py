@@ -34,8 +34,6 @@ from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["PROPERTIES", "PropertyResult", "check_properties"]
-
 PROPERTIES: Final = ("idempotency", "state_machine_correctness", "invariants")
 WALK_MAX: Final = 8  # executions one after the other in one world
 _LATER: Final = timedelta(hours=1)

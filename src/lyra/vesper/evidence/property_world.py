@@ -22,8 +22,6 @@ from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import EffectStep, NodeProgram
 from lyra.vesper.values.types import ANY, STRING
 
-__all__ = ["RememberingWorld", "ResponseForms"]
-
 _READING_METHODS: Final = ("GET", "HEAD")
 _FAILING_SHARE: Final = 0.1
 _EMPTY_SHARE: Final = 0.5  # of queries that have no rows

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["ATTEMPTS_MAX", "shrink", "simpler"]
-
 ATTEMPTS_MAX: Final = 2000
 _DIGITS_MAX: Final = 60
 

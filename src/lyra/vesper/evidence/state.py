@@ -15,16 +15,6 @@ import msgspec
 from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.figures import add_spread
 
-__all__ = [
-    "ALERTS_KEPT",
-    "DIVERGENCES_KEPT",
-    "HISTORY_KEPT",
-    "TIMELINE_KEPT",
-    "EvidenceState",
-    "KeptDivergence",
-    "NodeEvidence",
-]
-
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
 ALERTS_KEPT: Final = 100

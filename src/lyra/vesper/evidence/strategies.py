@@ -27,8 +27,6 @@ from lyra.vesper.values.types import (
     ValueType,
 )
 
-__all__ = ["inputs_of", "values_of"]
-
 
 def _scalar(name: str) -> st.SearchStrategy[Any]:
     times = st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds

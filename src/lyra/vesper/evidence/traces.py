@@ -14,8 +14,6 @@ import msgspec
 
 from lyra.vesper.values.limits import TRACES_BYTES_MAX, TRACES_KEPT
 
-__all__ = ["StoredTrace", "TraceState"]
-
 
 class StoredTrace(msgspec.Struct):
     """One execution that can be replayed."""

@@ -13,8 +13,6 @@ import msgspec
 
 from lyra.vesper.values.types import BOOLEAN, DECIMAL, INTEGER, STRING, TIMESTAMP, ValueType
 
-__all__ = ["AGGREGATES", "FORMS", "FUNCTIONS", "BuiltIn"]
-
 
 class BuiltIn(msgspec.Struct, frozen=True):
     """A function: the kinds of its parameters, and its type (None: that of its first argument)."""

@@ -30,8 +30,6 @@ from lyra.vesper.expressions.terms import (
 from lyra.vesper.expressions.tokens import KEYWORDS, ExpressionToken, syntax_error, tokens_of
 from lyra.vesper.values.limits import EXPRESSION_CHARS_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_NESTING_MAX
 
-__all__ = ["parse_expression", "parse_placeholder"]
-
 _IMPLIES, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN = range(1, 9)
 _BINARY: Final = {
     "=>": _IMPLIES,

@@ -14,8 +14,6 @@ from lyra.vesper.expressions.terms import Term
 from lyra.vesper.expressions.tokens import syntax_error
 from lyra.vesper.values.limits import TEMPLATE_CHARS_MAX, TEMPLATE_PLACEHOLDERS_MAX
 
-__all__ = ["ParsedTemplate", "has_placeholder", "parse_template"]
-
 
 class ParsedTemplate(msgspec.Struct, frozen=True):
     """Texts and terms in order; neighbouring texts are joined."""

@@ -12,26 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = [
-    "BinaryTerm",
-    "CallTerm",
-    "IndexTerm",
-    "ListTerm",
-    "LiteralTerm",
-    "MemberTerm",
-    "NameTerm",
-    "NullTestTerm",
-    "PlaceholderTerm",
-    "QuantifierTerm",
-    "StarTerm",
-    "Term",
-    "UnaryTerm",
-    "children",
-    "names_in",
-    "printed",
-    "same",
-]
-
 
 class Term(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Any of the terms below; `start` and `end` are offsets in the text."""

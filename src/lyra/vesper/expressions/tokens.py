@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 from lyra.errors import ParseError
 from lyra.vesper.values.limits import NUMBER_DIGITS_MAX
 
-__all__ = ["KEYWORDS", "ExpressionToken", "syntax_error", "tokens_of"]
-
 KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "CONTAINS", "IS", "NULL", "FORALL", "EXISTS"})
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 _TOKEN: Final = re.compile(

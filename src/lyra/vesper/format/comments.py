@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 
 from lyra.vesper.format.tree import Collection, FileComment, TreeEntry
 
-__all__ = ["attach_comments"]
-
 
 def attach_comments(
     root: Collection, entries: Sequence[TreeEntry], comments: Sequence[FileComment], *, first_key_moves: bool

@@ -15,8 +15,6 @@ from lyra.vesper.format.layout import moves_first_key, write_tree
 from lyra.vesper.format.tree import read_tree
 from lyra.vesper.loading.document import TEXT_NAME, read_document
 
-__all__ = ["format_text", "same_data"]
-
 
 def format_text(text: str, file: str = TEXT_NAME) -> str:
     """The text in the layout; ParseError where it is no YAML, or no mapping."""

@@ -11,8 +11,6 @@ from typing import Final
 from lyra.vesper.format.scalars import WIDTH, block_text, flow_text, key_text
 from lyra.vesper.format.tree import Collection, FileComment, ScalarPart, TreeEntry
 
-__all__ = ["HEADS", "KEY_ORDER", "moves_first_key", "write_tree"]
-
 HEADS: Final = ("node_id", "type", "intent")  # without empty lines between them
 KEY_ORDER: Final = (
     *HEADS,

@@ -13,8 +13,6 @@ from typing import Final
 
 from lyra.vesper.format.tree import ScalarPart
 
-__all__ = ["WIDTH", "block_text", "flow_text", "key_text"]
-
 WIDTH: Final = 120  # columns of a line; a longer flow collection is written as a block
 _FOLD: Final = 100  # columns of a folded text
 _KEY_MAX: Final = 1_000  # characters; YAML reads no longer ones without a question mark

@@ -15,8 +15,6 @@ import msgspec
 
 from lyra.errors import ParseError
 
-__all__ = ["Collection", "FileComment", "ScalarPart", "TreeEntry", "read_tree"]
-
 
 class FileComment(msgspec.Struct):
     """A comment from its `#` to the end of its line."""

@@ -13,38 +13,6 @@ import msgspec
 
 from lyra.vesper.values.types import ValueType
 
-__all__ = [
-    "Aggregate",
-    "Aggregation",
-    "Arithmetic",
-    "Compare",
-    "Constant",
-    "FieldOf",
-    "Filter",
-    "FunctionCall",
-    "GroupBy",
-    "Host",
-    "IsNull",
-    "ItemOf",
-    "Length",
-    "ListOf",
-    "Logic",
-    "MapOf",
-    "MapOver",
-    "MatrixProduct",
-    "Membership",
-    "Negate",
-    "NodeVariable",
-    "Not",
-    "Old",
-    "Projection",
-    "Quantifier",
-    "Reduce",
-    "Rounded",
-    "TemplateText",
-    "TypedExpression",
-]
-
 
 class TypedExpression(msgspec.Struct, frozen=True, tag=True, tag_field="is_a", kw_only=True):
     """Any of the expressions below. `place` is the line and column in the file, (0, 0) where there is none."""

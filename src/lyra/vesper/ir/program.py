@@ -14,29 +14,6 @@ import msgspec
 from lyra.vesper.ir.expressions import TypedExpression
 from lyra.vesper.values.types import ValueType
 
-__all__ = [
-    "AssignStep",
-    "BranchStep",
-    "Condition",
-    "Contract",
-    "EffectStep",
-    "ErrorAnswer",
-    "ErrorRule",
-    "ForEachStep",
-    "LoopStep",
-    "Machine",
-    "NodeInput",
-    "NodeLimits",
-    "NodeOutput",
-    "NodeProgram",
-    "ParallelStep",
-    "ReturnStep",
-    "Step",
-    "StepRetry",
-    "TransitionStep",
-    "ValidateStep",
-]
-
 
 class Condition(msgspec.Struct, frozen=True):
     """A condition with the text it was written as."""

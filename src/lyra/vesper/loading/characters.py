@@ -12,8 +12,6 @@ from typing import Final
 
 from lyra.core.checking.document import ScalarText
 
-__all__ = ["character_places", "line_starts"]
-
 _BREAK: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _SPACE: Final = " \t\r\n\x85\u2028\u2029"
 _HEX_ESCAPES: Final = {"x": 2, "u": 4, "U": 8}

@@ -18,8 +18,6 @@ from lyra.errors import ConfigError, ParseError
 from lyra.vesper.loading.characters import character_places, line_starts
 from lyra.vesper.values.limits import NODE_FILE_BYTES_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 
-__all__ = ["NodeDocument", "read_document", "read_source"]
-
 TEXT_NAME: Final = "<text>"
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z")
 _DECIMAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE]([-+]?[0-9]+))?\Z")

@@ -16,8 +16,6 @@ from lyra.core.checking.document import Path
 from lyra.errors import CheckError, ParseError, SourceError
 from lyra.vesper.values.limits import ISSUES_MAX
 
-__all__ = ["ERROR", "INFO", "WARNING", "Issue", "Issues", "error_of", "path_text", "render_issue", "sorted_issues"]
-
 ERROR: Final = "error"
 WARNING: Final = "warning"
 INFO: Final = "info"

@@ -20,8 +20,6 @@ from lyra.vesper.nodes.sections import Sections
 from lyra.vesper.nodes.steps import StepReader
 from lyra.vesper.values.names import is_identifier, is_node_id
 
-__all__ = ["NODE_KEYS", "load", "read_node"]
-
 _REQUIRED: Final = ("node_id", "type", "intent")
 NODE_KEYS: Final = (
     "node_id",

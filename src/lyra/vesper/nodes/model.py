@@ -16,28 +16,6 @@ from lyra.core.checking.document import Path
 from lyra.vesper.loading.document import NodeDocument
 from lyra.vesper.loading.issues import Issue
 
-__all__ = [
-    "ChangelogEntry",
-    "ContractText",
-    "Contracts",
-    "DifferentialTests",
-    "ErrorHandling",
-    "FieldDeclaration",
-    "MachineDeclaration",
-    "Metadata",
-    "MoveDeclaration",
-    "Node",
-    "Observability",
-    "Performance",
-    "PropertyTest",
-    "Security",
-    "Setting",
-    "StepDeclaration",
-    "TestCase",
-    "Testing",
-    "TypeDeclaration",
-]
-
 
 class ChangelogEntry(msgspec.Struct, frozen=True):
     """An entry of the change log."""

@@ -10,8 +10,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["CUSTOM", "EFFECTS", "OPERATIONS", "STEP_KEYS", "Operation", "operation_named"]
-
 CUSTOM: Final = "custom."
 STEP_KEYS: Final = (
     "step",

@@ -16,8 +16,6 @@ from lyra.core.checking.document import Path
 from lyra.vesper.loading.document import NodeDocument
 from lyra.vesper.loading.issues import ERROR, WARNING, Issues
 
-__all__ = ["Form", "SectionReader", "close_to"]
-
 Form = Callable[[Any, Path], Any]
 
 

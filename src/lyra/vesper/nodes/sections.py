@@ -37,8 +37,6 @@ from lyra.vesper.nodes.steps import StepReader
 from lyra.vesper.values.limits import CONTRACTS_MAX, FIELDS_MAX, INPUTS_MAX
 from lyra.vesper.values.names import is_identifier
 
-__all__ = ["Sections"]
-
 _ANSWERS: Final = ("success", "error")
 _SIBLING_CONSTRAINTS: Final = ("pattern", "min", "max", "min_length", "max_length")
 

@@ -14,8 +14,6 @@ from lyra.vesper.nodes.operations import CUSTOM, STEP_KEYS, Operation, operation
 from lyra.vesper.nodes.reader import SectionReader
 from lyra.vesper.values.limits import STEP_DEPTH_MAX, STEPS_MAX
 
-__all__ = ["StepReader"]
-
 _BLOCKS: Final = ("then", "else", "steps")
 _RESULTS: Final = ("if_found", "if_empty")
 _RETURNS: Final = ("return_success", "return_error")

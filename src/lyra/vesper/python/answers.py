@@ -21,8 +21,6 @@ from lyra.vesper.python.steps import code_field, new_function, output_type
 from lyra.vesper.python.syntax import all_of, assign, attribute, call, if_, name, store
 from lyra.vesper.values.types import ANY, BOOLEAN, ValueType
 
-__all__ = ["AnswerWriter", "Refusal"]
-
 
 class Refusal:
     """A call of the function that turns an error into the answer."""

@@ -13,8 +13,6 @@ from lyra.vesper.ir.program import Condition, Contract
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_
 
-__all__ = ["Checks"]
-
 
 class Checks:
     """Writes checks into one function. `uses_run` says whether one of them needs the run's state."""

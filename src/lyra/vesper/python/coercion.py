@@ -21,34 +21,6 @@ from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, 
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
-__all__ = [
-    "Coercer",
-    "FieldCoercer",
-    "Mismatch",
-    "array_of",
-    "enum_of",
-    "exact_any",
-    "exact_bytes",
-    "exact_decimal",
-    "exact_scaled",
-    "exact_timestamp",
-    "invalid_input",
-    "map_of",
-    "nullable",
-    "record_of",
-    "refuse_names",
-    "scaled",
-    "set_of",
-    "to_any",
-    "to_boolean",
-    "to_bytes",
-    "to_decimal",
-    "to_integer",
-    "to_null",
-    "to_string",
-    "to_timestamp",
-]
-
 Coercer = Callable[[Any, str], Any]
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")

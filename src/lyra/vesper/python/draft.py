@@ -18,8 +18,6 @@ from lyra.vesper.python.names import Names, function_name
 from lyra.vesper.python.syntax import ModuleParts, name
 from lyra.vesper.values.types import Nullable, ValueType
 
-__all__ = ["NodeDraft", "Parameter", "compensations", "input_type"]
-
 Parameter = tuple[str, ast.expr, ast.expr | None]  # the name, the annotation and the default
 
 

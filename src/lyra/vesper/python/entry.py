@@ -29,8 +29,6 @@ from lyra.vesper.values.types import (
     Nullable,
 )
 
-__all__ = ["EntryWriter", "input_intervals"]
-
 
 class EntryWriter:
     """Writes what happens before the first step."""

@@ -40,8 +40,6 @@ from lyra.vesper.values.types import (
     ValueType,
 )
 
-__all__ = ["ExpressionWriter", "PythonScope"]
-
 _ORDERS: Final[dict[str, tuple[type[ast.cmpop], str]]] = {
     "<": (ast.Lt, "less"),
     "<=": (ast.LtE, "less_equal"),

@@ -20,8 +20,6 @@ from lyra.vesper.python.steps import ANSWERING, StepWriter, acts_outside, never_
 from lyra.vesper.python.syntax import assign, attribute, call, name, raise_, store
 from lyra.vesper.values.types import ANY, BOOLEAN, BYTES, INTEGER, STRING, TIMESTAMP, DecimalType, ValueType
 
-__all__ = ["FlowWriter"]
-
 
 class FlowWriter:
     """Writes the flow of one node, and what becomes of its answers."""

@@ -22,8 +22,6 @@ from lyra.vesper.python.syntax import assign, attribute, call, name
 from lyra.vesper.python.tidy import tidy
 from lyra.vesper.values.types import describe
 
-__all__ = ["HEADER", "Generated", "generate", "source"]
-
 HEADER: Final = "# AUTO-GENERATED - DO NOT EDIT"
 
 

@@ -49,24 +49,6 @@ from lyra.vesper.values.types import (
     ValueType,
 )
 
-__all__ = [
-    "FULL",
-    "NUMBER",
-    "Interval",
-    "assigned",
-    "bounds",
-    "inner_steps",
-    "interval_of",
-    "is_decimal",
-    "is_number",
-    "item_kind",
-    "kind_of",
-    "names_in",
-    "parts",
-    "settled_after",
-    "variable_kinds",
-]
-
 NUMBER: Final = Scalar("number")  # an integer or a decimal: the quotient of two integers
 Interval = tuple[int, int]
 FULL: Final[Interval] = (INTEGER_MIN, INTEGER_MAX)

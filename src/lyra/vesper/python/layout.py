@@ -11,8 +11,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["LINE_MAX", "SourceComment", "module_text", "string_literal"]
-
 LINE_MAX: Final = 120
 IMPORT_MAX: Final = 88  # a longer import has a line for each name: sorters leave that as it is at any line length
 _INDENT: Final = "    "

@@ -13,8 +13,6 @@ from typing import Final
 
 from lyra.vesper.python import runtime
 
-__all__ = ["RUNTIME_NAMES", "Names", "function_name"]
-
 RUNTIME_NAMES: Final = tuple(runtime.__all__)
 
 _IMPORTED: Final = ("Any", "Decimal", "Final", "UTC", "annotations", "datetime", "effects", "reduce", "run")

@@ -15,24 +15,6 @@ from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, 
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
-__all__ = [
-    "EXACT",
-    "absolute",
-    "add",
-    "arithmetic_error",
-    "checked",
-    "divide",
-    "is_number",
-    "joined",
-    "multiply",
-    "negate",
-    "overflow",
-    "remainder",
-    "round_number",
-    "round_quotient",
-    "subtract",
-]
-
 _TRAPS: Final = [
     decimal.Inexact,
     decimal.Overflow,

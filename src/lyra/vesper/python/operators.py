@@ -17,31 +17,6 @@ from lyra.vesper.python.numbers import is_number, kind_of
 from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 
-__all__ = [
-    "decimal_text",
-    "ends_with",
-    "equal",
-    "field",
-    "greater",
-    "greater_equal",
-    "in_order",
-    "item",
-    "less",
-    "less_equal",
-    "member",
-    "project",
-    "regex_matches",
-    "short_text",
-    "size",
-    "starts_with",
-    "text_of",
-    "timestamp_text",
-    "to_lower",
-    "to_upper",
-    "trimmed",
-    "truth",
-]
-
 _ATOMS: Final = (str, bytes, datetime)
 
 

@@ -18,8 +18,6 @@ from lyra.vesper.python.watched import WATCH_NAME, PythonWatch, watch_steps
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
 
-__all__ = ["PythonProgram", "compile_program", "run", "start"]
-
 PATH: Final = "python"
 _KEPT_MAX: Final = 1024
 _LAYOUTS_MAX: Final = 4  # programs of one digest: they differ in the places of their steps alone

@@ -36,8 +36,6 @@ from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, RecordType, ValueType
 
-__all__ = ["ANSWERING", "StepWriter", "acts_outside", "code_field", "never_ends", "new_function", "output_type"]
-
 ANSWERING: Final = ("map_to", "return_error", "compensate")  # the rules that a path obeys; others are the host's
 
 

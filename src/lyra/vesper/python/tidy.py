@@ -15,8 +15,6 @@ from typing import Final
 
 from lyra.vesper.python.layout import SourceComment
 
-__all__ = ["tidy"]
-
 _ROUNDS_MAX: Final = 8  # a parameter that is gone may have been the only reader of another
 _CHOICES: Final[dict[type[ast.cmpop], tuple[str, bool]]] = {  # the function, and whether the variable comes first
     ast.Gt: ("min", True),

@@ -11,20 +11,6 @@ from lyra.vesper.values.limits import ELEMENT_BYTES, MEMORY_MB_DEFAULT
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
-__all__ = [
-    "average",
-    "collected",
-    "count",
-    "fitting",
-    "grouped",
-    "largest",
-    "matrix_product",
-    "smallest",
-    "total",
-    "total_decimals",
-    "total_integers",
-]
-
 _MEMORY_BYTES: Final = MEMORY_MB_DEFAULT * 1024 * 1024
 
 

@@ -16,8 +16,6 @@ from lyra.vesper.python.kinds import parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import call, name
 
-__all__ = ["WATCH_NAME", "PythonWatch", "watch_steps"]
-
 WATCH_NAME: Final = "_watch_step"
 PythonWatch = Callable[[str, dict[str, Any]], None]  # the name of a step, and the local variables
 

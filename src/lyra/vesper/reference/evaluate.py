@@ -19,8 +19,6 @@ from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MA
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY
 
-__all__ = ["StepMeter", "Unjudged", "aggregate", "evaluate", "is_true"]
-
 Variables = Mapping[str, Any]
 
 

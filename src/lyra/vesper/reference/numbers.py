@@ -15,8 +15,6 @@ from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, 
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["arithmetic", "decimal_of", "integer", "is_number", "negated", "parts", "rounded", "type_error"]
-
 _SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
 
 

@@ -27,8 +27,6 @@ from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
-__all__ = ["run", "start"]
-
 
 def run(
     program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None

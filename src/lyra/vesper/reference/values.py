@@ -29,8 +29,6 @@ from lyra.vesper.values.types import (
     ValueType,
 )
 
-__all__ = ["computed", "equal", "kind", "less", "read", "sorted_set", "text"]
-
 
 def kind(value: Any) -> str:
     """null, boolean, number, string, bytes, timestamp, list, set or map."""

@@ -21,8 +21,6 @@ from lyra.vesper.nodes import Node
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.values.names import version_of
 
-__all__ = ["Difference", "add", "difference", "is_new"]
-
 
 class Difference(msgspec.Struct, frozen=True):
     """What a new version changes for callers of the old one."""

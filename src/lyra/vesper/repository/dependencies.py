@@ -14,8 +14,6 @@ from lyra.vesper.nodes import Node
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.values.names import is_node_id
 
-__all__ = ["Dependencies", "Dependency", "capabilities_of", "cycles_of", "dependencies_of", "names_needed"]
-
 
 class Dependency(msgspec.Struct, frozen=True):
     """A node that another one needs."""

@@ -18,8 +18,6 @@ from lyra.errors import ConfigError, LyraError
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.values.names import bare_id, highest, version_of
 
-__all__ = ["NODES_FOLDER", "BrokenFile", "Repository", "repository_around"]
-
 NODES_FOLDER: Final = "nodes"  # beside a file or in the working folder
 FILES_MAX: Final = 10_000  # of one folder
 

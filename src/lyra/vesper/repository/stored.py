@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 
 from lyra.vesper.nodes import Node, load
 
-__all__ = ["StoredNodes"]
-
 
 class StoredNodes:
     """See the module: the texts of nodes by id."""

@@ -34,8 +34,6 @@ from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import BOOLEAN, without_null
 
-__all__ = ["FORMS", "NodeBreakpoint", "breakpoint_of"]
-
 FORMS: Final = "contract_violation, divergence, state_transition:A->B, step:NAME or an expression"
 _TRANSITION: Final = re.compile(r"state_transition:\s*(\S+?)\s*->\s*(\S+)")
 _WORD: Final = re.compile(r"[a-z_]+(:.*)?")

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["Comparisons"]
 
 COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
 DIFFERENCES_KEPT: Final = 20  # of one divergence

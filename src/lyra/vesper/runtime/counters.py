@@ -12,8 +12,6 @@ from typing import Any
 
 from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS, empty_spread, observe
 
-__all__ = ["Counters"]
-
 
 class Counters:
     """What happened since the last row, by the digest of a node."""

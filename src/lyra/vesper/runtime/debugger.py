@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["Debugger", "DebuggerStop"]
 
 _CONTRACTS: Final = frozenset(
     {"precondition_failed", "postcondition_failed", "invariant_failed", "validation_failed", "invalid_input"}

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["EventEntry"]
-
 
 class EventEntry:
     """The subscriptions of one runtime."""

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.nodes import Node
 
-__all__ = ["ImportableNodes", "read_file"]
 
 _TEXT: Final = NodeValueKind("str")
 _SCALARS: Final[dict[ValueType, NodeValueKind]] = {

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 from lyra.errors import ProcessError
 from lyra.kernel import Kernel
 
-__all__ = ["KernelThread"]
-
 T = TypeVar("T")
 
 

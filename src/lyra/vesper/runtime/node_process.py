@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["PART", "ExecutionOrder", "broken", "execution_of", "inputs_digest", "node_process"]
 
 PART: Final = "vesper"  # by which a kernel knows its runtime
 

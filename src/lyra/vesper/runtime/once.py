@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["execute_once", "function_of"]
 
 _MODULES: Final = {
     "python": "lyra.vesper.python.run",

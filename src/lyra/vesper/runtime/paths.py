@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["DirectPath", "ExecutionPath", "PythonPath"]
-
 
 class ExecutionPath(Protocol):
     """Runs programs. `run` is for pure ones; `start` gives an awaitable for those with effects."""

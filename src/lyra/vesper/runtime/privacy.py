@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["Privacy", "redacted_differences", "redacted_fields", "redacted_outcome", "redaction_of", "sensitive_inputs"]
-
 
 def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> frozenset[str]:
     """The names of sensitive inputs; `hidden` are those that a caller declares."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lyra.vesper.nodes.model import Node, NodeRates
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["over_rate"]
 
 _ALL: Final = "vesper"  # the user that stands for all of them
 _NO_LIMITS: Final = dict.fromkeys(("requests_per_minute", "requests_per_hour", "requests_per_day", "burst_size"), 0)

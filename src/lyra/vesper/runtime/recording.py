@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["ExecutionRecords", "audit_row", "trace_data", "trace_row"]
 
 ROWS_AT_ONCE: Final = 200  # audit rows of pure nodes that are written together
 

@@ -20,8 +20,6 @@ from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError
 from lyra.vesper.values.limits import REDIS_PAUSE_S, REDIS_TIMEOUT_S, RESULT_BYTES_MAX, RESULTS_TIME_S
 
-__all__ = ["RedisResults"]
-
 _PORT: Final = 6379
 _LINE_BYTES_MAX: Final = 1024
 _LENGTH: Final = re.compile(rb"\$(-1|[0-9]{1,10})")

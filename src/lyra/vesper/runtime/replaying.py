@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["NodeReplay", "ReplayedStep", "trace_named"]
-
 
 class ReplayedStep(msgspec.Struct):
     """A step of an execution, in the order of time."""

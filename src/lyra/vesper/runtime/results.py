@@ -27,8 +27,6 @@ from lyra.vesper.values.tagged import from_json, to_json
 if TYPE_CHECKING:
     from lyra.vesper.ir.program import NodeProgram
 
-__all__ = ["MemoryResults", "ResultCache", "ResultStore", "open_results"]
-
 
 class ResultStore(Protocol):
     """Keeps texts by key for a while, or does not."""

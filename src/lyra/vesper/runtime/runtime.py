@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from lyra.vesper.evidence.traces import StoredTrace
     from lyra.vesper.ir.program import NodeProgram
 
-__all__ = ["NodeCaller", "Runtime"]
-
 
 class NodeCaller(NamedTuple):
     """A program that calls a node: by its key a call that is repeated after a crash is known again."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lyra.vesper.nodes.model import DeclaredMetric, Node
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["NodeWatch", "watch_of"]
 
 SAMPLE_RATE_DEFAULT: Final = Decimal("0.1")
 LABEL_CHARS_MAX: Final = 100

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["WatchedPath", "steps_by_name"]
 
 Watch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]
 

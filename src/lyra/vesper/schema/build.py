@@ -21,8 +21,6 @@ from lyra.vesper.schema.recorder import TEXT, TEXTS, Schema, or_null, section_sh
 from lyra.vesper.schema.texts import KEY_TEXTS, SECTION_TEXTS, STEP_TEXTS
 from lyra.vesper.values.limits import NAME_CHARS_MAX
 
-__all__ = ["json_schema", "schema_text"]
-
 _IDENTIFIER: Final = "^[A-Za-z_][A-Za-z0-9_]*$"
 _NODE_ID: Final = r"^[a-z][a-z0-9_]*_v[0-9]{1,9}(\.[0-9]{1,9}){0,2}$"
 _CUSTOM: Final = r"^custom\..*\..*$"
@@ -77,7 +75,7 @@ def json_schema() -> Schema:
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "A Vesper node",
-            "description": "Written by `python -m lyra.cli.reference` from the tables that read such files.",
+            "description": "Written by `python -m verify reference` from the tables that read such files.",
             "type": "object",
             "required": ["node_id", "type", "intent"],
             "properties": {key: properties[key] for key in NODE_KEYS},

@@ -18,8 +18,6 @@ from lyra.vesper.nodes.reader import Form, SectionReader
 from lyra.vesper.nodes.sections import Sections
 from lyra.vesper.nodes.steps import StepReader
 
-__all__ = ["TEXT", "TEXTS", "Schema", "or_null", "section_shapes"]
-
 Schema = dict[str, Any]
 TEXT: Final[Schema] = {"type": ["string", "number", "boolean"]}
 TEXTS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "array", "items": TEXT}]}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["KEY_TEXTS", "SECTION_TEXTS", "STEP_TEXTS"]
-
 SECTION_TEXTS: Final = {
     "node_id": "the id with its version, such as payment_handler_v1 or payment_handler_v1.2.0",
     "type": "what the node is for",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FUNCTIONS", "FUNCTIONS_WITH_FROM", "ROW_FUNCTIONS", "WORDS_BEFORE_PARENTHESIS"]
-
 _AGGREGATES: Final = """
     count sum avg min max total group_concat string_agg array_agg json_agg jsonb_agg json_object_agg jsonb_object_agg
     json_group_array json_group_object bool_and bool_or every stddev stddev_pop stddev_samp variance var_pop var_samp

@@ -13,34 +13,6 @@ from lyra.vesper.sql.functions import FUNCTIONS, FUNCTIONS_WITH_FROM, WORDS_BEFO
 from lyra.vesper.sql.tokens import SqlRefused, SqlToken
 from lyra.vesper.values.limits import SQL_NESTING_MAX
 
-__all__ = [
-    "AFTER_FROM",
-    "JOIN_WORDS",
-    "REFUSED_WORDS",
-    "SET_OPERATORS",
-    "WRITING_HINT",
-    "WRITING_WORDS",
-    "SqlItem",
-    "SqlParenthesis",
-    "after_alias",
-    "after_join",
-    "after_word",
-    "check_call",
-    "condition_end",
-    "ends_table",
-    "is_clause",
-    "is_comma",
-    "is_comparison",
-    "is_query",
-    "item_of",
-    "name_of",
-    "not_understood",
-    "table_name",
-    "tree_of",
-    "unknown_function",
-    "word_of",
-]
-
 SET_OPERATORS: Final = ("UNION", "INTERSECT", "EXCEPT")
 _QUERY_STARTS: Final = ("SELECT", "WITH", "VALUES")
 JOIN_WORDS: Final = ("NATURAL", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "JOIN")

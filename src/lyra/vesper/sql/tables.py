@@ -45,8 +45,6 @@ from lyra.vesper.sql.items import (
 )
 from lyra.vesper.sql.tokens import SqlRefused, SqlToken, sql_tokens
 
-__all__ = ["QueryTables", "is_system_table", "query_tables", "table_problem"]
-
 _ONLY_READS: Final = "a query is one SELECT, or WITH … SELECT, that only reads"
 _TABLE_PART: Final = re.compile(r"[^\W\d]\w*")
 _OWN_TABLES: Final = frozenset({"lyra_effects"})

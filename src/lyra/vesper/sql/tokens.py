@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["PLACEHOLDER_MARK", "SqlRefused", "SqlToken", "sql_tokens"]
-
 # The checker marks a placeholder of the node's file with NUL characters until it is a `:p0`.
 PLACEHOLDER_MARK: Final = re.compile(r"\x00(p\d+)\x00")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]*")

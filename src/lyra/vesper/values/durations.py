@@ -6,8 +6,6 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["seconds_of"]
-
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)\Z")
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 

@@ -18,8 +18,6 @@ import msgspec
 
 from lyra.core.clock import SystemClock
 
-__all__ = ["Execution", "new_execution"]
-
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """What both paths of one execution are given."""

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["json_shape"]
-
 
 def json_shape(value: Any) -> Any:
     """The value as plain JSON. A decimal keeps its scale, and never has an exponent."""

@@ -12,8 +12,6 @@ from typing import Final
 
 from lyra.vesper.values.limits import NAME_CHARS_MAX
 
-__all__ = ["bare_id", "highest", "is_identifier", "is_node_id", "version_of"]
-
 _NODE_ID: Final = re.compile(r"([a-z][a-z0-9_]*)_v(\d{1,9}(?:\.\d{1,9}){0,2})\Z", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["CODES", "NodeError", "NodeFailure", "Outcome"]
-
 # Codes that Lyra gives; a node declares others of its own.
 CODES: Final = (
     "invalid_input",

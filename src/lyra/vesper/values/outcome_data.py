@@ -8,8 +8,6 @@ from typing import Any
 from lyra.vesper.values.outcome import NodeFailure, Outcome
 from lyra.vesper.values.tagged import from_json, to_json
 
-__all__ = ["failed", "outcome_data", "outcome_from"]
-
 
 def outcome_data(outcome: Outcome) -> dict[str, Any]:
     failure = outcome.error

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from lyra.vesper.values.limits import TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
 
-__all__ = ["UnreadableInputs", "plain_answers", "plain_inputs", "plain_value"]
-
 _SCALARS: Final = frozenset({str, int, bool, float, Decimal, bytes, type(None)})
 _DEPTH_MAX: Final = VALUE_DEPTH_MAX + TYPE_DEPTH_MAX + 2  # deeper values fit no type
 _ZONES: Final = frozenset({type(None), timezone})

@@ -18,8 +18,6 @@ from typing import Any, Final
 from lyra.vesper.values.limits import SENSITIVE_VALUES_MAX
 from lyra.vesper.values.spellings import number_of, patterns_of, texts_of, utc_of
 
-__all__ = ["REDACTED", "Redaction"]
-
 REDACTED: Final = "[redacted]"
 
 

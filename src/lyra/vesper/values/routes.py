@@ -13,8 +13,6 @@ from urllib.parse import unquote
 
 import msgspec
 
-__all__ = ["METHODS", "HttpRoute", "route_of"]
-
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _SEGMENT: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}\Z|[A-Za-z0-9._~-]+\Z", re.ASCII)
 _SEGMENTS_MAX: Final = 32

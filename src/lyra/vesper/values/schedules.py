@@ -14,8 +14,6 @@ import msgspec
 
 from lyra.vesper.values.durations import seconds_of
 
-__all__ = ["Schedule", "schedule_of"]
-
 _BOUNDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _DAYS_MAX: Final = 366 * 8  # that are looked at for a tick: a 29th of February may be eight years away
 _DAY: Final = timedelta(days=1)

@@ -6,8 +6,6 @@ from typing import Any
 
 from lyra.vesper.values.limits import ELEMENT_BYTES
 
-__all__ = ["is_larger"]
-
 
 def is_larger(value: Any, bytes_max: int) -> bool:
     """Whether a value takes more than so many bytes. Counting ends where that is known."""

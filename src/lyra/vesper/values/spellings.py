@@ -20,8 +20,6 @@ from urllib.parse import quote, quote_plus
 
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX
 
-__all__ = ["number_of", "patterns_of", "texts_of", "utc_of"]
-
 _WORD_LEAST: Final = 4  # characters; shorter values are only hidden where they stand alone
 _DIGITS_MAX: Final = 2 * (DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX)  # of a number that is written out
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?", re.ASCII)

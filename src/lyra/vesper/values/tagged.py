@@ -12,8 +12,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["from_json", "to_json"]
-
 
 def to_json(value: Any) -> Any:
     match value:

@@ -11,33 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = [
-    "ANY",
-    "BOOLEAN",
-    "BYTES",
-    "DECIMAL",
-    "INTEGER",
-    "INTEGER_MAX",
-    "INTEGER_MIN",
-    "NULL",
-    "SCALARS",
-    "STRING",
-    "TIMESTAMP",
-    "Array",
-    "DecimalType",
-    "EnumType",
-    "MapType",
-    "Nullable",
-    "RecordField",
-    "RecordType",
-    "Scalar",
-    "SetType",
-    "ValueType",
-    "describe",
-    "is_numeric",
-    "without_null",
-]
-
 INTEGER_MIN: Final = -(2**63)
 INTEGER_MAX: Final = 2**63 - 1
 

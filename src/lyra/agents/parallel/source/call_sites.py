@@ -13,8 +13,6 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["COMPREHENSIONS", "SCOPES", "SIMPLE", "CallForm", "Definition", "dotted", "inside", "names_bound"]
-
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp)

@@ -12,8 +12,6 @@ from typing import Final
 
 from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SCOPES, Definition, inside, names_bound
 
-__all__ = ["bound_before", "local_names", "own_names", "shared_names"]
-
 _READERS: Final = frozenset(
     {
         *("len", "str", "repr", "sorted", "sum", "min", "max", "any", "all", "list", "tuple", "enumerate", "zip"),

@@ -16,8 +16,6 @@ from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SIMPLE, CallF
 from lyra.agents.parallel.source.facts import bound_before, local_names, own_names, shared_names
 from lyra.agents.parallel.source.node_marks import CHECKED, LOOK, LOOP, SITE
 
-__all__ = ["FunctionMap"]
-
 
 class FunctionMap:
     """`names` are the variables that are bound at each call; empty for a call in a comprehension."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CHECKED", "LOOK", "LOOP", "SITE"]
-
 SITE: Final = "lyra_site"  # the number of an agent call
 CHECKED: Final = "lyra_checked"  # set on agent calls in statements that are watched for errors
 LOOP: Final = "lyra_loop"  # the number of a loop whose items are compared when the program reads them

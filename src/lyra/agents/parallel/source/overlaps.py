@@ -16,8 +16,6 @@ from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SCOPES, CallF
 from lyra.agents.parallel.source.facts import local_names
 from lyra.agents.parallel.targets import RUN_OPTIONS
 
-__all__ = ["CallOverlaps", "CallSite"]
-
 _FUNCTIONS: Final = frozenset({work.__name__ for work in BUILTINS} | {"enumerate", "zip"})
 # Attributes of agent processes, budgets and a program's ctx that change with every call.
 _LIVE: Final = frozenset(

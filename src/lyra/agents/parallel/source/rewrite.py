@@ -19,8 +19,6 @@ from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SCOPES, SIMPL
 from lyra.agents.parallel.source.function_map import FunctionMap
 from lyra.agents.parallel.source.node_marks import LOOK, LOOP, SITE
 
-__all__ = ["BASE", "MAP", "OPEN", "rewrite_function"]
-
 BASE: Final = "_lyra_base"  # BaseException, also where the function has redefined that name
 OPEN: Final = "_lyra_open"
 MAP: Final = "_lyra_map"

@@ -21,8 +21,6 @@ from lyra.agents.parallel.source.function_map import FunctionMap
 from lyra.agents.parallel.source.rewrite import BASE, MAP, OPEN, rewrite_function
 from lyra.errors import ConfigError
 
-__all__ = ["NO_DEF", "WRAPPERS", "parallel_function", "refusal"]
-
 NO_DEF: Final = "it is not a `def` of its own"
 WRAPPERS: Final = frozenset({"staticmethod", "classmethod", "property"})
 _BESIDE: Final = "put it next to a `def`"

@@ -13,8 +13,6 @@ from lyra.kernel.programs.context import Context
 from lyra.models.sim import SimProvider
 from lyra.tools.function import tool
 
-__all__ = ["OVERLOADED", "REVIEW_TOPICS", "make_cast"]
-
 _PRICE: Final = {"input_usd_per_mtok": "3", "output_usd_per_mtok": "15"}
 OVERLOADED: Final = "overloaded"  # in a question: the simulated model fails
 

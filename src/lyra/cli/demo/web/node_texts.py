@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lyra.vesper.values.execution import Execution
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["NODES", "MistakenPath", "inputs_of"]
 
 _LOYALTY: Final = "loyalty_points_v1"
 _LARGE: Final = 950  # euros, from where the planted mistake shows

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.programs.handle import Handle
 
-__all__ = ["QUESTIONS_MAX", "ROUNDS_MAX", "Office"]
 
 ROUNDS_MAX: Final = 1_000
 QUESTIONS_MAX: Final = 3

@@ -15,8 +15,6 @@ from lyra.cli.demo.web.scene import Scene
 from lyra.core.clock import SystemClock
 from lyra.kernel.kernel import Kernel
 
-__all__ = ["FIRST_ROUND", "live_through_past"]
-
 _DAY_S: Final = 86_400.0
 _ROUNDS_A_DAY: Final = (3, 5, 2, 6, 4, 1)  # of the days before today, the oldest first
 _PACE: Final = 0.01

@@ -26,8 +26,6 @@ from lyra.core.naming import named
 from lyra.kernel.programs.context import Context
 from lyra.kernel.supervision.child import Child
 
-__all__ = ["CHANGE_BUDGET", "TEAM", "TEAM_BUDGET", "DemoPrograms"]
-
 TEAM: Final = "team"
 TEAM_BUDGET: Final = "$20.00"
 CHANGE_BUDGET: Final = "$0.05"

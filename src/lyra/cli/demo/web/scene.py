@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
 
-__all__ = ["PIPELINE", "SERVICES", "Scene"]
 
 PIPELINE: Final[dict[str, Any]] = {
     "name": "newsletter",

@@ -28,8 +28,6 @@ from lyra.server.identity import TokenHolder, TokenTable
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings
 
-__all__ = ["WebDemo", "run_web_demo"]
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _DRAIN_S: Final = 1.0  # nothing here has to be finished
 

@@ -19,7 +19,6 @@ from lyra.sage.agent.tasks.state import StoredTask, TaskState
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["TaskCommands"]
 
 OUTPUT_BYTES_MAX: Final = 30_000  # that are shown, from the end
 _LINE_CHARS_MAX: Final = 10_000

@@ -11,8 +11,6 @@ import msgspec
 
 from lyra.agents.session.events import QuestionLine
 
-__all__ = ["STATES", "TaskQuestion", "TaskRecord"]
-
 STATES: Final[dict[str, str]] = {
     "running": "it works",
     "waiting": "a passing failure, such as a rate limit, stopped it; it can be resumed where it is",

@@ -10,8 +10,6 @@ from lyra.sage.agent.tasks.runs import TaskRuns
 from lyra.sage.agent.tasks.state import StoredTask
 from lyra.sage.agent.tasks.usage import cost_usd, usage_of
 
-__all__ = ["TaskRecords"]
-
 _OUTPUT_SHOWN: Final = 500  # bytes of a command's output in a list
 
 

@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-__all__ = ["COUNTED", "StoredRequest", "StoredTask", "TaskState"]
-
 COUNTED: Final = (
     "input_tokens",
     "output_tokens",

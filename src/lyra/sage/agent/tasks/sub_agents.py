@@ -22,18 +22,6 @@ from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.rules import Rule
 
-__all__ = [
-    "GENERAL",
-    "TOOL_NAMES",
-    "TaskSpec",
-    "ToolsIn",
-    "grant_of",
-    "narrowed_permissions",
-    "spec_of",
-    "sub_agent",
-    "worktree_tools",
-]
-
 TOOL_NAMES: Final = ("Task", "TaskOutput", "TaskStop")  # a sub-agent has none of them
 GENERAL: Final = SubAgentDefinition(
     name="general",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.session import Metrics
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["cost_usd", "counts_of", "usage_of", "usage_words"]
-
 
 def counts_of(metrics: Metrics) -> dict[str, int]:
     """The counts of an agent process itself, without its helpers'."""

@@ -13,8 +13,6 @@ from lyra.sage.agent.worktrees.worktrees import Worktree, Worktrees
 if TYPE_CHECKING:
     from lyra.core.rights.capability import Capability
 
-__all__ = ["TaskWorktrees"]
-
 
 class TaskWorktrees:
     """Without `worktrees` no sub-agent has one."""

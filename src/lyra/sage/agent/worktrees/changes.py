@@ -14,8 +14,6 @@ from lyra.core.secrets.visible import visible
 from lyra.sage.agent.worktrees.files import FileAt
 from lyra.sage.session.files.change import visible_lines
 
-__all__ = ["WorktreeChange", "merge_of"]
-
 _DIFF_BYTES_MAX: Final = 1 << 20  # of one side; a larger file is only counted
 _CONTEXT_LINES: Final = 3
 

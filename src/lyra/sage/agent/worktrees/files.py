@@ -20,8 +20,6 @@ import msgspec
 from lyra.errors import ConfigError, LyraError
 from lyra.sandbox.paths import Beneath
 
-__all__ = ["FILE_BYTES_MAX", "FileAt", "Manifest", "ManifestEntry", "copy_files", "read_file"]
-
 FILE_BYTES_MAX: Final = 50 << 20  # of one file; larger ones are left out of a worktree
 FILES_MAX: Final = 100_000
 _BYTES_MAX: Final = 4 << 30  # of all files together

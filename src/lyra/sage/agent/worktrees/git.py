@@ -23,8 +23,6 @@ from lyra.sage.project.git_head import GitHead, read_head
 from lyra.sandbox import Job, Limits, Profile, Result, Sandbox
 from lyra.sandbox.job import LaunchPlan
 
-__all__ = ["RepositoryGit", "is_safe_path"]
-
 _ASK_S: Final = 60.0
 _TURN_POLL_S: Final = 0.02
 _TURN_TRIES: Final = 3_000

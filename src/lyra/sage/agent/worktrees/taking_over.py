@@ -16,8 +16,6 @@ from lyra.sandbox.paths import Beneath
 from lyra.sandbox.protection.obeyed import obeyed_part
 from lyra.tools.builtin.workspace import Workspace
 
-__all__ = ["write_changes"]
-
 Writes = Mapping[str, tuple[FileAt | None, FileAt | None]]  # path → what is there, what is to be there
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lyra.sage.agent.worktrees.git import RepositoryGit
     from lyra.sandbox import Sandbox
 
-__all__ = ["Worktree", "Worktrees", "worktrees_folder"]
 
 _BRANCH: Final = "sage/"
 _ID_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")

@@ -16,8 +16,6 @@ import msgspec
 from lyra.core.checking.check import did_you_mean
 from lyra.core.hook_events import HOOK_EVENTS
 
-__all__ = ["ANSWER_KEYS", "HookAnswer", "HookFailed", "read_answer"]
-
 ANSWER_KEYS: Final[dict[str, str]] = {
     "decision": "`deny`, `ask` (a person is asked) or `allow` (answers a question, and overrides no deny)",
     "reason": "why, for the model and the user",

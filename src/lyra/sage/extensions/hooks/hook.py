@@ -27,7 +27,6 @@ from lyra.sage.extensions.hooks.matcher import HookMatcher
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
 
-__all__ = ["Hook", "hook_from"]
 
 _TRUSTED: Final = ("user", "python")
 _NAME_CHARS_MAX: Final = 80

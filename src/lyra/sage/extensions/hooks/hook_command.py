@@ -27,7 +27,6 @@ from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed, read_answe
 if TYPE_CHECKING:
     from lyra.sandbox import Result, Sandbox
 
-__all__ = ["OUTPUT_BYTES_MAX", "HookCommand"]
 
 OUTPUT_BYTES_MAX: Final = 256 * 1024  # of stdout, and of stderr
 _REASON_CHARS_MAX: Final = 2_000

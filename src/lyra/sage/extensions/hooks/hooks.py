@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lyra.config import Config
     from lyra.sandbox import Sandbox
 
-__all__ = ["Hooks"]
-
 
 class Hooks:
     """The hooks of a session in `folder`. Commands run in `sandbox`; one is made where none is given. `session_id` is

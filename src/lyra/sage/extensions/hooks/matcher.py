@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from lyra.config.hook_settings import compile_pattern
 
-__all__ = ["HookMatcher"]
-
 _CHARS_MAX: Final = 2_000  # of the text that is matched
 
 

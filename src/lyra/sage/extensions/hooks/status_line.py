@@ -15,8 +15,6 @@ from lyra.agents.declaration.hooks import AgentHooks
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.secrets.visible import without_invisible
 
-__all__ = ["StatusLine"]
-
 _EVERY_S: Final = 0.3
 _CHARS_MAX: Final = 200
 # Control sequences (colours, the cursor), operating system commands (titles, links), and other escapes.

@@ -16,8 +16,6 @@ from lyra.errors import ConfigError
 from lyra.sage.extensions.front_matter import one_line
 from lyra.sage.extensions.plugins.manifest import MANIFEST
 
-__all__ = ["copy_plugin"]
-
 _FILES_MAX: Final = 1_000
 _BYTES_MAX: Final = 20 << 20
 _DEPTH_MAX: Final = 8

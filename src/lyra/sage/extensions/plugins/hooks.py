@@ -19,8 +19,6 @@ from lyra.sage.extensions.front_matter import one_line
 from lyra.sage.extensions.hooks.hook import Hook, hook_from
 from lyra.sage.extensions.plugins.manifest import PluginManifest
 
-__all__ = ["read_plugin_hooks"]
-
 
 def read_plugin_hooks(
     data: bytes, path: str, manifest: PluginManifest, *, folder: str

@@ -33,8 +33,6 @@ from lyra.errors import ConfigError, ParseError
 from lyra.sage.extensions.front_matter import one_line
 from lyra.sage.extensions.plugins.permissions import PluginPermissions
 
-__all__ = ["ASSET_KINDS", "MANIFEST", "PluginDependency", "PluginManifest", "read_manifest", "version_key"]
-
 MANIFEST: Final = "plugin.toml"
 SCHEMA: Final = 1
 # The folder that a part lies in, where it has to be a certain one, and how its name ends.

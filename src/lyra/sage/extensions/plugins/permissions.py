@@ -24,8 +24,6 @@ from lyra.errors import ConfigError
 from lyra.sage.extensions.front_matter import one_line
 from lyra.tools.permissions.rules import Rule
 
-__all__ = ["FILES", "PluginPermissions"]
-
 FILES: Final = ("none", "read", "write")
 _LISTS: Final = ("tools", "commands", "hosts", "variables")
 _VERBS: Final = {"commands": "process.exec", "hosts": "net.http", "variables": "secrets.read"}

@@ -28,8 +28,6 @@ from lyra.sage.extensions.skills.skills import Skills
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
 
-__all__ = ["Plugin", "read_plugin"]
-
 _PART_BYTES_MAX: Final = 128 * 1024
 _SKILL_FILES_MAX: Final = 500
 

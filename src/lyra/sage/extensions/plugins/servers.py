@@ -35,8 +35,6 @@ from lyra.sage.extensions.front_matter import one_line
 from lyra.sage.extensions.plugins.manifest import PluginManifest
 from lyra.sage.extensions.plugins.permissions import PluginPermissions
 
-__all__ = ["PLUGIN_VARIABLE", "for_session", "read_plugin_servers"]
-
 PLUGIN_VARIABLE: Final = "${PLUGIN}"
 _SECTION: Final = "mcp.servers"
 _NOT_ITS_OWN: Final = ("cwd", "enabled", "readable", "writable")  # which the user and the declaration decide

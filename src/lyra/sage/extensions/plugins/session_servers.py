@@ -10,8 +10,6 @@ from lyra.core.data_folder import data_folder
 if TYPE_CHECKING:
     from lyra.mcp.settings import ServerSettings
 
-__all__ = ["plugin_servers"]
-
 
 def plugin_servers(folder: str) -> list[ServerSettings]:
     """The servers, for a session in this folder."""

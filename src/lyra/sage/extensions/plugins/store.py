@@ -35,8 +35,6 @@ from lyra.sage.extensions.plugins.manifest import version_key
 from lyra.sage.extensions.plugins.permissions import PluginPermissions
 from lyra.sage.extensions.plugins.plugin import Plugin, read_plugin
 
-__all__ = ["EnabledPlugin", "InstalledPlugin", "PluginStore"]
-
 _STATE: Final = "enabled.json"
 _FOLDER_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
 _STATE_BYTES_MAX: Final = 1 << 20

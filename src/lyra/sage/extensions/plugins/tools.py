@@ -26,8 +26,6 @@ from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.folder import DynamicTools
 from lyra.tools.yaml.reader import read_tools
 
-__all__ = ["held_to", "plugin_tools", "read_plugin_tools"]
-
 _FILES_OF_KIND: Final = {"exec": "read", "file_read": "read", "file_write": "write"}
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["BUILT_IN_SKILLS", "SkillText"]
-
 
 class SkillText(NamedTuple):
     """The parts of a built-in skill."""

@@ -32,8 +32,6 @@ from lyra.sage.extensions.places import ExtensionPlace, markdown_files
 from lyra.sage.extensions.skills.built_in import BUILT_IN_SKILLS
 from lyra.sage.extensions.skills.triggers import Triggers, read_triggers
 
-__all__ = ["SKILL_FILE", "Skill", "Skills", "files_beside", "is_skill"]
-
 SKILL_FILE: Final = "SKILL.md"
 _KEYS: Final = (
     *("name", "description", "when_to_use", "allowed_tools", "user_invocable", "disable_model_invocation"),

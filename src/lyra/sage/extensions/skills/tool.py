@@ -22,8 +22,6 @@ from lyra.sage.extensions.front_matter import one_line
 from lyra.sage.extensions.skills.skills import Skill, Skills, files_beside
 from lyra.tools.function import tool
 
-__all__ = ["LISTED_CHARS_MAX", "SkillTools"]
-
 LISTED_CHARS_MAX: Final = 4_000  # of all lines in the tool's description: it is sent with every request
 _LINE_CHARS_MAX: Final = 300
 _NAMES_CHARS_MAX: Final = 20_000  # of the list that a call without a name gives

@@ -20,8 +20,6 @@ import msgspec
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.sage.extensions.front_matter import MarkdownFile
 
-__all__ = ["Triggers", "read_triggers"]
-
 _KINDS: Final = ("keywords", "patterns", "extensions")
 _ENTRIES_MAX: Final = 30
 _ENTRY_CHARS_MAX: Final = 200

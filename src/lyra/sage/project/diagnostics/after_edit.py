@@ -32,7 +32,6 @@ from lyra.tools.wrapped import Next, layered
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
 
-__all__ = ["EDIT_TOOLS", "Diagnostics", "diagnosed"]
 
 # The tools that edit one file, and the argument that names it.
 EDIT_TOOLS: Final = {

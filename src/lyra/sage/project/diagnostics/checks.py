@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from lyra.tools.builtin.search_worker import glob_regex
 
-__all__ = ["CHECK_S", "CheckCommand", "FileChecks"]
-
 CHECK_S: Final = 5.0
 _FILE: Final = "{file}"
 

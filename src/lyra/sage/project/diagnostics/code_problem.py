@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 from lyra.config.ask import on_one_line
 
-__all__ = ["PROBLEMS_MAX", "CheckReport", "CodeProblem", "described", "problem_of", "read_problems"]
-
 PROBLEMS_MAX: Final = 500  # of one program
 _NEW_SHOWN: Final = 20
 _OLD_SHOWN: Final = 5

@@ -19,7 +19,6 @@ from lyra.sage.project.diagnostics.code_problem import CheckReport, read_problem
 if TYPE_CHECKING:
     from lyra.sandbox import Limits, Profile, Sandbox
 
-__all__ = ["check_profile", "run_check"]
 
 _OUTPUT_BYTES_MAX: Final = 1 << 20
 _NOT_FOUND: Final = (126, 127)

@@ -26,7 +26,6 @@ from lyra.sage.project.repo_map.outline import language_of
 if TYPE_CHECKING:
     from lyra.sandbox import Pipes, Sandbox
 
-__all__ = ["LanguageServers"]
 
 _LIFE_S: Final = 365 * 24 * 3600.0
 _CPU_S: Final = 24 * 3600

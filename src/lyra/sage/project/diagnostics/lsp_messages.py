@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["MessageStream", "StreamEnded"]
-
 _MESSAGE_BYTES_MAX: Final = 16 << 20
 _HEADERS_MAX: Final = 20
 _HEADER: Final = re.compile(rb"[A-Za-z-]{1,100}")

@@ -19,8 +19,6 @@ from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, is_installed
 from lyra.sage.project.repo_map.outline import FileOutline
 from lyra.sage.project.repo_map.symbol import MapSymbol
 
-__all__ = ["MEMBER_MARK", "CachedOutline", "OutlineCache"]
-
 MEMBER_MARK: Final = "\x01"  # before the name of a member of a class
 
 _FORMAT: Final = 1

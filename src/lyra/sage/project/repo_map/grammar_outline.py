@@ -18,7 +18,6 @@ from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, MapSymbol, one_line
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["LANGUAGES", "GrammarLanguage", "grammar_symbols", "is_installed"]
 
 _DEPTH_MAX: Final = 12  # classes and namespaces inside one another
 _HEAD_BYTES_MAX: Final = 2_000

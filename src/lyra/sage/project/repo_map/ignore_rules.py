@@ -11,8 +11,6 @@ from typing import Final, NamedTuple, Self
 
 from lyra.tools.builtin.search_worker import glob_regex
 
-__all__ = ["IgnoreRules"]
-
 _RULES_MAX: Final = 2_000
 _LINE_CHARS_MAX: Final = 300
 _STARS_MAX: Final = 8  # each further one multiplies the time for a path that nearly matches

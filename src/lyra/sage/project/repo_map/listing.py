@@ -17,7 +17,6 @@ from lyra.sandbox.protection.protected_names import NAMES
 if TYPE_CHECKING:
     from lyra.sage.project.repo_map.ignore_rules import IgnoreRules
 
-__all__ = ["FILES_MAX", "FileListing", "ListedFile", "is_secret", "list_files"]
 
 FILES_MAX: Final = 50_000
 _IGNORE_BYTES_MAX: Final = 100_000

@@ -15,8 +15,6 @@ from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, grammar_symbol
 from lyra.sage.project.repo_map.pattern_outline import PATTERN_LANGUAGES, pattern_symbols
 from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, MapSymbol, identifiers
 
-__all__ = ["FILE_BYTES_MAX", "FileOutline", "language_of", "outline_of"]
-
 FILE_BYTES_MAX: Final = 512 * 1024
 _LINE_BYTES_MEAN_MAX: Final = 300  # longer lines on average are written by a program
 _MANY_BYTES: Final = 20_000

@@ -12,8 +12,6 @@ from typing import Final
 
 from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, MapSymbol, one_line
 
-__all__ = ["PATTERN_LANGUAGES", "pattern_symbols"]
-
 _LINE_CHARS_MAX: Final = 400
 _WORDS_BEFORE: Final = (
     r"(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([\w: ]{1,40}\))?|"

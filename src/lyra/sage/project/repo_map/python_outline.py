@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lyra.sage.project.repo_map.symbol import MapSymbol, one_line
 
-__all__ = ["python_symbols"]
-
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 from lyra.sage.project.repo_map.cache import MEMBER_MARK, CachedOutline
 from lyra.sage.project.repo_map.symbol import MapSymbol
 
-__all__ = ["RankedFile", "is_test", "rank"]
-
 _RECENT_NS: Final = 24 * 3600 * 10**9  # of the newest file
 _RECENT_SHARE_MAX: Final = 0.1  # of the files; after a checkout all of them are new, which says nothing
 _RECENT: Final = 3.0

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["SIGNATURE_CHARS_MAX", "SYMBOLS_MAX", "MapSymbol", "identifiers", "one_line"]
-
 SIGNATURE_CHARS_MAX: Final = 160
 SYMBOLS_MAX: Final = 2_000  # of one file; more are generated code
 _NAME_CHARS_MAX: Final = 60

@@ -10,8 +10,6 @@ from lyra.sage.project.repo_map.repo_map import MAP_TOKENS, RepoMap
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
 
-__all__ = ["repo_map_tool"]
-
 
 def repo_map_tool(workspace: Workspace, repo_map: RepoMap) -> Tool:
     """The tool for one workspace and its map."""

@@ -23,8 +23,6 @@ from lyra.sage.project.repo_map.outline import FILE_BYTES_MAX, language_of, outl
 from lyra.sage.project.repo_map.ranking import is_test, rank
 from lyra.sandbox.paths import Beneath
 
-__all__ = ["main", "make_map"]
-
 _MEMORY_BYTES_MAX: Final = 2 << 30
 _NICE: Final = 5
 _ENDINGS_SHOWN: Final = 8

@@ -16,7 +16,6 @@ from lyra.sage.session.files.state import FileState, read_name
 if TYPE_CHECKING:
     from lyra.sage.session.files.contents import KeptContents
 
-__all__ = ["FileChange", "visible_lines"]
 
 _DIFF_BYTES_MAX: Final = 1024 * 1024
 _DIFF_LINES_MAX: Final = 20_000

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-__all__ = ["KeptContents"]
 
 _DIGEST_BYTES: Final = 20
 _CHUNK_BYTES: Final = 1024 * 1024

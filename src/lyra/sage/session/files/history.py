@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from lyra.sage.session.files.journal import Changed, Dropped, JournalLine, Marked, TurnBegun
 from lyra.sage.session.files.state import FileState, read_name
 
-__all__ = ["ChangeHistory", "PathHistory", "StatePair"]
-
 StatePair = tuple[FileState, FileState]
 
 

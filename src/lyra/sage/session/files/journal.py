@@ -19,8 +19,6 @@ from lyra.core.own_files import FULL_ERRNOS, make_folder
 from lyra.errors import Conflict, StoreError, StoreFull
 from lyra.sage.session.files.state import FileState, StatSignature
 
-__all__ = ["Begun", "Changed", "Dropped", "JournalLine", "Marked", "Seen", "Settled", "SnapshotJournal", "TurnBegun"]
-
 JOURNAL_FILE: Final = "journal.jsonl"
 
 

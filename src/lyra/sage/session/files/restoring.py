@@ -23,7 +23,6 @@ from lyra.sandbox.paths import Beneath
 if TYPE_CHECKING:
     from lyra.sage.session.files.contents import KeptContents
 
-__all__ = ["PlannedPath", "restore_paths"]
 
 _count: Final = itertools.count()
 _OWNERS_RIGHTS: Final = stat.S_IRWXU
@@ -62,6 +61,12 @@ def restore_paths(
                 reason = str(error) if isinstance(error, Corrupt) else error.strerror or "it cannot be written"
                 problems.setdefault(planned.path, f"{visible(planned.path)}: {reason}")
     return problems
+
+
+def set_folder_mode(root: str, path: str, mode: int) -> None:
+    """Set the mode of a folder of the workspace folder `root`, also of one that may not be read."""
+    with Beneath(root) as beneath, opened_parent(beneath, path) as (parent, name):
+        _change_mode(parent, name, mode)
 
 
 # ------------------------------------------------------------ steps; each says whether it has changed its path

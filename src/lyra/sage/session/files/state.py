@@ -21,17 +21,6 @@ from lyra.sandbox.paths import Beneath
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "ABSENT",
-    "FileState",
-    "StatSignature",
-    "look_at",
-    "opened_parent",
-    "read_name",
-    "signature_of",
-    "state_without_content",
-    "written_name",
-]
 
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY)
 _ABSENT_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EXDEV})

@@ -16,8 +16,6 @@ from urllib.parse import unquote
 from lyra.errors import ConfigError
 from lyra.sage.terminal.text.safe_text import exact
 
-__all__ = ["Pastes", "Prompt", "prompt_of"]
-
 _IMAGE: Final = re.compile(
     r"""@?"(?P<double>[^"\n]+\.(?:png|jpe?g|gif|webp))"|@?'(?P<single>[^'\n]+\.(?:png|jpe?g|gif|webp))'"""
     r"""|(?<!\S)@?(?P<bare>(?:\\.|[^\s\\"'])+\.(?:png|jpe?g|gif|webp))(?=[\s,;:.!?)]|$)""",

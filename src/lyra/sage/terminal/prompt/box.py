@@ -26,8 +26,6 @@ from lyra.sage.terminal.prompt.history import PromptHistory
 from lyra.sage.terminal.text.styled_lines import clip_text
 from lyra.sage.terminal.text.theme import Marks
 
-__all__ = ["PromptBox"]
-
 _ROWS_MAX: Final = 12
 _MENU_ROWS: Final = 6
 

@@ -15,8 +15,6 @@ from prompt_toolkit.document import Document
 from lyra.sage.terminal.prompt.file_names import FileNames
 from lyra.sage.terminal.text.safe_text import exact
 
-__all__ = ["CommandName", "PromptCompleter"]
-
 _FILE: Final = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND: Final = re.compile(r"/(\S*)$")
 _LETTERS: Final = re.compile(r"[\w./@+-]+\Z")

@@ -14,8 +14,6 @@ from typing import Final
 
 from lyra.core.clock import Clock
 
-__all__ = ["FileNames"]
-
 _FILES_MAX: Final = 50_000
 _AGE_S: Final = 10.0  # after this the list is made again
 _SEARCH_S_MAX: Final = 5.0

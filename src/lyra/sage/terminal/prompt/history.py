@@ -16,8 +16,6 @@ from lyra.core.data_folder import data_folder
 from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact
 
-__all__ = ["PromptHistory", "history_file"]
-
 _ENTRIES_MAX: Final = 1_000
 _ENTRY_CHARS_MAX: Final = 20_000
 _FILE_BYTES_MAX: Final = 8 << 20

@@ -18,8 +18,6 @@ from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, in
 from lyra.sage.terminal.text.theme import Marks
 from lyra.sage.terminal.tool_lines import describe, main_argument
 
-__all__ = ["AboutSetting", "about_lines"]
-
 _ROWS_MAX: Final = 400
 _SHORT_CHARS: Final = 60  # arguments that together are shorter stand in the first line, whole
 _EDITS: Final = ("Edit", "MultiEdit", "Write")

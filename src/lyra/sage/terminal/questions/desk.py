@@ -24,8 +24,6 @@ from lyra.sage.terminal.text.safe_text import shown
 from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line
 from lyra.sage.terminal.turn_view import TurnView
 
-__all__ = ["QuestionDesk"]
-
 _WORDS: Final = {
     "allow": "allowed once",
     "always": "allowed from now on",

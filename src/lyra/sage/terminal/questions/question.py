@@ -15,8 +15,6 @@ from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
 from lyra.sage.terminal.tool_lines import main_argument
 from lyra.tools.edit_preview import edit_preview
 
-__all__ = ["Choice", "Decision", "TerminalQuestion", "rule_in_words"]
-
 _RULE: Final = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)\((?P<pattern>.*)\)\Z", re.DOTALL)
 _ALWAYS: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
 _EDITED: Final = {"Edit": "new_string", "Write": "content"}

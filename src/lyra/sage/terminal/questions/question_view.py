@@ -7,8 +7,6 @@ from typing import Final
 from lyra.sage.terminal.questions.question import TerminalQuestion
 from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, width_of, wrap, wrap_text
 
-__all__ = ["key_lines", "why_lines"]
-
 _GAP: Final = 4
 
 

@@ -12,8 +12,6 @@ from typing import Final
 from lyra.core.clock import Clock
 from lyra.sage.terminal.questions.question import TerminalQuestion
 
-__all__ = ["QuestionQueue"]
-
 _PAUSE_S: Final = 0.6  # without a key, before a question that came while the person typed takes keys
 _SEEN_S: Final = 0.15  # before a question takes keys that follows one that was answered by a key
 

@@ -15,8 +15,6 @@ from lyra.sage.terminal.text.safe_text import exact
 from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line, wrap
 from lyra.sage.terminal.text.theme import Marks
 
-__all__ = ["DiffCount", "count_changes", "diff_lines", "diff_of", "read_hunks"]
-
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORDS: Final = re.compile(r"\w+|\s+|[^\w\s]")
 _CONTEXT: Final = 3

@@ -6,8 +6,6 @@ from lyra.sage.terminal.text.safe_text import for_output
 from lyra.sage.terminal.text.styled_lines import Line
 from lyra.sage.terminal.text.theme import sgr
 
-__all__ = ["encoded"]
-
 
 def encoded(line: Line, *, colour: bool, unicode: bool) -> str:
     """A line with its styles. Every finished line of the live screen passes here."""

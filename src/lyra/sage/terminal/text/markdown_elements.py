@@ -12,8 +12,6 @@ from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableEl
 from rich.syntax import Syntax
 from rich.table import Table
 
-__all__ = ["PlainMarkdown"]
-
 
 class _LeftHeading(Heading):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["MarkdownStream"]
-
 _FENCE: Final = re.compile(r"( *)(`{3,}|~{3,})(.*)")
 _ITEM: Final = re.compile(r" *(?:[-*+]|\d{1,9}[.)])(?: |$)")
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?: |$)")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.style import Style
 
-__all__ = ["load", "markdown_lines"]
 
 _PROSE_COLUMNS_MAX: Final = 96
 _BARE_FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})[^\n]*$", re.MULTILINE)

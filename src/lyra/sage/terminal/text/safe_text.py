@@ -14,8 +14,6 @@ from typing import Final
 
 from lyra.core.secrets.visible import visible, without_invisible
 
-__all__ = ["exact", "exact_lines", "for_output", "shown", "shown_lines", "to_ascii"]
-
 _TAB_COLUMNS: Final = 4
 # CSI, OSC and other string sequences, and two-character escapes; also their 8-bit forms.
 _SEQUENCES: Final = re.compile(

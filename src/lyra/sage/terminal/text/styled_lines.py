@@ -12,22 +12,6 @@ from typing import Final, TypeAlias
 
 from prompt_toolkit.utils import get_cwidth
 
-__all__ = [
-    "MARGIN",
-    "NARROW_COLUMNS",
-    "OBJECT_COLUMN",
-    "Line",
-    "clip",
-    "clip_text",
-    "cut_start",
-    "indented",
-    "plain_text",
-    "row",
-    "width_of",
-    "wrap",
-    "wrap_text",
-]
-
 Line: TypeAlias = list[tuple[str, str]]
 
 MARGIN: Final = 2

@@ -13,8 +13,6 @@ from prompt_toolkit.utils import get_cwidth
 
 from lyra.sage.terminal.text.styled_lines import Line, wrap_text
 
-__all__ = ["table_lines"]
-
 _GAP: Final = 2
 _COLUMN_LEAST: Final = 8
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-__all__ = ["ASCII_MARKS", "MARKS", "STYLES", "Marks", "inline_style", "sgr"]
-
 STYLES: Final[dict[str, str]] = {
     "": "",
     "faint": "dim",

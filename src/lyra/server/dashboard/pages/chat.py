@@ -24,7 +24,6 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuer
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
 
-__all__ = ["ENDPOINTS"]
 
 _LISTED_MAX: Final = 50
 _TITLE_CHARS: Final = 60

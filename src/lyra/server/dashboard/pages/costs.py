@@ -31,8 +31,6 @@ from lyra.server.dashboard.words import money
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.past.records import CostSum
 
-__all__ = ["ENDPOINTS"]
-
 _RANGE_WORDS: Final = {"hour": "last hour", "day": "last day", "month": "last month"}
 _YOUNG_S: Final = 4 * 3_600
 _DAYS: Final = (7, 30, 90)

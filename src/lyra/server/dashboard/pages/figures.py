@@ -7,8 +7,6 @@ from typing import Final
 from lyra.server.dashboard.layout import PAGE_HEADERS, figures_region
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 
-__all__ = ["ENDPOINTS"]
-
 
 async def _figures(call: HttpCall) -> RawAnswer:
     return RawAnswer(figures_region(call).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS)

@@ -14,8 +14,6 @@ from lyra.server.http.api.timelines import fork_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.vega.replay.replayed_run import CHANGEABLE
 
-__all__ = ["ENDPOINTS", "fork_form"]
-
 _TEXT_CHARS_MAX: Final = 100_000
 
 # The changes that the form offers: the field of the change, and its label.

@@ -24,7 +24,6 @@ from lyra.server.owners import owner_if_known
 if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
 
-__all__ = ["CHOICES", "ENDPOINTS", "EVENTS", "WAYS", "question_card"]
 
 EVENTS: Final = ("interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled")
 _ENDED_SHOWN: Final = 12

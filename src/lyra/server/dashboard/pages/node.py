@@ -23,8 +23,6 @@ from lyra.server.http.nodes.facts import NodeFacts, read_node
 from lyra.server.http.nodes.news import NodeNews
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS"]
-
 _DIVERGENCES_SHOWN: Final = 20
 _TEXT_CHARS_MAX: Final = 4_000
 

@@ -15,8 +15,6 @@ from lyra.server.http.mounted_nodes import mounted_nodes
 from lyra.server.http.nodes.facts import NodeFacts, read_nodes
 from lyra.server.http.nodes.news import NodeNews
 
-__all__ = ["ENDPOINTS", "NODE_EVENTS"]
-
 # Told by the runtime to the kernel that its nodes are mounted in.
 NODE_EVENTS: Final = ("vesper.mode", "vesper.diverged", "vesper.compared", "vesper.executed", "person.acted")
 

@@ -17,7 +17,6 @@ from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessR
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ENDPOINTS"]
 
 _ROWS_MAX: Final = 40
 _CHILDREN_MAX: Final = 12  # of one process; the others are a number

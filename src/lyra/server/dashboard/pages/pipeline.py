@@ -19,8 +19,6 @@ from lyra.server.dashboard.words import copied_id, duration, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS"]
-
 _TEXT_CHARS_MAX: Final = 10_000
 _OTHER_RUNS: Final = 10
 _STATES: Final = {"running": "running", "success": "done", "error": "failed", "skipped": "done"}

@@ -12,8 +12,6 @@ from lyra.server.dashboard.views.pipelines import PIPELINE_EVENTS, own_sessions,
 from lyra.server.dashboard.words import duration, empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 
-__all__ = ["ENDPOINTS", "runs_table"]
-
 _RUNS_SHOWN: Final = 50  # of one pipeline
 _PIPELINES_SHOWN: Final = 20
 _PID_CHARS: Final = 40

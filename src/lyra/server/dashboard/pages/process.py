@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.observe.spans import Span
 
-__all__ = ["ENDPOINTS"]
 
 _LINES: Final = 40
 _MESSAGES_SHOWN: Final = 20

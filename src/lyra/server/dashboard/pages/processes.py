@@ -17,8 +17,6 @@ from lyra.server.dashboard.words import money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
-__all__ = ["ENDPOINTS"]
-
 _PAGE_ROWS: Final = 100
 _STATES: Final = {
     "": "alive",

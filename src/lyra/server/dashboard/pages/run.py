@@ -28,8 +28,6 @@ from lyra.server.http.past.timelines import Timelines
 from lyra.server.http.past.vega_forks import VegaForks
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS"]
-
 _EVENTS: Final = (
     *("process.created", "process.terminated", "effect.started", "effect.finished", "message.received"),
     *("interrupt.created", "interrupt.resolved", "timer.set"),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from lyra.kernel.process.process import Process
 
-__all__ = ["ENDPOINTS", "kind_of", "state_of", "vega_state"]
 
 KINDS: Final = {
     "agent": "Agents",

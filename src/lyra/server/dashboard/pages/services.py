@@ -12,8 +12,6 @@ from lyra.server.dashboard.words import empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.work.names import is_offered
 
-__all__ = ["ENDPOINTS"]
-
 _EVENTS: Final = ("service.registered", "service.unregistered", "service.health_changed")
 _WORST_FIRST: Final = ("unhealthy", "degraded", "unknown", "healthy")
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.config import Config
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["ENDPOINTS"]
 
 _KEPT_S: Final = 60.0  # the doctor starts programs: pages that ask again get the findings of before
 _STATES: Final = {"ok": "ok", "missing": "unknown", "problem": "failed"}

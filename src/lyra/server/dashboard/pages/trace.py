@@ -18,8 +18,6 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuer
 from lyra.server.http.past.call_contents import TraceContents
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS"]
-
 _COMMAND_TOOL: Final = "Bash"
 _SANDBOX_NOTE: Final = re.compile(r"\[exit code [^\n]*?· sandbox ([^·\n]+?)(?: ·[^\n]*)?\]\Z")
 _EVENTS: Final = ("model.called", "tool.called", "agent.answered", "agent.ended")

@@ -18,8 +18,6 @@ from lyra.server.dashboard.words import copied_id, duration, empty, moment, mone
 from lyra.server.http.api.traces import TraceView, known_spans, spans_by_trace, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 
-__all__ = ["ENDPOINTS"]
-
 _EVENTS: Final = ("agent.answered", "agent.ended", "vesper.executed")
 _ORDERS: Final = ("newest", "slowest", "dearest")
 

@@ -11,7 +11,6 @@ from lyra.server.dashboard.words import money
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
 
-__all__ = ["budget_bars"]
 
 _WIDTH: Final = 400
 _HEIGHT: Final = 12

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["conversation", "speaker", "tool_part"]
 
 _SHORT_CHARS: Final = 80
 

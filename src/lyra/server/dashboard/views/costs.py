@@ -17,8 +17,6 @@ from lyra.server.dashboard.plots import SERIES_MAX
 from lyra.server.http.past.records import CostSum
 from lyra.server.identity import Caller
 
-__all__ = ["DIMENSIONS", "CostFilter", "DayCosts", "GroupTotal", "by_day", "costs_csv", "group_totals", "narrowed"]
-
 # The words that costs can be grouped by → the field of a sum, and what stands for an empty value.
 DIMENSIONS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("agent", "(no agent)"),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["EventLine", "EventSentences", "lines_list"]
 
 _LINES_KEPT: Final = 2_000
 _SUBJECTS: Final = ("name", "agent", "service_name", "node", "pipeline")  # of events that are of no process

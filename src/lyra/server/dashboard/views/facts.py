@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from lyra.server.dashboard.html import Child, Html, tag
 
-__all__ = ["facts_row"]
-
 
 def facts_row(facts: Iterable[tuple[str, Child]]) -> Html:
     """A list of words and values side by side; it wraps on narrow screens."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from lyra.core.rights.capability import Grant
 
-__all__ = ["grant_words"]
 
 _SHOWN_MAX: Final = 30
 

@@ -10,8 +10,6 @@ from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot
 from lyra.server.dashboard.words import state
 from lyra.server.http.nodes.facts import NodeFacts
 
-__all__ = ["MODE_WORDS", "confidence_plot", "mode_words", "traffic_bar"]
-
 # What each mode does with an execution, in words.
 MODE_WORDS: Final[dict[str, str]] = {
     "python_only": "the Python path answers; nothing is compared",

@@ -14,7 +14,6 @@ from lyra.server.dashboard.html import Html, tag
 if TYPE_CHECKING:
     from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["past_note"]
 
 _PAGE_WAIT_S: Final = 0.05
 

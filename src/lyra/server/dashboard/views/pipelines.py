@@ -17,8 +17,6 @@ from lyra.server.dashboard.html import Html, tag
 from lyra.server.http.endpoint import HttpCall
 from lyra.server.owners import owner_if_known
 
-__all__ = ["PIPELINE_EVENTS", "RunStanding", "own_sessions", "run_graph", "standing_of"]
-
 PIPELINE_EVENTS: Final = (
     *("pipeline.initialized", "pipeline.started", "pipeline.reported", "pipeline.waiting", "pipeline.resumed"),
     *("pipeline.terminated", "pipeline.ended", "pipeline.forgotten"),

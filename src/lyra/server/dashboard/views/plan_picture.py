@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lyra.vega.durable.runs import DurableRun
     from lyra.vega.plan.plan import OverlapPlan
 
-__all__ = ["plan_of_run", "plan_picture"]
-
 
 def plan_picture(plan: OverlapPlan) -> Html:
     """The picture, and the same in words."""

@@ -16,8 +16,6 @@ from lyra.observe.timeline.step import STEP_KINDS, RunStep
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
 
-__all__ = ["difference_view", "frames_view", "lanes", "moment_view", "step_list"]
-
 Address = Callable[[int], str]  # of the page at a step
 
 _LANES_MAX: Final = 16

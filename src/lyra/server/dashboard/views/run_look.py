@@ -9,8 +9,6 @@ from lyra.observe.timeline.step import RunStep
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.dashboard.views.vega_run import VegaRunFacts
 
-__all__ = ["VEGA_REFRESH_MS", "RunLook"]
-
 VEGA_REFRESH_MS: Final = 1_000
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["VegaRunFacts", "output_view", "vega_notes"]
-
 
 class VegaRunFacts(NamedTuple):
     """`missing` is what the program imports that a server does not start, or why there is no program."""

@@ -16,8 +16,6 @@ from lyra.observe.spans import Span, SpanNode, span_tree
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import duration, money, state
 
-__all__ = ["WATERFALL_SCRIPT", "critical_path", "span_cost", "waterfall"]
-
 WATERFALL_SCRIPT: Final = "waterfall.js"
 _ROWS_MAX: Final = 500
 _WIDTH: Final = 1_000  # of the time axis, in units of its pictures

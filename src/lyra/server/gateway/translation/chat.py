@@ -16,8 +16,6 @@ from lyra.server.gateway.translation.reading import (
     read_tool,
 )
 
-__all__ = ["effort_tokens", "output_schema", "read_chat", "tool_choice"]
-
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 

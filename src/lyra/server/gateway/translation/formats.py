@@ -14,8 +14,6 @@ from lyra.server.gateway.translation.chat import read_chat
 from lyra.server.gateway.translation.messages import read_messages
 from lyra.server.gateway.translation.responses import read_responses
 
-__all__ = ["TRANSLATIONS", "Translation"]
-
 
 class Translation(NamedTuple):
     """`writer` gets the head of the answer and the body of the request."""

@@ -16,8 +16,6 @@ from lyra.server.gateway.translation.reading import (
     read_tool,
 )
 
-__all__ = ["read_messages"]
-
 _TOOL_KINDS: Final = ("", "custom")
 
 

@@ -17,8 +17,6 @@ from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
 from lyra.models.wire.faults import UNREADABLE
 
-__all__ = ["EFFORT_TOKENS", "Members", "TranslatedConversation", "cannot_carry", "image_part", "read_call", "read_tool"]
-
 # Thinking tokens for an effort that a client asks for in a word.
 EFFORT_TOKENS: Final = {"none": 0, "minimal": 0, "low": 2_048, "medium": 8_192, "high": 24_576, "xhigh": 32_768}
 

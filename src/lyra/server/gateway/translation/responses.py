@@ -15,8 +15,6 @@ from lyra.server.gateway.translation.reading import (
     read_tool,
 )
 
-__all__ = ["read_responses"]
-
 
 def read_responses(data: dict[str, Any]) -> Request:
     """The Request; ConfigError for what cannot be carried."""

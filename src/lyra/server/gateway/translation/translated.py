@@ -13,8 +13,6 @@ from lyra.server.gateway.translation.reading import cannot_carry
 if TYPE_CHECKING:
     from lyra.server.gateway.request import GatewayRequest
 
-__all__ = ["TranslatedRequest"]
-
 
 class TranslatedRequest:
     """`limit` is a bound of the answer in place of the request's own."""

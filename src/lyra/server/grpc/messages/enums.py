@@ -11,18 +11,6 @@ from typing import Any, Final
 from lyra.errors import ConfigError
 from lyra.server.generated import engine_pb2 as pb
 
-__all__ = [
-    "EVENT_TYPE",
-    "HEALTH",
-    "INSTRUCTION_KIND",
-    "INTERRUPT_KIND",
-    "INTERRUPT_STATUS",
-    "PRIORITY",
-    "PROCESS_STATE",
-    "TERMINAL_REASON",
-    "Words",
-]
-
 
 class Words:
     """One enum: `number` (or the table `numbers` itself) on the way out, `word` on the way in."""

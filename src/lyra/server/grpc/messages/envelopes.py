@@ -27,16 +27,6 @@ from lyra.server.grpc.messages.fields import (
 )
 from lyra.server.grpc.messages.interrupts import interrupt_fields, question_message
 
-__all__ = [
-    "agent_result_message",
-    "bounds_message",
-    "changed_fields",
-    "envelope_fields",
-    "envelope_message",
-    "event_message",
-    "json_envelope",
-]
-
 _FIELDS: Final = pb.Envelope.DESCRIPTOR.fields
 _TIMES: Final = ("received_at", "completed_at", "created_at")
 _OWN_FORM: Final = {"terminal_reason", "interrupt", "outputs", "metadata_str", *(f"{name}_ms" for name in _TIMES)}

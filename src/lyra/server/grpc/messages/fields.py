@@ -17,19 +17,6 @@ from lyra.core.codec import to_plain
 from lyra.core.limits import VALUE_DEPTH_MAX
 from lyra.errors import ConfigError
 
-__all__ = [
-    "int32",
-    "int64",
-    "json_bytes",
-    "json_mapping",
-    "json_value",
-    "milliseconds",
-    "required",
-    "seconds",
-    "text",
-    "texts",
-]
-
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _write: Final = msgspec.json.Encoder(enc_hook=to_plain).encode

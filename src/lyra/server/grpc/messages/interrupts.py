@@ -10,8 +10,6 @@ from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import INTERRUPT_KIND, INTERRUPT_STATUS
 from lyra.server.grpc.messages.fields import json_bytes, json_value, milliseconds, seconds, text
 
-__all__ = ["answer_fields", "interrupt_fields", "interrupt_message", "question_message"]
-
 _TEXTS: Final = (
     "id",
     "request_id",

@@ -11,8 +11,6 @@ from lyra.server.grpc.messages.enums import INSTRUCTION_KIND, TERMINAL_REASON
 from lyra.server.grpc.messages.fields import int32, int64, json_bytes, json_mapping, milliseconds, text
 from lyra.server.grpc.messages.interrupts import question_message
 
-__all__ = ["instruction_message", "report_fields", "session_message"]
-
 
 def instruction_message(instruction: Instruction) -> pb.Instruction:
     config = instruction.agent_config

@@ -11,18 +11,6 @@ from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import PRIORITY, PROCESS_STATE
 from lyra.server.grpc.messages.fields import int32, int64, json_bytes, milliseconds, text
 
-__all__ = [
-    "fill_process",
-    "process_message",
-    "quota_fields",
-    "quota_result_message",
-    "rate_limit_message",
-    "rate_usage_message",
-    "remaining_message",
-    "usage_amounts",
-    "usage_message",
-]
-
 _QUOTA: Final = tuple(field.name for field in pb.ResourceQuota.DESCRIPTOR.fields)
 _USAGE: Final = tuple(field.name for field in pb.ResourceUsage.DESCRIPTOR.fields if field.name != "elapsed_seconds")
 _AMOUNTS: Final = tuple(field.name for field in pb.RecordUsageRequest.DESCRIPTOR.fields if field.name != "pid")

@@ -9,8 +9,6 @@ from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.enums import HEALTH
 from lyra.server.grpc.messages.fields import int32, int64, json_bytes, milliseconds, text, texts
 
-__all__ = ["response_message", "service_fields", "service_message"]
-
 # Fields that a registration may leave out: the kernel has defaults for them.
 _OPTIONAL: Final = ("service_type", "version", "max_concurrent")
 

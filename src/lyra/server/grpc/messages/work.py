@@ -12,8 +12,6 @@ from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.messages.fields import int32, json_bytes, json_mapping, json_value, text
 from lyra.server.work.piece import WorkLease
 
-__all__ = ["agent_result", "failure", "service_response", "work_message"]
-
 _METRICS: Final = tuple(field.name for field in pb.AgentExecutionMetrics.DESCRIPTOR.fields)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["BusCalls"]
 
 _TYPES_MAX: Final = 1_000  # of one subscription
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["EngineCalls"]
-
 
 class EngineCalls:
     """See the module."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["InterruptCalls"]
-
 
 class InterruptCalls:
     """See the module."""

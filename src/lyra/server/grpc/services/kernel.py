@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["KernelCalls"]
 
 _PROCESSES_A_TURN: Final = 500  # written into a list before other calls have their turn
 

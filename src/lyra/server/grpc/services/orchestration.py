@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["OrchestrationCalls"]
-
 
 class OrchestrationCalls:
     """See the module."""

@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = [
-    "SERVICE_OWNER",
-    "chosen_pid",
-    "exists",
-    "interrupt_owner",
-    "owned_envelope",
-    "owner_of",
-    "require_envelope",
-    "require_process",
-    "service_owner",
-]
 
 SERVICE_OWNER: Final = "owner"  # the key of a service's metadata that names the user who registered it
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["RegistryCalls"]
-
 
 class RegistryCalls:
     """See the module."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lyra.kernel.workers.quota import ResourceUsage, SystemUsage
     from lyra.server.identity import Caller
 
-__all__ = ["SystemCalls"]
-
 
 class SystemCalls(InterruptCalls, RegistryCalls):
     """See the module."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
-__all__ = ["WorkerCalls"]
-
 
 class WorkerCalls:
     """See the module."""

@@ -11,8 +11,6 @@ from lyra.core.codec import to_plain
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery, Streamed
 
-__all__ = ["ENDPOINTS"]
-
 
 class AgentSummary(msgspec.Struct, kw_only=True):
     """An agent; one of kind `function` runs stages of pipelines and cannot be talked to."""

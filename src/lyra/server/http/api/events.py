@@ -8,8 +8,6 @@ from lyra.core.checking.check import one_of
 from lyra.core.event import KINDS
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery, Streamed
 
-__all__ = ["ENDPOINTS"]
-
 
 class EventQuery(RequestQuery):
     """`kinds` are words of the table of events, with commas between them; `pid` is one process."""

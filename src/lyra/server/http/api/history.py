@@ -12,8 +12,6 @@ from lyra.core.event import KINDS, Event
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.owners import owner_if_known
 
-__all__ = ["ENDPOINTS"]
-
 _PAGE_MAX: Final = 10_000
 
 

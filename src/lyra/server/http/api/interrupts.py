@@ -11,8 +11,6 @@ from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.owners import owner_if_known
 
-__all__ = ["ENDPOINTS"]
-
 
 class GivenAnswer(msgspec.Struct):
     text: str

@@ -15,8 +15,6 @@ from lyra.server.http.nodes.facts import NodeFacts, read_node, read_nodes
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.identity import Caller
 
-__all__ = ["ENDPOINTS", "NODE_ROUTE", "roll_back"]
-
 
 class NodeView(msgspec.Struct, kw_only=True):
     """A node and what is known about it; `confidence` is the share of agreement that is at least likely, 0 below a

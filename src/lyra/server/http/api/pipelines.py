@@ -15,8 +15,6 @@ from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery, Streamed
 from lyra.server.owners import owner_of
 
-__all__ = ["ENDPOINTS", "WaitQuery", "wait_for_end"]
-
 
 class StartBody(RequestBody):
     """`pipeline` is a declaration as in a file; `input` is the text that it works on, `metadata` goes with it."""

@@ -14,8 +14,6 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQu
 from lyra.server.http.processes.restarting import restart_process
 from lyra.server.owners import owner_if_known
 
-__all__ = ["ENDPOINTS", "PageQuery", "ProcessView", "process_view"]
-
 Limit = Annotated[int, msgspec.Meta(ge=1, le=SERVER_PAGE_ITEMS_MAX)]
 
 

@@ -17,8 +17,6 @@ from lyra.server.http.api.pipelines import RunStarted, WaitQuery
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, Streamed
 
-__all__ = ["ENDPOINTS"]
-
 
 class TaskBody(RequestBody):
     agent: str

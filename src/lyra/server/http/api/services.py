@@ -10,8 +10,6 @@ from lyra.kernel.services.service import ServiceInfo
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody
 from lyra.server.work.names import is_offered, service_for
 
-__all__ = ["ENDPOINTS"]
-
 
 class ServiceView(msgspec.Struct, kw_only=True):
     name: str

@@ -10,8 +10,6 @@ from lyra.agents.session.agent_process import AgentProcess
 from lyra.server.http.endpoint import Endpoint, HttpCall
 from lyra.server.owners import owner_of
 
-__all__ = ["ENDPOINTS"]
-
 
 class SessionView(msgspec.Struct, kw_only=True):
     """A conversation; `state` is where the agent is: ready between two messages."""

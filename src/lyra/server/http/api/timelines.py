@@ -23,8 +23,6 @@ from lyra.server.http.past.timelines import ProgramMoment, Timelines
 from lyra.server.http.past.vega_forks import VegaForks
 from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
 
-__all__ = ["ENDPOINTS", "fork_of", "frames_of", "run_pid"]
-
 _PAGE_MAX: Final = 5_000
 _CHAT: Final = "chat"
 _STEM_CHARS_MAX: Final = NAME_LENGTH_MAX - 16  # of a pid that a number is added to

@@ -16,8 +16,6 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.past.records import CostSum
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["ENDPOINTS", "TraceView", "known_spans", "own_spans", "spans_by_trace", "trace_line"]
-
 
 class TraceView(msgspec.Struct, kw_only=True):
     """One trace in a line."""

@@ -10,8 +10,6 @@ import msgspec
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.processes.live_tree import LiveTree, ProcessRow
 
-__all__ = ["ENDPOINTS"]
-
 _BATCH_ROWS: Final = 500  # after which other work gets its turn
 
 

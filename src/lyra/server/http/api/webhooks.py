@@ -13,8 +13,6 @@ from lyra.server.http.api.processes import Accepted
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody
 from lyra.server.http.webhooks.incoming import HookTarget
 
-__all__ = ["ENDPOINTS"]
-
 
 class WebhookBody(RequestBody):
     """`kinds` are words of the table of events."""

@@ -24,8 +24,6 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, Streamed
 from lyra.server.http.problems import error_body, problem_of
 from lyra.server.http.sse import sse_event
 
-__all__ = ["ENDPOINTS"]
-
 
 class InputMessage(msgspec.Struct):
     role: Literal["user", "assistant", "system"]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
     from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["AnswerUsage", "Spoken", "VendorConversation", "answer", "answer_pieces", "image_part", "refuse"]
 
 _SYSTEM: Final = "<instructions>\n{system}\n</instructions>\n\n"
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})

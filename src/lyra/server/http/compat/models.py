@@ -9,8 +9,6 @@ from lyra.server.http.directory import KnownAgent
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.problems import vendor_of
 
-__all__ = ["MODEL_ENDPOINTS", "ModelQuery", "agent_model", "agent_models", "model_document", "model_list"]
-
 
 class ModelQuery(RequestQuery):
     """How a client of Anthropic asks for a page; all models stand on the first."""

@@ -25,8 +25,6 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, Streamed
 from lyra.server.http.problems import error_body, problem_of
 from lyra.server.http.sse import sse_event
 
-__all__ = ["ENDPOINTS"]
-
 
 class CompletionMessage(msgspec.Struct):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]

@@ -12,8 +12,6 @@ from typing import Final
 from lyra.server.http.endpoint import Endpoint, PathTable, RouteMatch
 from lyra.server.http.problems import HttpRefusal
 
-__all__ = ["VendorPathMissed", "VendorPaths"]
-
 _ROOT: Final = "/v1"
 
 

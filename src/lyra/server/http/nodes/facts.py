@@ -12,8 +12,6 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.server.http.mounted_nodes import MountedNodes
 
-__all__ = ["NodeFacts", "read_node", "read_nodes"]
-
 
 class NodeFacts(NamedTuple):
     """A node and what is known about it. `found` are its divergences, `changes` those of its mode; both plain data, the

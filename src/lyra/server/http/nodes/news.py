@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["NodeNews"]
 
 _KINDS: Final = ("vesper.mode", "vesper.diverged", "vesper.compared")
 _TOLD: Final = ("node", "mode", "to", "why", "compared")  # fields of a row that hold no input

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.server.http.past.history import History
     from lyra.store.protocol import Record, Store
 
-__all__ = ["TraceContents"]
 
 _ROWS_MAX: Final = 50_000  # that one request reads of a process, or of the last events
 _PAUSE_KINDS: Final = frozenset(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.store.protocol import Store
 
-__all__ = ["History", "HistoryPage"]
-
 
 class HistoryPage(NamedTuple):
     """Rows in order. `last_seq` is the last that was looked at; `more` says that others follow."""

@@ -20,7 +20,6 @@ from lyra.observe.supervised_starts import SupervisedStarts
 if TYPE_CHECKING:
     from lyra.store.protocol import Store
 
-__all__ = ["PastRecords", "ReadingPace", "read_past", "read_recent", "session_of"]
 
 _ROWS_BETWEEN_PAUSES: Final = 500
 _PAUSE_S: Final = 0.005

@@ -31,7 +31,6 @@ from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["CostSum", "Records"]
 
 _SPANS_AT_ONCE: Final = 500  # counted before other tasks have their turn
 _DAY_S: Final = 86_400

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lyra.vega.replay.fork_run import RunFork
     from lyra.vega.replay.replayed_run import ReplayedRun
 
-__all__ = ["ProgramMoment", "Timelines"]
 
 T = TypeVar("T")
 _RUNS_KEPT: Final = 8

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.vega.replay.fork_run import RunFork
 
-__all__ = ["VegaForks"]
 
 _FORKS_MAX: Final = 8  # under way at once
 _FAILURES_KEPT: Final = 100

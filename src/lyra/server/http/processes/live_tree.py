@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["TREE_EVENTS", "LiveTree", "ProcessRow"]
 
 _CHANGES_KEPT: Final = 50_000
 _ENDED: Final = frozenset({"terminated", "zombie"})

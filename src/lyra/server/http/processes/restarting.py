@@ -13,8 +13,6 @@ from lyra.errors import InvalidTransition
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["restart_process", "why_no_restart"]
-
 
 class RestartTarget(NamedTuple):
     """The supervisor of a process, the id under which it has it, and why it does not start it again ("" if it does)."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.server.identity import Caller
 
-__all__ = ["PART", "Deliveries", "WebhookState"]
 
 PART: Final = "webhooks"
 _POST: Final = "webhook.post"

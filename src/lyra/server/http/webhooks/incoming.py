@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.server.http.chats import Chats
     from lyra.server.http.webhooks.deliveries import Deliveries
 
-__all__ = ["HookTarget", "IncomingHooks"]
 
 _PART: Final = "incoming_hooks"
 _SOURCE: Final = "a webhook"

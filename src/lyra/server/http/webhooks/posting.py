@@ -13,8 +13,6 @@ from lyra.core.policies.retry import Backoff, Retry
 from lyra.core.rights.capability import Grant
 from lyra.errors import EffectFailed, ToolError
 
-__all__ = ["POST_RETRY", "POST_TIMEOUT_S", "check_url", "post"]
-
 POST_RETRY: Final = Retry(max_attempts=6, backoff=Backoff(initial_s=1.0, factor=4.0, max_s=300.0, jitter=0.2))
 POST_TIMEOUT_S: Final = 20.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024

@@ -14,8 +14,6 @@ from typing import Final
 from lyra.core.ids import random_key
 from lyra.errors import Corrupt
 
-__all__ = ["seal", "unseal"]
-
 _PURPOSE: Final = b"lyra sealed secrets"
 _NONCE_BYTES: Final = 12
 

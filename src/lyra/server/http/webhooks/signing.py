@@ -18,8 +18,6 @@ from lyra.config.private_file import alone, write_private
 from lyra.core.data_folder import data_folder
 from lyra.core.ids import random_key
 
-__all__ = ["SIGNATURE", "is_signed", "secret_of", "server_key", "signature"]
-
 SIGNATURE: Final = "x-lyra-signature"
 _GITHUB: Final = "x-hub-signature-256"
 _KEY_FILE: Final = "webhook-key"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.server.http.directory import AgentDirectory
 
-__all__ = ["agent_card", "card_data", "default_agent"]
 
 _VERSION: Final = "1"
 # How an agent is reached, the first where the client has no preference.

@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 from lyra.a2a.sdk import compat, compat_types
 from lyra.server.protocols.a2a.errors import RpcError
 
-__all__ = ["EARLIER_METHODS", "EarlierMethod"]
-
 
 class EarlierMethod(NamedTuple):
     """A method of 0.3: the one of 1.0, the class of its request, the names of the conversions there and back."""

@@ -12,7 +12,6 @@ from lyra.server.http.problems import STATUS_NAMES, HttpRefusal, problem_of
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["ERRORS", "RpcError", "rpc_error_of"]
 
 _ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 _DOMAIN: Final = "a2a-protocol.org"

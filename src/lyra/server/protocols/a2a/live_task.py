@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["LiveTask"]
 
 _USAGE: Final = "usage"  # in a task's metadata
 

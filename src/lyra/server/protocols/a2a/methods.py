@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.server.protocols.a2a.live_task import LiveTask
     from lyra.server.protocols.a2a.push import PushTarget
 
-__all__ = ["METHODS", "A2aCall", "A2aMethod"]
 
 _LIMITED_AS: Final = "a2a.request"  # the endpoint whose limits hold for messages of either binding
 _PAGE_DEFAULT: Final = 50

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.a2a.content import content_of_parts
 from lyra.a2a.sdk import from_json, messages
-from lyra.agents.session.feeds import FeedSink
+from lyra.agents.session.agent_process import FeedSink
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.loop import once
 from lyra.core.codec import to_plain
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.server.protocols.a2a.tasks import A2aTasks
 
-__all__ = ["CANCEL", "PART", "REPLY", "TASK_PROGRAMS", "a2a_task"]
 
 PART: Final = "a2a"  # of the kernel
 REPLY: Final = "reply"

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lyra.server.identity import Caller
     from lyra.server.protocols.a2a.live_task import LiveTask
 
-__all__ = ["PushConfigs", "PushTarget"]
 
 _PART: Final = "a2a.push"
 _POST: Final = "a2a.push"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["answer_of", "open_question", "question_text"]
 
 _YES: Final = frozenset({"yes", "y", "allow", "approve", "approved", "confirm", "ok", "okay", "true"})
 _NO: Final = frozenset({"no", "n", "deny", "denied", "refuse", "reject", "rejected", "cancel", "false"})

@@ -18,7 +18,6 @@ from lyra.server.http.problems import problem_of
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["ANSWER", "CANCELED", "STATES", "A2aRecord", "agent_message", "answer_parts"]
 
 CANCELED: Final = "canceled"  # also the reason with which a task's process is stopped
 ANSWER: Final = "answer"  # the id of the artifact

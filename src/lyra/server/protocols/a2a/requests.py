@@ -22,7 +22,6 @@ from lyra.server.protocols.a2a.methods import METHODS, A2aCall
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
 
-__all__ = ["HEARTBEAT", "answer_request", "check_version", "decoded"]
 
 HEARTBEAT: Final = b": ping\n\n"
 _VERSION_HEADER: Final = "a2a-version"

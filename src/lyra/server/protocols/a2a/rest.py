@@ -19,8 +19,6 @@ from lyra.server.protocols.a2a.errors import RpcError, rpc_error_of
 from lyra.server.protocols.a2a.methods import METHODS, A2aCall
 from lyra.server.protocols.a2a.requests import HEARTBEAT, check_version, decoded
 
-__all__ = ["REST_ENDPOINTS"]
-
 _MEDIA: Final = "application/a2a+json"
 _CONFIGS: Final = "/tasks/{task}/pushNotificationConfigs"
 # The verb behind the id of a task → the method.

@@ -13,8 +13,6 @@ from lyra.server.protocols.a2a.requests import answer_request
 from lyra.server.protocols.a2a.rest import REST_ENDPOINTS
 from lyra.server.protocols.a2a.tasks import A2aTasks
 
-__all__ = ["A2A_ENDPOINTS"]
-
 _CARD: Final = ".well-known/agent-card.json"
 
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
 
-__all__ = ["A2aTasks"]
 
 _ID_CHARS_MAX: Final = 256
 _QUESTIONS: Final = ("interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled")

@@ -12,8 +12,6 @@ from lyra.server.protocols.agui.input import AguiBody, AguiRequest
 from lyra.server.protocols.agui.sdk import agui_types, read_input
 from lyra.server.protocols.agui.threads import AguiThreads
 
-__all__ = ["ENDPOINTS"]
-
 
 async def run_agent(call: HttpCall) -> Streamed:
     refuse_if_draining(call.parts.is_draining)

@@ -12,15 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.agents.session.client_tools import client_tool_rows
+from lyra.agents.session.toolset import client_tool_rows
 from lyra.core.checking.check import is_nested_deeper
 from lyra.core.limits import SERVER_ID_CHARS_MAX, VALUE_DEPTH_MAX
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
 from lyra.server.http.compat.conversation import image_part
-
-__all__ = ["CONTEXT_BEGIN", "CONTEXT_END", "AguiBody", "AguiRequest", "tool_output"]
 
 CONTEXT_BEGIN: Final = "<front-end-context>\n"
 CONTEXT_END: Final = "</front-end-context>\n\n"

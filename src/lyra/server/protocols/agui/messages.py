@@ -20,7 +20,6 @@ from lyra.server.protocols.agui.sdk import agui_types
 if TYPE_CHECKING:
     from lyra.server.protocols.agui.input import AguiRequest
 
-__all__ = ["MessageIds", "as_json", "as_text", "assistant_count", "snapshot_messages", "without_context"]
 
 _CONTEXT: Final = re.compile(rf"\A{re.escape(CONTEXT_BEGIN)}.*?{re.escape(CONTEXT_END)}", re.DOTALL)
 

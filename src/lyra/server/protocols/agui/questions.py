@@ -10,8 +10,8 @@ import datetime
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.agents.session.client_tools import client_answer, client_call_id
-from lyra.agents.session.unattended_turn import questions_below
+from lyra.agents.session.shared import questions_below
+from lyra.agents.session.toolset import client_answer, client_call_id
 from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT, KINDS, Answer, Interrupt
 from lyra.server.protocols.agui.input import tool_output
@@ -21,7 +21,6 @@ from lyra.tools.permissions.decision import ANSWERS
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["QuestionsToPage", "answer_calls", "answer_interrupts", "interrupt_of", "open_questions"]
 
 _NO_RESULT: Final = "the front end gave no result"
 _FIELDS: Final = ("text", "approved", "decision", "data")

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.protocols.agui.input import AguiRequest
 
-__all__ = ["AguiRun"]
 
 _QUIET_S: Final = 2.0  # a run with an open question ends after this time, also where another call is under way
 _MAY_WAIT: Final = (Interrupted, ToolEnded)  # after these the open questions are others

@@ -10,8 +10,6 @@ from typing import Any
 
 from lyra.errors import ConfigError
 
-__all__ = ["agui_types", "event_bytes", "read_input"]
-
 _SHOWN_CHARS_MAX = 200
 
 

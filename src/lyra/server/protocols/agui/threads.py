@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lyra.server.identity import Caller
     from lyra.server.protocols.agui.input import AguiRequest
 
-__all__ = ["AguiThreads", "thread_pid"]
-
 
 def thread_pid(agent: str, user_id: str, thread_id: str) -> str:
     """The pid of a thread."""

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text, Thinking, ToolProgress
 from lyra.agents.session.replies import Stream
-from lyra.agents.session.shared import runtime_of
-from lyra.agents.session.unattended_turn import stop_turn
-from lyra.agents.turn.call_drafts import CallDraft
+from lyra.agents.session.shared import runtime_of, stop_turn
+from lyra.agents.turn.model_effect import CallDraft
 from lyra.errors import LyraError
 from lyra.kernel.programs.context import require_send
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.replies import Pending
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["AguiTurn", "begin_turn", "take_up_turn"]
 
 _UNREAD_MAX: Final = 10_000  # events of a turn that has no reader, before pieces of text are left out
 _LEFT_OUT: Final = (Text, Thinking, ToolProgress, CallDraft)

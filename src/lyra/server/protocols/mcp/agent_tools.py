@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["agent_tools", "mcp_call"]
 
 # The request that the running tool call belongs to.
 mcp_call: Final[ContextVar[HttpCall]] = ContextVar("lyra_mcp_call")

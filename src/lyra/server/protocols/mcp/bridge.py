@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lyra.server.http.endpoint import HttpCall
 
-__all__ = ["answer_by_sdk"]
 
 _STREAM: Final = "text/event-stream"
 _JSON: Final = "application/json"

@@ -8,8 +8,6 @@ from lyra.errors import ConfigError
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
 
-__all__ = ["ENDPOINTS"]
-
 
 async def ask(call: HttpCall) -> RawAnswer | Streamed:
     refuse_if_draining(call.parts.is_draining)

@@ -15,8 +15,6 @@ from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, is_
 from lyra.vega.machine.pure.pieces import LOAD, SMALL, STORE, call, compare, constant, fitting, named
 from lyra.vega.stdlib.natives import native
 
-__all__ = ["ARITHMETIC", "GENERAL", "STEP_MAX", "Values"]
-
 STEP_MAX: Final = 1 << 30
 _NUMBERS: Final = frozenset({"int", "float"})
 ARITHMETIC: Final[dict[str, type[ast.operator]]] = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult}

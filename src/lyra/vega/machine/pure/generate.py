@@ -21,8 +21,6 @@ from lyra.vega.machine.pure.kinds import Row, RowFacts, Trees, outer_name, row_n
 from lyra.vega.machine.pure.pieces import STORE, assigned, call, compare, constant, fitting, give_up, named
 from lyra.vega.values import operators, values
 
-__all__ = ["namespace", "python_of"]
-
 
 def _sure(value: Any) -> bool:
     if value is True or value is False:

@@ -13,22 +13,6 @@ from lyra.vega.bytecode.pure_shapes import FRESH, nodes
 from lyra.vega.machine.pure import GiveUp
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
-__all__ = [
-    "Kinds",
-    "Look",
-    "Row",
-    "RowFacts",
-    "Solver",
-    "Trees",
-    "binary_kind",
-    "called",
-    "is_positive",
-    "kind_of_value",
-    "outer_name",
-    "row_name",
-    "size_of",
-]
-
 Kinds = tuple[str, ...]
 Row = tuple[int, Kinds]  # a function and the kinds of its arguments
 Trees = dict[int, list[Any]]

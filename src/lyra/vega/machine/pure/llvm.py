@@ -17,8 +17,6 @@ from lyra.vega.bytecode.pure_shapes import nodes
 from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, outer_name, row_name, size_of
 from lyra.vega.values.values import INT_MIN
 
-__all__ = ["Polled", "assemble"]
-
 DEPTH_MAX: Final = (
     2_000  # calls inside one another, for which the machine has left room; fewer where the stack is small
 )

@@ -23,7 +23,6 @@ from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called
 if TYPE_CHECKING:
     from lyra.vega.machine.pure.switch import PureTier
 
-__all__ = ["Native", "is_installed", "numeric_rows", "worthwhile"]
 
 KINDS: Final = frozenset({"int", "float", "bool"})
 SLOTS_MAX: Final = 64  # of a function: its frame stays small

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from lyra.vega.values.values import INT_MAX, INT_MIN
 
-__all__ = ["LOAD", "SMALL", "STORE", "assigned", "call", "compare", "constant", "fitting", "give_up", "named"]
-
 SMALL: Final = 0x3FFFFFFF  # one digit of a Python int
 LOAD, STORE = ast.Load(), ast.Store()
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lyra.vega.machine.pure.kinds import Row, RowFacts, Solver, Trees
     from lyra.vega.machine.pure.native import Native
 
-__all__ = ["Pure", "PureTier"]
 
 WARM: Final = 64  # calls before a function without a loop is worth generating
 VARIANTS_MAX: Final = 8  # rows of kinds for one function; further ones are the machine's

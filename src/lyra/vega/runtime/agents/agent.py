@@ -15,8 +15,6 @@ from lyra.vega.runtime.agents.setting_versions import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH
 from lyra.vega.runtime.world import world_of
 
-__all__ = ["agent_front"]
-
 
 @named(VEGA_AGENT)
 async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:

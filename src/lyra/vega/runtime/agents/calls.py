@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.open_questions import scopes
-from lyra.agents.session.spans import Held
+from lyra.agents.session.records import Held
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.effect import Effect, canonical_hash
@@ -51,26 +51,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.world import World
     from lyra.vega.syntax.ast import Type
 
-__all__ = [
-    "answering",
-    "ask",
-    "ask_agent",
-    "content_text",
-    "crash",
-    "crash_again",
-    "failed",
-    "is_crash",
-    "may_ask",
-    "mocked_reply",
-    "once",
-    "publish",
-    "read_answer",
-    "recorded_scopes",
-    "scopes_with_limit",
-    "stop",
-    "wait_for_end",
-    "was_asked",
-]
 
 _NOT_IT: Final = ("gone", "mock")  # failures that no process of the agent had a part in
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)

@@ -17,8 +17,6 @@ from lyra.kernel.process.process import OUT_OF_TIME
 if TYPE_CHECKING:
     from lyra.vega.runtime.agents.slot import AgentTurn
 
-__all__ = ["in_time", "now_s"]
-
 
 def now_s() -> float:
     return asyncio.get_running_loop().time()

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.programs import ProcessPrograms
     from lyra.vega.runtime.rights import Rights
 
-__all__ = ["AgentEnvironment"]
-
 
 class _Options(Protocol):
     model: str | None

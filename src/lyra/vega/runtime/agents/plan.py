@@ -24,8 +24,6 @@ from lyra.vega.values.values import Duration, Money
 if TYPE_CHECKING:
     from lyra.vega.runtime.agents.environment import AgentEnvironment
 
-__all__ = ["AgentPlan", "models_of"]
-
 
 class AgentPlan:
     __slots__ = (

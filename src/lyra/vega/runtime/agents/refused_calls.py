@@ -22,7 +22,6 @@ from lyra.vega.values.values import Fault
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["journals_refusals"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

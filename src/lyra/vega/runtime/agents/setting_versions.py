@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.vega.runtime.agents.plan import AgentPlan
 
-__all__ = ["HARMLESS", "SettingChange", "SettingVersions", "difference", "is_alike", "name_plan", "plan_of_call"]
 
 # What decides how a call is made and nothing else: what came of the calls before is in the journal.
 HARMLESS: Final = (

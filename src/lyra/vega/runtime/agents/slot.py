@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.runtime.agents.plan import AgentPlan
 
-__all__ = ["CRASH", "AgentSlot", "AgentStream", "AgentTurn", "leave_turn"]
 
 CRASH: Final = "vega.crash"  # the key of the message that ends an agent's process
 

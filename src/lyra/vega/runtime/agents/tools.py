@@ -28,8 +28,6 @@ from lyra.vega.values.values import UNSET, Closure, Duration, Fault, Money
 if TYPE_CHECKING:
     from lyra.vega.runtime.agents.environment import AgentEnvironment
 
-__all__ = ["tools_of"]
-
 
 def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -> list[Any]:
     """Everything an agent may call: its own tools, those of `tools […]`, and the host's by their names."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lyra.tools.source import ToolSource
     from lyra.vega.runtime.agents.environment import AgentEnvironment
 
-__all__ = ["UndeclaredTools", "is_undeclared"]
 
 _ASK_USER: Final = "AskUser"
 START_S: Final = 30.0  # for the servers of a program to be there

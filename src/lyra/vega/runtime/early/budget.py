@@ -19,8 +19,6 @@ from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.budgets.early_budget import EarlyBudget, is_limited
 from lyra.vega.values.values import Money
 
-__all__ = ["EarlyCallBudget", "RecordedBudget", "take_back"]
-
 
 def take_back(scope: Budget, usage: Usage) -> None:
     """Remove from a scope what belongs to another, or what will be charged to it again."""

@@ -42,7 +42,6 @@ from lyra.vega.values.values import ErrorValue, Fault, Process
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["AHEAD", "AHEAD_PATH", "give_up"]
 
 AHEAD_PATH: Final = "ahead"  # how the keys begin of what is done in early calls
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.agents.slot import AgentSlot
     from lyra.vega.runtime.early.budget import EarlyCallBudget
 
-__all__ = ["SpeculativeCall", "SpeculativeCalls"]
-
 
 class SpeculativeCall:
     """One early call under way: its task, which never raises but gives how the call ended, and its scope."""

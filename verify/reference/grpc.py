@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 from lyra.core.limits import SERVER_LOGIN_FAILURES
 from lyra.errors import CODES
 
-__all__ = ["pages"]
-
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 
 _PAGE: Final = """\

@@ -27,8 +27,6 @@ from lyra.vesper.schema.texts import SECTION_TEXTS, STEP_TEXTS
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import SCALARS, describe
 
-__all__ = ["pages"]
-
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 
 _PAGE: Final = """\

@@ -1,7 +1,7 @@
 """Reference pages of the Vega language that are tables of the code: its library and its opcodes.
 
 `vega-library.md` comes from `lyra.vega.stdlib.table` and the settings that the checker knows, `vega-opcodes.md` from
-`bytecode.opcodes`. The language itself is described in `docs/reference/vega.md`, by hand. Called by `reference`.
+`bytecode.opcodes`. The language itself is described in `docs/reference/vega.md`, by hand. Called by `pages`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from lyra.vega.checker import settings
 from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEntry
-
-__all__ = ["pages"]
 
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 

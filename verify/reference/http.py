@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["pages"]
-
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 
 _PAGE: Final = """\
