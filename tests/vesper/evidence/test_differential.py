@@ -19,10 +19,10 @@ from lyra.vesper.evidence.corpus import Corpus
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.shrinking import shrink
 from lyra.vesper.evidence.strategies import inputs_of
-from lyra.vesper.ir.program import LoopStep, NodeInput, NodeProgram
+from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.reference.run import run as reference
+from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.outcome import Outcome
-from lyra.vesper.values.tagged import from_json, to_json
 from lyra.vesper.values.types import ANY, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable
 from tests.vesper.building import EXECUTION, arith, comp, give, lit, name, node
 from tests.vesper.random_programs import INPUT_TYPES

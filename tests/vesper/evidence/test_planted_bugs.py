@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from lyra.vesper import ir
 from lyra.vesper.direct import (
     answers,
     coercion,
@@ -24,8 +25,7 @@ from lyra.vesper.direct import (
 from lyra.vesper.direct import program as direct_program
 from lyra.vesper.direct.program import DirectProgram
 from lyra.vesper.evidence import differential
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import AssignStep, LoopStep, NodeInput, NodeOutput, NodeProgram
+from lyra.vesper.ir import AssignStep, LoopStep, NodeInput, NodeOutput, NodeProgram
 from lyra.vesper.python.run import run as python
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable

@@ -13,7 +13,7 @@ from lyra.vesper.effects.drive import drive
 from lyra.vesper.python.generate import source
 from lyra.vesper.runtime.breakpoints import breakpoint_of
 from lyra.vesper.runtime.debugger import Debugger
-from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Execution
 
 TEXT = """\
 node_id: limited_v1

@@ -18,7 +18,7 @@ from lyra.cli.vesper.setup import runtime_of, runtime_options
 from lyra.errors import SourceError
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.debugger import DebuggerStop
     from lyra.vesper.values.outcome import Outcome
     from lyra.vesper.values.redaction import Redaction

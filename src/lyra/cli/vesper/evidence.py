@@ -139,7 +139,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     """
     from lyra.vesper.check.judge import program_of
     from lyra.vesper.evidence.differential import test
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
 
     loaded = _node(ctx, node)
     declared = loaded.testing.differential_tests

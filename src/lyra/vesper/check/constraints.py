@@ -21,8 +21,9 @@ from lyra.vesper.check.scope import Element, NameScope
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.types import TypeTable
 from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.ir.expressions import (
+from lyra.vesper.ir import (
     Compare,
+    Condition,
     Constant,
     FieldOf,
     FunctionCall,
@@ -34,7 +35,6 @@ from lyra.vesper.ir.expressions import (
     Quantifier,
     TypedExpression,
 )
-from lyra.vesper.ir.program import Condition
 from lyra.vesper.nodes.model import FieldDeclaration, TypeDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import TYPE_DEPTH_MAX

@@ -14,12 +14,10 @@ from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.scope import AMBIENT, NameScope, UndefinedName
 from lyra.vesper.check.state import CheckState, TextSite
-from lyra.vesper.expressions.parser import parse_expression
+from lyra.vesper.expressions.parser import KEYWORDS, parse_expression
 from lyra.vesper.expressions.terms import NameTerm, Term
-from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.expressions import Host, TypedExpression
-from lyra.vesper.ir.program import Condition, Contract
-from lyra.vesper.loading.issues import ERROR, WARNING
+from lyra.vesper.ir import Condition, Contract, Host, TypedExpression
+from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.model import ContractText
 from lyra.vesper.values.types import ANY, BOOLEAN, NULL, describe, without_null
 

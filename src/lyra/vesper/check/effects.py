@@ -31,18 +31,25 @@ from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.sql import Sql, mentions_column
 from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import has_placeholder
+from lyra.vesper.expressions.parser import has_placeholder, parse_expression
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
-from lyra.vesper.ir.expressions import Constant, FieldOf, NodeVariable, TypedExpression
-from lyra.vesper.ir.program import EffectStep, Machine, Step, TransitionStep
+from lyra.vesper.ir import (
+    Constant,
+    EffectStep,
+    FieldOf,
+    Machine,
+    NodeVariable,
+    Step,
+    TransitionStep,
+    TypedExpression,
+)
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.sql.tables import query_tables, table_problem
 from lyra.vesper.sql.tokens import SqlRefused
-from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
+from lyra.vesper.values.triggers import seconds_of
 from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
 _KINDS: Final = {

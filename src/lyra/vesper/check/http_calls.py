@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from lyra.vesper.check.infer import Typing, map_of
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir.expressions import Constant, ListOf, TemplateText, TypedExpression
+from lyra.vesper.ir import Constant, ListOf, TemplateText, TypedExpression
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 

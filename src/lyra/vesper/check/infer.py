@@ -28,10 +28,10 @@ from lyra.vesper.check.kinds import (
 )
 from lyra.vesper.check.scope import AMBIENT, NameScope, UndefinedName
 from lyra.vesper.check.state import CheckState, TextSite
-from lyra.vesper.expressions.functions import AGGREGATES, FUNCTIONS
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import parse_template
+from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
+    AGGREGATES,
+    FUNCTIONS,
     BinaryTerm,
     CallTerm,
     IndexTerm,
@@ -48,7 +48,7 @@ from lyra.vesper.expressions.terms import (
     children,
     printed,
 )
-from lyra.vesper.ir.expressions import (
+from lyra.vesper.ir import (
     Aggregate,
     Arithmetic,
     Compare,
@@ -72,7 +72,7 @@ from lyra.vesper.ir.expressions import (
     TemplateText,
     TypedExpression,
 )
-from lyra.vesper.loading.issues import ERROR, WARNING
+from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import PATTERN_SIZE_MAX, SCALE_MAX, TERMS_MAX
 from lyra.vesper.values.types import (

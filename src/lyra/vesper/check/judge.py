@@ -13,10 +13,10 @@ import msgspec
 from lyra.errors import ParseError
 from lyra.vesper.check.lower import lower_node
 from lyra.vesper.check.semantics import judge_program
-from lyra.vesper.ir.program import NodeProgram
-from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issue, error_of, sorted_issues
-from lyra.vesper.nodes.loader import read_node
+from lyra.vesper.ir import NodeProgram
+from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, error_of, sorted_issues
 from lyra.vesper.nodes.model import Node
+from lyra.vesper.nodes.sections import read_node
 
 
 def check(node: Node, *, strict: bool = False) -> list[Issue]:

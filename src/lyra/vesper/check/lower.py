@@ -27,8 +27,7 @@ from lyra.vesper.check.steps import Steps
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable
 from lyra.vesper.check.walk import depth_of, parts_of
-from lyra.vesper.ir.expressions import NodeVariable
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     Condition,
     Contract,
     EffectStep,
@@ -37,6 +36,7 @@ from lyra.vesper.ir.program import (
     NodeLimits,
     NodeOutput,
     NodeProgram,
+    NodeVariable,
     TransitionStep,
 )
 from lyra.vesper.nodes.model import ContractText, FieldDeclaration, MachineDeclaration, Node, TypeDeclaration

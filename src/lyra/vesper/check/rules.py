@@ -15,12 +15,11 @@ from lyra.core.checking.document import Path
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import Steps
-from lyra.vesper.ir.expressions import Constant
-from lyra.vesper.ir.program import ErrorAnswer, ErrorRule, Step, StepRetry
+from lyra.vesper.ir import Constant, ErrorAnswer, ErrorRule, Step, StepRetry
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import ATTEMPTS_MAX
+from lyra.vesper.values.triggers import seconds_of
 from lyra.vesper.values.types import STRING
 
 ACTIONS: Final = ("retry", "backoff", "map_to", "return_error", "compensate", "circuit_breaker")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.ir.expressions import TypedExpression
+from lyra.vesper.ir import TypedExpression
 from lyra.vesper.values.types import ValueType
 
 # Objects that the caller's context supplies; a declared name of the same spelling comes first.

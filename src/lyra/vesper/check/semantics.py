@@ -17,16 +17,15 @@ from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import always_returns
 from lyra.vesper.check.watching import WATCHING_RULES
-from lyra.vesper.expressions.functions import FORMS
-from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.expressions.parser import KEYWORDS
+from lyra.vesper.expressions.terms import FORMS
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.nodes.model import FieldDeclaration, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import MEMORY_MB_MAX, SAMPLES_MAX, TIME_S_MAX
 from lyra.vesper.values.names import bare_id, is_node_id, version_of
 from lyra.vesper.values.outcome import CODES
-from lyra.vesper.values.routes import METHODS, route_of
-from lyra.vesper.values.schedules import schedule_of
+from lyra.vesper.values.triggers import METHODS, route_of, schedule_of
 from lyra.vesper.values.types import INTEGER, EnumType, Nullable, without_null
 
 # Remarks on keys that nothing follows from, or nothing in this case.

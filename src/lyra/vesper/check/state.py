@@ -9,9 +9,8 @@ import msgspec
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.literals import literal_value
-from lyra.vesper.ir.expressions import TypedExpression
-from lyra.vesper.ir.program import Step
-from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issues
+from lyra.vesper.ir import Step, TypedExpression
+from lyra.vesper.loading import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.values.types import ValueType
 

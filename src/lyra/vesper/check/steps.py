@@ -19,10 +19,8 @@ from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.walk import names_in, writes_of
-from lyra.vesper.expressions.templates import has_placeholder
-from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.expressions import MatrixProduct, Rounded, TypedExpression
-from lyra.vesper.ir.program import (
+from lyra.vesper.expressions.parser import KEYWORDS, has_placeholder
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     Condition,
@@ -30,14 +28,17 @@ from lyra.vesper.ir.program import (
     ErrorAnswer,
     ForEachStep,
     LoopStep,
+    MatrixProduct,
     ParallelStep,
     ReturnStep,
+    Rounded,
     Step,
+    TypedExpression,
     ValidateStep,
 )
 from lyra.vesper.nodes.model import Setting, StepDeclaration
-from lyra.vesper.nodes.operations import CUSTOM, EFFECTS, OPERATIONS, operation_named
 from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.nodes.steps import CUSTOM, EFFECTS, OPERATIONS, operation_named
 from lyra.vesper.values.limits import ITERATIONS_DEFAULT, ITERATIONS_MAX, SCALE_MAX
 from lyra.vesper.values.names import is_identifier
 from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, ValueType, describe, is_numeric, without_null

@@ -16,9 +16,8 @@ import msgspec
 from lyra.core.checking.document import Path
 from lyra.vesper.check.judge import lowered
 from lyra.vesper.check.satisfiable import folded
-from lyra.vesper.ir.expressions import TypedExpression
-from lyra.vesper.ir.program import Contract, NodeInput, NodeOutput, NodeProgram
-from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issue, path_text, sorted_issues
+from lyra.vesper.ir import Contract, NodeInput, NodeOutput, NodeProgram, TypedExpression
+from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, path_text, sorted_issues
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.values.names import bare_id, version_of
 from lyra.vesper.values.types import EnumType, ValueType, describe, without_null

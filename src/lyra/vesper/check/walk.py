@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.ir.expressions import NodeVariable, TypedExpression
-from lyra.vesper.ir.program import AssignStep, EffectStep, ForEachStep, TransitionStep
+from lyra.vesper.ir import AssignStep, EffectStep, ForEachStep, NodeVariable, TransitionStep, TypedExpression
 
 
 def parts_of(part: Any) -> Iterator[Any]:

@@ -16,8 +16,7 @@ from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.kinds import nullable
 from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir.expressions import TypedExpression
-from lyra.vesper.ir.program import NodeInput, NodeOutput, NodeProgram
+from lyra.vesper.ir import NodeInput, NodeOutput, NodeProgram, TypedExpression
 from lyra.vesper.nodes.model import DeclaredMetric, Node
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.types import INTEGER, DecimalType, ValueType, is_numeric, without_null

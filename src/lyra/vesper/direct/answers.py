@@ -14,8 +14,7 @@ from lyra.vesper.direct.coercion import writer, written
 from lyra.vesper.direct.expressions import compile_expression, text_of
 from lyra.vesper.direct.frames import MISSING, Evaluate, Frame, Scope
 from lyra.vesper.direct.walk import assigned_names
-from lyra.vesper.ir.expressions import TypedExpression
-from lyra.vesper.ir.program import ErrorAnswer, ErrorRule, NodeOutput, NodeProgram
+from lyra.vesper.ir import ErrorAnswer, ErrorRule, NodeOutput, NodeProgram, TypedExpression
 from lyra.vesper.values.outcome import NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
 

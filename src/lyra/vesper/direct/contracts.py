@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from lyra.vesper.direct.expressions import compile_condition
 from lyra.vesper.direct.frames import MISSING, Frame, NotSupplied, Scope
 from lyra.vesper.direct.walk import names_in
-from lyra.vesper.ir.program import Condition, Contract
+from lyra.vesper.ir import Condition, Contract
 from lyra.vesper.values.outcome import NodeError
 
 Judge = Callable[[Frame, list[str]], str | None]  # the text of the first contract that fails

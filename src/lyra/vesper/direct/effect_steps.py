@@ -19,7 +19,7 @@ from lyra.vesper.direct.steps import RunStep, compile_step, loop_limit
 from lyra.vesper.direct.transforms import elements_of
 from lyra.vesper.direct.walk import acts_outside
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     BranchStep,
     EffectStep,
     ErrorRule,

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from lyra.vesper import ir
 from lyra.vesper.direct.coercion import reader
 from lyra.vesper.direct.equality import ORDERS, contains, equal, ordered_pair
 from lyra.vesper.direct.frames import EXECUTION, MISSING, Evaluate, Frame, NotSupplied, Scope
 from lyra.vesper.direct.numbers import OPERATIONS, kind_of, negate, number_text, overflow, round_number, round_quotient
-from lyra.vesper.ir import expressions as ir
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY, INTEGER_MAX, INTEGER_MIN
 

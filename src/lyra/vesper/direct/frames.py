@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from lyra.vesper.ir.program import NodeLimits, Step
-from lyra.vesper.values.execution import Execution
+from lyra.vesper.ir import NodeLimits, Step
 from lyra.vesper.values.limits import TEXT_MAX
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import Execution, NodeError
 
 Frame = list[Any]
 Evaluate = Callable[[Frame], Any]

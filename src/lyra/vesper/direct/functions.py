@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.vesper import ir
 from lyra.vesper.direct.expressions import Compiler, compile_expression, length_of
 from lyra.vesper.direct.frames import EXECUTION, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import absolute, kind_of, round_number
-from lyra.vesper.ir import expressions as ir
 from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX
 from lyra.vesper.values.outcome import NodeError
 

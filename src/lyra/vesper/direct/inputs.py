@@ -14,7 +14,7 @@ import msgspec
 from lyra.vesper.direct.coercion import reader
 from lyra.vesper.direct.contracts import all_hold
 from lyra.vesper.direct.frames import MISSING, Scope
-from lyra.vesper.ir.program import NodeInput
+from lyra.vesper.ir import NodeInput
 from lyra.vesper.values.types import Nullable
 
 

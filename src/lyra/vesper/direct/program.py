@@ -46,9 +46,8 @@ from lyra.vesper.direct.steps import compile_steps
 from lyra.vesper.direct.transforms import TRANSFORMS
 from lyra.vesper.direct.walk import assigned_names, names_in, needs_meter
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import ErrorRule, NodeProgram, ReturnStep, Step, ValidateStep
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
+from lyra.vesper.ir import ErrorRule, NodeProgram, ReturnStep, Step, ValidateStep
+from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY
 
 COMPILERS.update(TRANSFORMS)

@@ -13,9 +13,8 @@ from typing import Any, Final
 from lyra.vesper.direct.program import DirectProgram
 from lyra.vesper.effects.drive import drive
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import NodeProgram
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.ir import NodeProgram
+from lyra.vesper.values.outcome import Execution, Outcome
 
 _KEPT_MAX: Final = 1024
 _LAYOUTS_MAX: Final = 4  # programs of one digest: they differ in the places of their steps alone

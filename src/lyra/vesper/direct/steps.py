@@ -15,7 +15,7 @@ from lyra.vesper.direct.contracts import all_hold
 from lyra.vesper.direct.expressions import compile_condition, compile_expression
 from lyra.vesper.direct.frames import METER, Frame, Scope
 from lyra.vesper.direct.transforms import elements_of
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     ForEachStep,

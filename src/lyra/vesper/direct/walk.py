@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import AssignStep, EffectStep, ForEachStep, LoopStep, Step, TransitionStep
+from lyra.vesper import ir
+from lyra.vesper.ir import AssignStep, EffectStep, ForEachStep, LoopStep, Step, TransitionStep
 
 _ROUNDS: Final = (
     ForEachStep,

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from lyra.vesper.effects.request import EffectError
-from lyra.vesper.sql.functions import FUNCTIONS, ROW_FUNCTIONS
 from lyra.vesper.sql.tables import QueryTables, is_system_table
+from lyra.vesper.sql.tokens import FUNCTIONS, ROW_FUNCTIONS
 
 _CHANGES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _WORDS: Final = {

@@ -22,15 +22,14 @@ from lyra.vesper.effects.private_effects import PrivateEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
-from lyra.vesper.values.plain import UnreadableInputs, plain_value
-from lyra.vesper.values.sizes import is_larger
-from lyra.vesper.values.tagged import from_json, to_json
+from lyra.vesper.values.json_values import from_json, to_json
+from lyra.vesper.values.plain import UnreadableInputs, is_larger, plain_value
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vesper.effects.execution_time import ExecutionTime
     from lyra.vesper.effects.replay import EffectLog
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
 
 
 # A node's own state machines need no right; a node that is called needs its own.

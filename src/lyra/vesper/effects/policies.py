@@ -18,8 +18,7 @@ from lyra.core.policies.retry import Backoff, error_class
 from lyra.core.policies.retry import Retry as KernelRetry
 from lyra.vesper.check.walk import parts_of
 from lyra.vesper.effects.request import EffectError, EffectRequest, failure_code
-from lyra.vesper.ir.expressions import Constant
-from lyra.vesper.ir.program import EffectStep, ErrorRule, NodeProgram, StepRetry
+from lyra.vesper.ir import Constant, EffectStep, ErrorRule, NodeProgram, StepRetry
 from lyra.vesper.values.limits import RETRY_DELAY_S_MAX
 
 # The kernel sorts an error by its status: 500 is tried again, 503 counts for the breaker, 400 does neither.

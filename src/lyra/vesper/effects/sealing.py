@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.errors import StoreError
-from lyra.vesper.values.tagged import from_json, to_json
+from lyra.vesper.values.json_values import from_json, to_json
 
 _KEY_BYTES: Final = 64  # AES-256 for the vector, and for the data
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.values.limits import AUDIT_ROWS_KEPT
 
 AUDIT_LEVELS: Final[dict[str, str]] = {

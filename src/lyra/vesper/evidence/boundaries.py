@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import LoopStep, NodeProgram
+from lyra.vesper import ir
+from lyra.vesper.ir import LoopStep, NodeProgram
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 _ROOT_OF_MAX: Final = 3_037_000_499  # its square is the largest that fits 64 bits

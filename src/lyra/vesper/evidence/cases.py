@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.outcome import Outcome
 
 _MISSING = object()

@@ -12,13 +12,13 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from lyra.core.ids import seeded
+from lyra.vesper import ir
 from lyra.vesper.effects.replay import EffectLog, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.boundaries import Boundaries, parts_of
 from lyra.vesper.evidence.inputs import Draw, drawer
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import NodeProgram
-from lyra.vesper.values.execution import Execution
+from lyra.vesper.ir import NodeProgram
+from lyra.vesper.values.outcome import Execution
 from lyra.vesper.values.types import ANY
 
 _NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)

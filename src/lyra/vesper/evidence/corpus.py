@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.values.tagged import from_json, to_json
+from lyra.vesper.values.json_values import from_json, to_json
 
 FILES_MAX: Final = 10_000
 _SIZE_MAX: Final = 1024 * 1024

@@ -25,10 +25,9 @@ from lyra.vesper.evidence.contexts import SimulatedEffects, executions, simulato
 from lyra.vesper.evidence.corpus import Corpus
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.shrinking import shrink
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.python import run as python_path
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.values.outcome import Execution, Outcome
 
 RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
 _COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from lyra.core.ids import seeded
 from lyra.vesper.evidence.boundaries import Boundaries
-from lyra.vesper.ir.program import NodeInput, NodeProgram
+from lyra.vesper.ir import NodeInput, NodeProgram
 from lyra.vesper.values.types import (
     Array,
     DecimalType,

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.vesper import ir
 from lyra.vesper.evidence.boundaries import Boundaries, parts_of
 from lyra.vesper.evidence.inputs import Draw, drawer
 from lyra.vesper.evidence.pattern_texts import pattern_drawer
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import NodeInput, NodeProgram, ReturnStep
+from lyra.vesper.ir import NodeInput, NodeProgram, ReturnStep
 from lyra.vesper.reference.run import run
-from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Execution
 
 _POOL: Final = 32  # accepted values of an input
 _TRIES: Final = 400  # to find them

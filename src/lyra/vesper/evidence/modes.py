@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from lyra.core.codec import canonical
 from lyra.errors import ConfigError, LyraError
 from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.values.tagged import to_json
+from lyra.vesper.values.json_values import to_json
 
 CANARY_OF_10_000: Final = 500  # 5 % of the inputs take the direct path
 SAMPLED_OF: Final = 100  # in direct_only every hundredth execution is compared

@@ -29,10 +29,9 @@ from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
 from lyra.vesper.evidence.property_world import RememberingWorld, ResponseForms
 from lyra.vesper.evidence.shrinking import shrink
-from lyra.vesper.ir.program import NodeProgram, ReturnStep
+from lyra.vesper.ir import NodeProgram, ReturnStep
 from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.values.outcome import Execution, Outcome
 
 PROPERTIES: Final = ("idempotency", "state_machine_correctness", "invariants")
 WALK_MAX: Final = 8  # executions one after the other in one world

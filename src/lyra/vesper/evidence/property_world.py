@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.ids import seeded
+from lyra.vesper import ir
 from lyra.vesper.effects.replay import request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.boundaries import Boundaries, parts_of
 from lyra.vesper.evidence.inputs import Draw, drawer
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import EffectStep, NodeProgram
+from lyra.vesper.ir import EffectStep, NodeProgram
 from lyra.vesper.values.types import ANY, STRING
 
 _READING_METHODS: Final = ("GET", "HEAD")

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.values.types import (
     INTEGER_MAX,
     INTEGER_MIN,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from lyra.vesper.ir.program import Contract, NodeOutput
+from lyra.vesper.ir import Contract, NodeOutput
 from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.draft import NodeDraft, Parameter
 from lyra.vesper.python.expressions import PythonScope

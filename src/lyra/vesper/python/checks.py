@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from lyra.vesper.ir.program import Condition, Contract
+from lyra.vesper.ir import Condition, Contract
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_
 

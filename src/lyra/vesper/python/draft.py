@@ -10,8 +10,8 @@ import ast
 
 import msgspec
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import ErrorRule, ForEachStep, NodeInput, NodeProgram, Step
+from lyra.vesper import ir
+from lyra.vesper.ir import ErrorRule, ForEachStep, NodeInput, NodeProgram, Step
 from lyra.vesper.python.expressions import PythonScope
 from lyra.vesper.python.kinds import assigned, names_in, parts
 from lyra.vesper.python.names import Names, function_name

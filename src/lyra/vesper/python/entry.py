@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
-from lyra.vesper.ir.program import Condition, Contract, NodeInput, ValidateStep
+from lyra.vesper.ir import Condition, Contract, NodeInput, ValidateStep
 from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from lyra.vesper.ir.program import AssignStep, EffectStep, ParallelStep, ReturnStep, Step
+from lyra.vesper.ir import AssignStep, EffectStep, ParallelStep, ReturnStep, Step
 from lyra.vesper.python.answers import AnswerWriter, Refusal
 from lyra.vesper.python.draft import NodeDraft, compensations
 from lyra.vesper.python.entry import input_intervals

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.vesper.ir.program import NodeInput, NodeProgram
+from lyra.vesper.ir import NodeInput, NodeProgram
 from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.entry import EntryWriter
 from lyra.vesper.python.flow import FlowWriter

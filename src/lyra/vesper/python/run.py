@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from lyra.vesper.effects.drive import drive
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.python.generate import Generated, generate
 from lyra.vesper.python.running import NodeRun
 from lyra.vesper.python.watched import WATCH_NAME, PythonWatch, watch_steps
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
+from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
 
 PATH: Final = "python"
 _KEPT_MAX: Final = 1024

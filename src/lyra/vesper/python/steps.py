@@ -11,9 +11,9 @@ import ast
 from collections.abc import Sequence
 from typing import Final
 
+from lyra.vesper import ir
 from lyra.vesper.effects.request import retry_of
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     EffectStep,

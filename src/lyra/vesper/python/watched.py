@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable
 from typing import Any, Final
 
-from lyra.vesper.ir.program import NodeProgram, Step
+from lyra.vesper.ir import NodeProgram, Step
 from lyra.vesper.python.kinds import parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import call, name

@@ -16,7 +16,7 @@ import msgspec
 from lyra.errors import CheckError, ConfigError
 from lyra.vesper.check.judge import lowered, program_of
 from lyra.vesper.check.versions import BREAKING, changes, compatible
-from lyra.vesper.loading.issues import ERROR, Issue
+from lyra.vesper.loading import ERROR, Issue
 from lyra.vesper.nodes import Node
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.values.names import version_of

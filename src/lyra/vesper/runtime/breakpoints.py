@@ -23,15 +23,13 @@ from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.lower import lower_node
 from lyra.vesper.check.scope import NameScope
-from lyra.vesper.ir.expressions import TypedExpression
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram, TypedExpression
 from lyra.vesper.nodes import Node
 from lyra.vesper.nodes.model import ContractText
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.watching import steps_by_name
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.types import BOOLEAN, without_null
 
 FORMS: Final = "contract_violation, divergence, state_transition:A->B, step:NAME or an expression"

@@ -27,12 +27,11 @@ from lyra.vesper.values.redaction import Redaction
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.vesper.evidence.differential import ComparisonReport
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.paths import ExecutionPath
     from lyra.vesper.runtime.watch import NodeWatch
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row

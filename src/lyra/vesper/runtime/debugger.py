@@ -24,10 +24,9 @@ from lyra.vesper.values.outcome import NodeError
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from lyra.vesper.ir.program import NodeProgram, Step
+    from lyra.vesper.ir import NodeProgram, Step
     from lyra.vesper.runtime.breakpoints import NodeBreakpoint
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 _CONTRACTS: Final = frozenset(

@@ -21,14 +21,13 @@ from lyra.core.rights.capability import Capability
 from lyra.errors import EffectFailed
 from lyra.vesper.check.walk import parts_of
 from lyra.vesper.effects.performers import PUBLISHED_KEY
-from lyra.vesper.ir.expressions import Constant, MapOf
-from lyra.vesper.ir.program import EffectStep
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.ir import Constant, EffectStep, MapOf
+from lyra.vesper.values.json_values import json_shape
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.kernel.bus.bus import BusMessage
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.runtime import Runtime

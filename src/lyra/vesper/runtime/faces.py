@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -35,7 +35,7 @@ from lyra.vesper.values.types import (
 )
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome

@@ -20,10 +20,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from lyra.errors import ConfigError
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.limits import HTTP_BODY_BYTES_MAX, HTTP_QUERY_FIELDS_MAX
 from lyra.vesper.values.names import bare_id
-from lyra.vesper.values.routes import HttpRoute, route_of
+from lyra.vesper.values.triggers import HttpRoute, route_of
 from lyra.vesper.values.types import BOOLEAN, INTEGER, ValueType, without_null
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from lyra.core.budgets.money import Money
 from lyra.core.imported_node import ImportedNode, NodeAnswer, NodeFile, NodeInputKind, NodeValueKind
 from lyra.errors import CheckError, LyraError
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.nodes.loader import read_node
+from lyra.vesper.nodes.sections import read_node
 from lyra.vesper.repository.folders import Repository, repository_around
 from lyra.vesper.runtime.faces import inputs_schema
 from lyra.vesper.runtime.runtime import NodeCaller, Runtime
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -44,7 +44,7 @@ from lyra.vesper.values.types import (
 
 if TYPE_CHECKING:
     from lyra.core.rights.capability import Grant
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.errors import ConfigError, ContractViolation
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.runtime.privacy import redacted_outcome
-from lyra.vesper.values.execution import new_execution
-from lyra.vesper.values.outcome_data import failed
+from lyra.vesper.values.outcome import failed, new_execution
 from lyra.vesper.values.plain import UnreadableInputs, plain_inputs
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.values.outcome import Outcome
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.ir.program import NodeProgram
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.ir import NodeProgram
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 class ExecutionPath(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vesper.check.watching import rate_of
-from lyra.vesper.values.outcome_data import failed
+from lyra.vesper.values.outcome import failed
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel

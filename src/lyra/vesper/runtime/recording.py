@@ -19,14 +19,13 @@ from lyra.vesper.effects.replay import EffectRecord
 from lyra.vesper.evidence.audit import AuditState, audit_level
 from lyra.vesper.evidence.traces import StoredTrace, TraceState
 from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redaction_of
+from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import AUDIT_VALUE_CHARS_MAX, TRACE_BYTES_MAX
-from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.node_process import ExecutionOrder
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 ROWS_AT_ONCE: Final = 200  # audit rows of pure nodes that are written together

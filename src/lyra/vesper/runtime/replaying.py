@@ -17,15 +17,13 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.ir.program import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
+from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.recording import trace_data
 from lyra.vesper.runtime.watching import WatchedPath
-from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
-from lyra.vesper.values.outcome import NodeError
-from lyra.vesper.values.outcome_data import failed
+from lyra.vesper.values.outcome import Execution, NodeError, failed
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects

@@ -20,12 +20,12 @@ from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
 from lyra.errors import LyraError
 from lyra.vesper.runtime.redis_results import RedisResults
+from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import RESULT_BYTES_MAX, RESULTS_BYTES_MAX, RESULTS_MAX, RESULTS_TIME_S
 from lyra.vesper.values.outcome import Outcome
-from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
 
 
 class ResultStore(Protocol):

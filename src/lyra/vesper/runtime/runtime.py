@@ -61,17 +61,15 @@ from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.scheduled_entry import ScheduleState
 from lyra.vesper.runtime.watch import NodeWatch, watch_of
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
-from lyra.vesper.values.outcome_data import failed, outcome_from
+from lyra.vesper.values.json_values import from_json, to_json
+from lyra.vesper.values.outcome import Execution, Outcome, failed, outcome_from
 from lyra.vesper.values.plain import UnreadableInputs, plain_answers, plain_inputs
-from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.replay import EffectRecord
     from lyra.vesper.evidence.differential import ComparisonReport
     from lyra.vesper.evidence.traces import StoredTrace
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
 
 
 class NodeCaller(NamedTuple):

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.clock import SystemClock
-from lyra.vesper.values.schedules import Schedule, schedule_of
+from lyra.vesper.values.triggers import Schedule, schedule_of
 
 if TYPE_CHECKING:
     from lyra.vesper.nodes import Node

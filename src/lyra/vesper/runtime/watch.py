@@ -20,13 +20,11 @@ from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS, LatestExecutions, empty_spread, observe
 from lyra.vesper.evidence.state import SERIES_MAX
 from lyra.vesper.reference.evaluate import StepMeter, is_true
-from lyra.vesper.values.execution import new_execution
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import NodeError, new_execution
 
 if TYPE_CHECKING:
     from lyra.vesper.evidence.state import NodeEvidence
-    from lyra.vesper.ir.expressions import TypedExpression
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram, TypedExpression
     from lyra.vesper.nodes.model import DeclaredMetric, Node
     from lyra.vesper.values.outcome import Outcome
 

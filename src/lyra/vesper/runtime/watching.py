@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from lyra.vesper.direct.program import DirectProgram
 from lyra.vesper.direct.walk import assigned_names, parts_of
 from lyra.vesper.effects.drive import drive
-from lyra.vesper.ir.program import NodeProgram, Step
+from lyra.vesper.ir import NodeProgram, Step
 from lyra.vesper.python.run import PythonProgram
 from lyra.vesper.python.running import ABSENT
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 Watch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timezone
 from decimal import Decimal
 from typing import Any, Final
 
-from lyra.vesper.values.limits import TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
+from lyra.vesper.values.limits import ELEMENT_BYTES, TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
 
 _SCALARS: Final = frozenset({str, int, bool, float, Decimal, bytes, type(None)})
 _DEPTH_MAX: Final = VALUE_DEPTH_MAX + TYPE_DEPTH_MAX + 2  # deeper values fit no type
@@ -115,3 +115,26 @@ _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
     (tuple, _plain_tuple),
     ((set, frozenset), _plain_set),
 )
+
+
+# ---------------------------------------------------------------- sizes
+# How much memory a value takes, roughly: the characters of its texts, and a fixed number of bytes for each element.
+
+
+def is_larger(value: Any, bytes_max: int) -> bool:
+    """Whether a value takes more than so many bytes. Counting ends where that is known."""
+    left = bytes_max
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, (str, bytes)):
+            left -= len(item)
+        elif isinstance(item, dict):
+            left -= ELEMENT_BYTES * len(item) + sum(map(len, item))
+            rest.extend(item.values())
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            left -= ELEMENT_BYTES * len(item)
+            rest.extend(item)
+        if left < 0:
+            return True
+    return False
