@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOMES = {
+    "lyra.vesper.runtime.http_entry": "lyra.vesper.runtime.entries",
+    "lyra.vesper.runtime.scheduled_entry": "lyra.vesper.runtime.entries",
     "lyra.agents.task": "lyra.agents.helpers.task",
     "lyra.core.capability": "lyra.core.rights.capability",
     "lyra.core.program_options": "lyra.core.commands.options",

@@ -1,8 +1,11 @@
-"""A node in the typed IR: its inputs, contracts and steps, ready for any path.
+"""The typed IR that every path reads: a node's inputs, contracts and steps, and the expressions in them.
 
 A path runs a `NodeProgram` from top to bottom: defaults and types of inputs, constraints, preconditions, steps,
 postconditions. What acts outside is an `EffectStep`: the path evaluates its request and asks for it; how it is
-performed, replayed or compared is not the path's business.
+performed, replayed or compared is not the path's business. An expression says what is computed and of which type; it
+has no method that computes. Every path reads it with code of its own, so that a mistake in one is not a mistake in
+all. Templates are expressions too (`TemplateText`), and so are transforms of collections: a step that changes nothing
+outside is an AssignStep of an expression.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import msgspec
 from lyra.vesper.values.types import ValueType
 
 # ---------------------------------------------------------------- expressions
-# Expressions of the typed IR: what the two paths, the reference evaluator and later lowerings share.
 
 
 class TypedExpression(msgspec.Struct, frozen=True, tag=True, tag_field="is_a", kw_only=True):

@@ -1,9 +1,12 @@
-"""A `.vsp` file as plain data, with the place of every part and of every character of a text in it.
+"""A `.vsp` file as plain data, with the place of every part and of every character of a text in it, and remarks on it.
 
 `read_document` reads YAML by the rules of `lyra.core.checking.document`, with two of its own: a number with a point
 or an exponent is a `Decimal` of exactly the digits that are written, and an unquoted date is a text.
-`Document.place` is where a part's key or item stands, `Document.place_in` where a character of a text value stands:
-expressions inside quotes, folded and block texts are pointed at in the file. Keys are not interpreted here.
+`NodeDocument.place` is where a part's key or item stands, `NodeDocument.place_in` where a character of a text value
+stands: quotes, escapes, line breaks and indentation are walked over, so that an expression inside a folded text is
+pointed at in the file. Keys are not interpreted here. An `Issue` is a remark: a severity, a stable code, a sentence,
+the part of the file (`flow[0].guards[1]`) and its line and column from 1. `Issues` collects them, so that a check
+reports all of them at once.
 """
 
 from __future__ import annotations
@@ -130,7 +133,6 @@ def _integer(text: str) -> int:
 
 
 # ---------------------------------------------------------------- characters
-# Where the characters of a YAML scalar stand in its file.
 
 _BREAK: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _SPACE: Final = " \t\r\n\x85\u2028\u2029"
@@ -238,7 +240,6 @@ def _after_indent(text: str, position: int, indent: int) -> int:
 
 
 # ---------------------------------------------------------------- issues
-# Remarks about a file of a node: each with its severity, a code, a sentence and its place.
 
 ERROR: Final = "error"
 WARNING: Final = "warning"

@@ -1,8 +1,11 @@
 """The JSON Schema of `.vsp` files, for editors that complete and check YAML.
 
 `json_schema` builds it from the tables of the loader and the checker: keys of sections, operations with their settings,
-actions about errors. It is stricter than the loader in one thing: a key that is not known is wrong. It knows the form
-of a file, not what expressions mean; `vesper validate` does. Published as docs/reference/vsp.schema.json.
+actions about errors. `ShapeRecorder` stands in for a `SectionReader`: the readers of sections pass it their tables of
+keys, and it notes the forms, so the schema cannot know other keys than the loader. Forms that are plain functions
+leave no note; they accept anything unless more is said here. The schema is stricter than the loader in one thing: a key
+that is not known is wrong. It knows the form of a file, not what expressions mean; `vesper validate` does. Published as
+docs/reference/vsp.schema.json; the sentences of its keys also stand on the reference page.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from lyra.core.checking.document import Path
-from lyra.vesper.check import http_calls, rules, steps
+from lyra.vesper.check import effects, rules, steps
 from lyra.vesper.check.semantics import NODE_TYPES
 from lyra.vesper.check.transforms import TRANSFORMS
 from lyra.vesper.loading import read_document
@@ -24,7 +27,6 @@ from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS, Operation, StepReader
 from lyra.vesper.values.limits import NAME_CHARS_MAX
 
 # ---------------------------------------------------------------- recorder
-# Finds out which keys a section may have, and of which form, by asking the code that reads it.
 
 Schema = dict[str, Any]
 TEXT: Final[Schema] = {"type": ["string", "number", "boolean"]}
@@ -159,7 +161,7 @@ _FIELD_KEYS: Final[dict[str, Schema]] = {
 _SETTINGS: Final[dict[str, Schema]] = {
     "transform": {"enum": list(TRANSFORMS)},
     "rounding": {"enum": list(steps._ROUNDINGS)},
-    "method": {"enum": [*http_calls.METHODS, *(method.lower() for method in http_calls.METHODS)]},
+    "method": {"enum": [*effects.METHODS, *(method.lower() for method in effects.METHODS)]},
     "then": _STEPS,
     "else": _STEPS,
     "steps": _STEPS,
@@ -372,7 +374,6 @@ def _unique(words: Iterable[str]) -> list[str]:
 
 
 # ---------------------------------------------------------------- texts
-# A sentence for each key of a node and of a step, for editors and for the reference page.
 
 SECTION_TEXTS: Final = {
     "node_id": "the id with its version, such as payment_handler_v1 or payment_handler_v1.2.0",

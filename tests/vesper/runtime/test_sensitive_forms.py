@@ -11,7 +11,7 @@ import pytest
 
 from lyra import vesper
 from lyra.vesper.evidence.modes import ORDER
-from lyra.vesper.runtime.http_entry import HttpEntry
+from lyra.vesper.runtime.entries import HttpEntry
 from lyra.vesper.runtime.privacy import redaction_of
 from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.redaction import REDACTED, Redaction

@@ -69,8 +69,7 @@ def debug(
 ) -> None:
     """Execute the node of FILE on one path and stop at breakpoints. Its effects are performed."""
     from lyra.vesper.repository.folders import repository_around
-    from lyra.vesper.runtime.breakpoints import breakpoint_of
-    from lyra.vesper.runtime.debugger import Debugger
+    from lyra.vesper.runtime.debugger import Debugger, breakpoint_of
     from lyra.vesper.runtime.privacy import redaction_of
 
     try:

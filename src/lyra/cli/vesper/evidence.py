@@ -30,7 +30,7 @@ def _node(ctx: click.Context, name: str) -> Node:
 
 
 def _data(evidence: NodeEvidence) -> dict[str, Any]:
-    from lyra.vesper.evidence.confidence import lower_bound
+    from lyra.vesper.confidence import lower_bound
     from lyra.vesper.evidence.modes import allowed
 
     return {

@@ -103,7 +103,7 @@ def test(
 
 
 def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
-    from lyra.vesper.evidence.cases import problems_of
+    from lyra.vesper.evidence.properties import problems_of
 
     for number, case in enumerate(node.testing.test_cases, 1):
         problems: list[str] = []

@@ -14,7 +14,8 @@ from typing import Any, Final
 from lyra.core.checking.document import Path
 from lyra.core.linear_regex import BadPattern, RegexProgram
 from lyra.errors import ParseError
-from lyra.vesper.check.kinds import (
+from lyra.vesper.check.state import AMBIENT, CheckState, NameScope, TextSite, UndefinedName
+from lyra.vesper.check.types import (
     aggregate_type,
     arithmetic_type,
     common,
@@ -26,8 +27,6 @@ from lyra.vesper.check.kinds import (
     may_equal,
     nullable,
 )
-from lyra.vesper.check.scope import AMBIENT, NameScope, UndefinedName
-from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
     AGGREGATES,

@@ -1,4 +1,4 @@
-"""ErrorRules about errors: `on_error` of a step, `error_handling` of the node, and retries.
+"""Rules about errors: `on_error` of a step, `error_handling` of the node, and retries.
 
 Each entry becomes an `ErrorRule`; an entry that joins `compensate` with `return_error` has both. `max_attempts`
 counts the first attempt, `max_retries` does not.
@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.document import Path
-from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import Steps
 from lyra.vesper.ir import Constant, ErrorAnswer, ErrorRule, Step, StepRetry
 from lyra.vesper.nodes.model import Setting, StepDeclaration

@@ -13,8 +13,7 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing, map_of
-from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.state import CheckState, TextSite
+from lyra.vesper.check.state import CheckState, NameScope, TextSite
 from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
     BinaryTerm,

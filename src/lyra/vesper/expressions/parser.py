@@ -1,10 +1,13 @@
-"""From the text of an expression to its tree, by operator precedence.
+"""From the text of an expression or a template to its tree, by operator precedence.
 
     =>  (right)   <   OR   <   AND   <   NOT   <   FORALL EXISTS   <   == != <= >= < > IN CONTAINS IS NULL (one)
     <   + -   <   * / %   <   - (sign)   <   .field  [index]
 
-Lengths and depths are bounded, so that no file can exhaust the stack. A mistake is a ParseError with the offset in
-`fields`; the caller knows the line and column of the file. Nothing is evaluated here.
+Keywords are upper case, except true, false and null. A text stands in single or double quotes; a backslash before a
+quote, a backslash, n or t stands for that character, any other backslash for itself, so that patterns need no doubling.
+A template is a text with `{expression}` in it; `{{` and `}}` stand for braces. One that is exactly one placeholder has
+that value with its type; any other is a text. Lengths and depths are bounded, so that no file can exhaust the stack. A
+mistake is a ParseError with the offset in `fields`; the caller knows the line and column. Nothing is evaluated here.
 """
 
 from __future__ import annotations
@@ -290,7 +293,6 @@ class _Parser:
 
 
 # ---------------------------------------------------------------- tokens
-# The tokens of an expression, each with its offsets.
 
 KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "CONTAINS", "IS", "NULL", "FORALL", "EXISTS"})
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
@@ -377,7 +379,6 @@ def _unreadable(text: str, position: int) -> ParseError:
 
 
 # ---------------------------------------------------------------- templates
-# Templates: texts with `{expression}` in them.
 
 
 class ParsedTemplate(msgspec.Struct, frozen=True):

@@ -1,7 +1,9 @@
-"""The syntax tree of an expression, before anything is known about types.
+"""The syntax tree of an expression, before anything is known about types, and the table of built-in functions.
 
 Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `same` compares
-two trees and passes over offsets.
+two trees and passes over offsets. `FUNCTIONS` has the functions that take values and give a value; `AGGREGATES` those
+over a collection; `old`, `all` and `any` are forms of the language. Kinds of parameters: `number`, `text`, `integer`,
+`sized` (text, bytes or a collection). The paths have the code; here is what the checker must know.
 """
 
 from __future__ import annotations
@@ -184,7 +186,6 @@ def same(left: Any, right: Any) -> bool:
 
 
 # ---------------------------------------------------------------- functions
-# The built-in functions of expressions, in one table.
 
 
 class BuiltIn(msgspec.Struct, frozen=True):

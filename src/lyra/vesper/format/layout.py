@@ -1,7 +1,13 @@
-"""Writes a tree of entries: two spaces a level, lists indented below their key, the keys of a node in a fixed order.
+"""The layout of files of nodes: `format_text` gives a text in that layout with the same meaning.
 
-Flow collections (`{type: decimal, scale: 2}`) stay on one line where they fit and hold no comment; else they become
-blocks. Between the sections of a node there is one empty line; inside a section, at most one where the file has any.
+Two spaces a level, lists indented below their key, the keys of a node in a fixed order. Flow collections
+(`{type: decimal, scale: 2}`) stay on one line where they fit and hold no comment; else they become blocks. Between the
+sections of a node there is one empty line; inside a section, at most one where the file has any. What is no text (a
+number, true, null) stays as it is written. A text is plain where every reader of YAML, of version 1.1 or 1.2, would
+read the same text; else it is quoted. Texts with line breaks become blocks, folded blocks keep their lines.
+
+The result is read again and compared with what the file said; where they differ, nothing is changed and an error is
+raised. So a formatted file loads to a node with the same digest, and formatting a formatted text changes nothing.
 """
 
 from __future__ import annotations
@@ -171,7 +177,6 @@ def _flow(collection: Collection) -> str:
 
 
 # ---------------------------------------------------------------- scalars
-# Texts, numbers and words as the layout writes them: quoted only where they need to be.
 
 WIDTH: Final = 120  # columns of a line; a longer flow collection is written as a block
 _FOLD: Final = 100  # columns of a folded text
@@ -304,7 +309,6 @@ def _can_fold(value: str) -> bool:
 
 
 # ---------------------------------------------------------------- formatter
-# The layout of files of nodes: `format_text` gives a text in that layout with the same meaning.
 
 
 def format_text(text: str, file: str = TEXT_NAME) -> str:

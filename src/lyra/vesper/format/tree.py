@@ -1,8 +1,13 @@
-"""A file as a tree of entries that keep their place in the text, so that comments can be tied to them.
+"""A file as a tree of entries that keep their place in the text, with each comment tied to an entry.
 
-An `TreeEntry` is a pair of a mapping or an item of a list; its value is a `ScalarPart` or a `Collection`. Marks are
+A `TreeEntry` is a pair of a mapping or an item of a list; its value is a `ScalarPart` or a `Collection`. Marks are
 offsets into the text. The tree is read from the tokens and nodes of the YAML library; `read_tree` expects a text that
 `lyra.vesper.loading` accepts, so tags, aliases and deep nesting do not occur.
+
+A comment behind something stays behind it. A comment on a line of its own belongs to the entry below it, unless it is
+indented like the block above, whose end it then is. Comments at the top of the file that an empty line separates from
+the first key are about the file and stay at its top; so do those right above the first key, such as a licence, where
+another key takes its place.
 """
 
 from __future__ import annotations
@@ -164,7 +169,6 @@ def _comments_between(text: str, start: int, end: int) -> Iterator[FileComment]:
 
 
 # ---------------------------------------------------------------- comments
-# Ties each comment of a file to an entry, so that it stays there when entries are moved or indented anew.
 
 
 def attach_comments(

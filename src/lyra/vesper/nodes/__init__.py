@@ -1,5 +1,6 @@
-"""The declaration of a node, as its file has it. Start at `loader.load`; `model` is what it gives, `steps` the
-table of what steps can do.
+"""The declaration of a node, as its file has it. Start at `sections.load`; `model` is what it gives.
+
+`steps` has the table of what steps can do.
 """
 
 from __future__ import annotations

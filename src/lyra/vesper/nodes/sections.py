@@ -1,4 +1,8 @@
-"""The sections of a file, each read by a table of its keys."""
+"""From a `.vsp` file or its text to a `Node`: each section is read by a table of its keys.
+
+`read_node` gives the node as far as it can be read, with every remark on the way; `load` raises them as one error.
+Neither judges what the node means: that is `lyra.vesper.check`.
+"""
 
 from __future__ import annotations
 
@@ -375,7 +379,6 @@ def _a_type(value: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------- loader
-# From a `.vsp` file or its text to a `Node`.
 
 _REQUIRED: Final = ("node_id", "type", "intent")
 NODE_KEYS: Final = (

@@ -1,7 +1,9 @@
-"""Steps out of a document: settings at the top or under `parameters`, blocks inside, names where none is written.
+"""Steps out of a document, and the table of their operations.
 
-A step without a name is called after the step around it: `check.then[0]`. A mapping with `return_success` or
-`return_error` and no operation is a return; so is such a mapping in place of a list of steps.
+Settings stand at the top of a step or under `parameters`; what stands there and is no setting of the operation is, for
+operations with `free` parameters, a value by name: of a query, a call, a template. A step without a name is called
+after the step around it: `check.then[0]`. A mapping with `return_success` or `return_error` and no operation is a
+return; so is such a mapping in place of a list of steps.
 """
 
 from __future__ import annotations
@@ -169,7 +171,6 @@ class StepReader:
 
 
 # ---------------------------------------------------------------- operations
-# The operations of steps, in one table: their settings, and those that must be there.
 
 CUSTOM: Final = "custom."
 STEP_KEYS: Final = (

@@ -29,7 +29,7 @@ from lyra.vesper.ir import (
     TransitionStep,
     ValidateStep,
 )
-from lyra.vesper.python.checks import Checks
+from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
 from lyra.vesper.python.layout import SourceComment

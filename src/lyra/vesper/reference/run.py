@@ -17,7 +17,7 @@ import msgspec
 
 from lyra.vesper import ir
 from lyra.vesper import ir as flow
-from lyra.vesper.effects.drive import drive
+from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
 from lyra.vesper.ir import Condition, Contract, ErrorAnswer, ErrorRule, NodeProgram, Step
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, evaluate, is_true

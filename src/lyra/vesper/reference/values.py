@@ -1,4 +1,4 @@
-"""Equality, order and coercion of values in the reference evaluator, each as one plain function over types."""
+"""Values in the reference evaluator: equality, order, coercion, and arithmetic on fractions, as plain functions."""
 
 from __future__ import annotations
 
@@ -320,7 +320,6 @@ def _plain(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- numbers
-# Arithmetic of the reference evaluator, on fractions.
 
 _SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
 

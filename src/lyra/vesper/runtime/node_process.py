@@ -18,8 +18,7 @@ import msgspec
 
 from lyra.core.codec import canonical
 from lyra.core.naming import VESPER_NODE, named
-from lyra.vesper.effects.door import DoorEffects
-from lyra.vesper.effects.execution_time import ExecutionTime
+from lyra.vesper.effects.door import DoorEffects, ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.values.outcome import Execution, outcome_data

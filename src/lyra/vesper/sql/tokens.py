@@ -1,9 +1,11 @@
-"""Words of SQL: a text is cut into names, quoted texts, numbers, placeholders and operators.
+"""Words and parts of SQL: names, quoted texts, numbers, placeholders and operators, with parentheses as trees.
 
 SQLite and PostgreSQL must see the same tokens, because the rights of a step are read from them. A text that the two
 databases would cut differently is refused (`SqlRefused`): comments inside comments, `E'\\''`, `$tag$` texts, names in
 brackets or backticks with more than plain letters in them, letters beyond ASCII outside quotes, control characters.
-Comments and white space give no tokens. `tables` reads the tables of a statement from these tokens.
+Comments and white space give no tokens. Words that begin a list of tables, a query or a change are in one table; a
+name without quotes is never one of them. A query may call the functions listed here: they compute from their arguments,
+and none reads a file, a table or a setting, waits, opens a connection or changes anything.
 """
 
 from __future__ import annotations
@@ -149,7 +151,6 @@ def _comment_end(text: str, start: int) -> int:
 
 
 # ---------------------------------------------------------------- functions
-# Functions that a query may call, and words that may stand before a parenthesis.
 
 _AGGREGATES: Final = """
     count sum avg min max total group_concat string_agg array_agg json_agg jsonb_agg json_object_agg jsonb_object_agg
@@ -204,7 +205,6 @@ WORDS_BEFORE_PARENTHESIS: Final = frozenset(_BEFORE_PARENTHESIS.split())
 
 
 # ---------------------------------------------------------------- items
-# The parts of a statement: tokens with parentheses as trees, and the small questions that a reader asks about them.
 
 SET_OPERATORS: Final = ("UNION", "INTERSECT", "EXCEPT")
 _QUERY_STARTS: Final = ("SELECT", "WITH", "VALUES")

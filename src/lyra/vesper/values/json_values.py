@@ -1,8 +1,9 @@
-"""Values of nodes as plain JSON and back, with nothing lost: what journals and files keep.
+"""Values of nodes as JSON, in two ways.
 
-Values that JSON lacks are maps of one key: `$decimal`, `$bytes`, `$timestamp`, `$set`, `$float`, `$tuple`, `$integer`
-(beyond 64 bits). A map that has such a key itself is wrapped in `$map`, so that no text from outside becomes a value of
-another type.
+`to_json` and `from_json` lose nothing: journals and files keep that. Values that JSON lacks are maps of one key:
+`$decimal`, `$bytes`, `$timestamp`, `$set`, `$float`, `$tuple`, `$integer` (beyond 64 bits). A map that has such a key
+itself is wrapped in `$map`, so that no text from outside becomes a value of another type. `json_shape` is for readers:
+decimals and times are texts, bytes are base64, sets are sorted lists.
 """
 
 from __future__ import annotations
@@ -63,7 +64,6 @@ def from_json(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- json shape
-# Values as JSON shows them: decimals and times as text, bytes as base64, sets as sorted lists.
 
 
 def json_shape(value: Any) -> Any:

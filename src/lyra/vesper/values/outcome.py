@@ -1,4 +1,10 @@
-"""What an execution of a node gives, and the error that ends one."""
+"""What an execution of a node is given and what it gives: its context, its outcome, the error that ends it.
+
+An `Execution` fixes the time, the trace id, the ambient objects and the predicates of the host program before the first
+step. Both paths are given the same object, so that they cannot differ by when they ran. It holds no state: ids of a
+sequence come from their number (`uuid(0)`, `uuid(1)`), and a path counts for itself. `monotonic` measures time limits
+and nothing else; a test passes a function of its own. `outcome_data` is an outcome as a journal keeps it.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +73,6 @@ class NodeError(Exception):
 
 
 # ---------------------------------------------------------------- outcome data
-# An outcome as plain data that a journal keeps, and back.
 
 
 def outcome_data(outcome: Outcome) -> dict[str, Any]:
@@ -94,7 +99,6 @@ def failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
 
 
 # ---------------------------------------------------------------- execution
-# The context of one execution: everything a node may read that is not an input.
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ str, int, float or dict that it stands for, so that all paths are given equal va
 caller. An object of any other type is left as it is, and the paths refuse it. `plain_inputs` is called once, where an
 execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when it
 is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
+`is_larger` estimates memory: the characters of texts, and a fixed number of bytes for each element.
 """
 
 from __future__ import annotations
@@ -118,7 +119,6 @@ _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
 
 
 # ---------------------------------------------------------------- sizes
-# How much memory a value takes, roughly: the characters of its texts, and a fixed number of bytes for each element.
 
 
 def is_larger(value: Any, bytes_max: int) -> bool:

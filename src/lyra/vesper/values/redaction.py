@@ -1,11 +1,13 @@
 """Hides sensitive values of one execution in texts and data that are kept or shown.
 
 A `Redaction` is made from the values of sensitive inputs, as they were given and as the node reads them. It replaces
-each of them, in any of the spellings that errors and requests give it (`spellings`), by `[redacted]`. A value of fewer
-than four characters is replaced only where it stands as a word, so that a sensitive `1` leaves other numbers alone. In
-data, numbers and times are compared as values. With a sensitive boolean, all booleans are hidden, since one that is
-shown would tell the other; null is never hidden. What a step computes from a sensitive value is another value and is
-not recognised; journals therefore seal such data as a whole (`effects.sealing`).
+each of them by `[redacted]`, in any spelling that errors and requests give it: as it is, in upper and lower case, and
+in the forms of JSON, Python, URLs, base64 and hexadecimal; a number with any zeros, sign and exponent; a time in ISO
+8601 with `Z`, an offset or neither, in UTC and in its own zone. A value of fewer than four characters is replaced only
+where it stands as a word, so that a sensitive `1` leaves other numbers alone. In data, numbers and times are compared
+as values. With a sensitive boolean, all booleans are hidden, since one that is shown would tell the other; null is
+never hidden. What a step computes from a sensitive value is another value and is not recognised; journals therefore
+seal such data as a whole (`effects.sealing`).
 """
 
 from __future__ import annotations
@@ -99,7 +101,6 @@ def _comparable(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- spellings
-# The spellings by which a value can be recognised in a text, as regular expressions.
 
 _WORD_LEAST: Final = 4  # characters; shorter values are only hidden where they stand alone
 _DIGITS_MAX: Final = 2 * (DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX)  # of a number that is written out

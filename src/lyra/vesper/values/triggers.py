@@ -1,8 +1,13 @@
-"""When a scheduled job runs: `every 5m`, or five fields of cron (`0 3 * * 1-5`), in UTC.
+"""Schedules, routes and durations: when and where nodes are reached, as files spell it.
 
-Fields are minute, hour, day of the month, month and day of the week (0 and 7 are Sunday); each is `*`, a number, a
-range `a-b`, any of them with `/step`, or a list of those. Where both days are restricted, either will do, as in cron.
-An interval counts from 1970, so that its ticks are the same after a restart. Nothing here waits.
+A scheduled job runs `every 5m`, or by five fields of cron (`0 3 * * 1-5`), in UTC. Fields are minute, hour, day of the
+month, month and day of the week (0 and 7 are Sunday); each is `*`, a number, a range `a-b`, any of them with `/step`,
+or a list of those. Where both days are restricted, either will do, as in cron. An interval counts from 1970, so that
+its ticks are the same after a restart. Nothing here waits.
+
+The route of an `http_handler` is a method and a path, in which `{name}` stands for an input:
+`POST /orders/{order_id}/payments`. A node that declares none is reached by POST at its bare id. Segments are compared
+as they are, after percent-decoding. A duration is `500ms`, `30s`, `5m`, `1h`, or a plain number of seconds.
 """
 
 from __future__ import annotations
@@ -98,7 +103,6 @@ def _number(text: str) -> int | None:
 
 
 # ---------------------------------------------------------------- durations
-# Durations as files spell them: `500ms`, `30s`, `5m`, `1h`, or a plain number of seconds.
 
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)\Z")
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
@@ -117,7 +121,6 @@ def seconds_of(value: Any) -> float | None:
 
 
 # ---------------------------------------------------------------- routes
-# Where an `http_handler` is reached: a method and a path, in which `{name}` stands for an input.
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _SEGMENT: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}\Z|[A-Za-z0-9._~-]+\Z", re.ASCII)

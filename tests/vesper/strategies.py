@@ -1,6 +1,6 @@
-"""Hypothesis strategies for the types and inputs of a node; import it where hypothesis is installed, in tests.
+"""Hypothesis strategies for the types and inputs of a node.
 
-The strategies give the same kinds of values as `inputs`, slower, and shrink by structure.
+The strategies give the same kinds of values as `lyra.vesper.evidence.inputs`, slower, and shrink by structure.
 """
 
 from __future__ import annotations
