@@ -21,7 +21,7 @@ from lyra.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.debugger import DebuggerStop
     from lyra.vesper.values.outcome import Outcome
     from lyra.vesper.values.redaction import Redaction
@@ -72,8 +72,7 @@ def debug(
 ) -> None:
     """Execute the node of FILE on one path and stop at breakpoints. Its effects are performed."""
     from lyra.vesper.repository.folders import repository_around
-    from lyra.vesper.runtime.breakpoints import breakpoint_of
-    from lyra.vesper.runtime.debugger import Debugger
+    from lyra.vesper.runtime.debugger import Debugger, breakpoint_of
     from lyra.vesper.runtime.privacy import redaction_of
 
     try:
@@ -170,7 +169,7 @@ def say(text: str) -> None:
 def shown_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
     """Values as texts, without sensitive ones; long ones are cut."""
     from lyra.vesper.runtime.privacy import sensitive_inputs
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
     from lyra.vesper.values.redaction import REDACTED
 
     names = sensitive_inputs(program) | {entry.name for entry in (*program.success, *program.error) if entry.sensitive}

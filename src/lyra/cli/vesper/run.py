@@ -79,7 +79,7 @@ def run(
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
 
     error = None
     if outcome.error is not None:
@@ -97,7 +97,7 @@ def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
 
 
 def _show(outcome: Outcome) -> None:
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
 
     for text in outcome.unverifiable:
         click.echo(printable(f"warning: could not be judged: {text}"), err=True)
@@ -193,7 +193,7 @@ def test(
 
 
 def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
-    from lyra.vesper.evidence.cases import problems_of
+    from lyra.vesper.evidence.properties import problems_of
 
     for number, case in enumerate(node.testing.test_cases, 1):
         problems: list[str] = []
@@ -206,7 +206,7 @@ def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
 
 def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
     from lyra.vesper.evidence.properties import check_properties
-    from lyra.vesper.values.tagged import to_json
+    from lyra.vesper.values.json_values import to_json
 
     for result in check_properties(node, number):
         inputs = None if result.inputs is None else [to_json(shown) for shown in result.inputs]

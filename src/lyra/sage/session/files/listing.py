@@ -47,8 +47,8 @@ _REPOSITORY: Final = frozenset(("HEAD", "objects", "refs"))  # a folder with the
 
 class WorkspaceListing:
     """`entries`: the status of each path; `listed`: the folders whose names are all among them; `leftovers`: files of
-    a restore that was cut off; `closed`: folders that this user may not read. `is_bounded`: folders were left out because
-    there are too many files."""
+    a restore that was cut off; `closed`: folders that this user may not read. `is_bounded`: folders were left out
+    because there are too many files."""
 
     __slots__ = ("closed", "entries", "is_bounded", "leftovers", "listed")
 
