@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import lyra
-from lyra.vega.lsp.extension import KEYWORD_SCOPES, files, grammar
+from codegen.vega_extension import KEYWORD_SCOPES, files, grammar
 from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.source import Source
 from lyra.vega.syntax.tokens import KEYWORDS, Tokens
@@ -46,7 +46,7 @@ def installed(*packages: str) -> None:
 
 @pytest.mark.parametrize("name", files())
 def test_generated_files_are_fresh(name):
-    """`python -m lyra.vega.lsp.extension editors/vscode` would change nothing."""
+    """`python -m codegen.vega_extension editors/vscode` would change nothing."""
     assert (EXTENSION / name).read_text() == files()[name]
 
 

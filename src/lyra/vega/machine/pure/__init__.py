@@ -1,8 +1,7 @@
 """Pure functions (without effects and without changes that their caller sees) as generated Python and machine code.
 
     kinds      which kinds its variables have, given the kinds of its arguments
-    generate   the Python of one function for one row of kinds (`expressions`,
-               `pieces`; `bytecode.pure_guards`: what keeps it exact)
+    generate   the Python of one function for one row of kinds (`expressions`, `pieces`)
     native     which of them are about numbers alone, and their machine code where llvmlite is installed (`llvm`)
     switch     when a call goes which way
 

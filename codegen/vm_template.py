@@ -1,6 +1,6 @@
 """The machine: `run(fiber, fuel)` steps a fiber until it needs the host, ends, or has used its fuel.
 
-`python -m lyra.vega.machine.generate_vm` writes `vm.py` from `vm_template.py`: the template names opcodes, and the
+`python -m codegen.vega_machine` writes `vm.py` from `codegen/vm_template.py`: the template names opcodes, and the
 generated file has their numbers, because Python looks a name up in every comparison and holds a number as a constant.
 
 One loop over `(op, a, b, c)` with the branches in order of how often they are taken. Ints are computed here, everything

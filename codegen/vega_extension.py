@@ -1,6 +1,6 @@
 """What the extension for VS Code has from the language itself: its grammar and its snippets.
 
-    python -m lyra.vega.lsp.extension editors/vscode
+    python -m codegen.vega_extension editors/vscode
 
 writes both. The words come from the tables of the lexer, the checker and the library; a test compares the files. A
 grammar in TextMate's format only knows lines and patterns: what a name means is said by the server's semantic tokens.
