@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
 from lyra.vega.checker.types import TYPES
-from lyra.vega.lsp.snippets import STATEMENT_SNIPPETS, TOP_SNIPPETS
+from lyra.vega.lsp.completion import STATEMENT_SNIPPETS, TOP_SNIPPETS
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.values import UNITS
 

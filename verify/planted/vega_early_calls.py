@@ -41,14 +41,14 @@ RULES: Final[dict[str, str]] = {
 }
 
 _COMPILER: Final = "lyra.vega.compiler.early_calls"
-_GROUP: Final = "lyra.vega.machine.early_calls"
+_GROUP: Final = "lyra.vega.machine.fiber"
 _MACHINE: Final = "lyra.vega.machine.rare_instructions"
 _ALIASES: Final = "lyra.vega.plan.aliases"
 _STRETCH: Final = "lyra.vega.plan.straight_line"
 _SUMMARIES: Final = "lyra.vega.plan.summaries"
-_TARGETS: Final = "lyra.vega.plan.targets"
-_AHEAD: Final = "lyra.vega.runtime.early.calls"
-_BUDGET: Final = "lyra.vega.runtime.early.budget"
+_TARGETS: Final = "lyra.vega.plan.aliases"
+_AHEAD: Final = "lyra.vega.runtime.early_calls"
+_BUDGET: Final = "lyra.vega.runtime.early_budget"
 _SHARED_BUDGET: Final = "lyra.core.budgets.early_budget"
 _CALLS: Final = "lyra.vega.runtime.agents.calls"
 _DRIVER: Final = "lyra.vega.runtime.driver"

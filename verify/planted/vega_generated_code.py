@@ -19,7 +19,7 @@ GUARDS: Final[dict[str, str]] = {
     "poll": "a call that runs long gives way to processes that wait for their turn",
 }
 
-_EXPRESSIONS: Final = "lyra.vega.machine.pure.expressions"
+_EXPRESSIONS: Final = "lyra.vega.machine.pure.generate"
 _GENERATE: Final = "lyra.vega.machine.pure.generate"
 _TREES: Final = "lyra.vega.compiler.pure_trees"
 

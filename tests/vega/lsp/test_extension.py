@@ -15,9 +15,8 @@ import pytest
 
 import lyra
 from codegen.vega_extension import KEYWORD_SCOPES, files, grammar
-from lyra.vega.syntax.lexer import lex
+from lyra.vega.syntax.lexer import KEYWORDS, Tokens, lex
 from lyra.vega.syntax.source import Source
-from lyra.vega.syntax.tokens import KEYWORDS, Tokens
 from tests.mcp.node import MODULES
 
 HERE = Path(__file__).parent
