@@ -8,9 +8,14 @@ hold no text of messages, and so no key.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from contextvars import ContextVar
+from hashlib import blake2b
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import TraceSpan, begin_turn, new_span, turn_span
+from lyra.core.secrets.redact import redact_data
+from lyra.core.trace_context import TraceSpan, enclosing_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
 from lyra.models.usage import TokenUsage
@@ -19,7 +24,9 @@ if TYPE_CHECKING:
     from lyra.agents.session.execution import AgentExecution
     from lyra.agents.session.model_call import ModelCall
     from lyra.agents.session.session import AgentSession
-    from lyra.core.tool import ToolCall
+    from lyra.agents.session.shared import AgentRuntime
+    from lyra.core.message import Message
+    from lyra.core.tool import ToolCall, ToolResult
     from lyra.kernel.kernel import Kernel
 
 
@@ -147,3 +154,142 @@ def _ms(seconds: float) -> int:
     return int(
         seconds * 1000
     )  # rounded down: rounded up, a call would seem to begin before the call in front of it has ended
+
+
+# ---------------------------------------------------------------- spans
+# A session holds turns, a turn its model and tool calls; a helper's turn belongs to the tool call that asked it.
+
+
+class Held:
+    """`with Held(variable, value)`: the variable has the value inside.
+
+    A program that is closed ends in the context of the code that closes it, where the variable is left as it is.
+    """
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[Any], value: Any) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(ValueError):  # it ends in another context than it was set in
+            self._variable.reset(self._token)
+
+
+def new_span(kernel: Kernel) -> str:
+    return f"{kernel.entropy.bits(64):016x}"
+
+
+def _new_trace(kernel: Kernel) -> str:
+    return f"{kernel.entropy.bits(128):032x}"
+
+
+def begin_session(kernel: Kernel, session: AgentSession, line: str, *, root: bool) -> None:
+    """Put a session under the span that is open around the code that spawned it. The session of a root process gets a
+    span of its own; in a durable store its trace has the same id after a restart."""
+    outer = session.outer_span = enclosing_span()
+    if outer is not None:
+        session.trace_id, session.parent_span, session.sampled = outer.trace_id, outer.span_id or None, outer.sampled
+    heard = kernel.listeners.hears("agent.began") or kernel.listeners.hears("agent.ended")
+    if not root or not kernel.agents_heard or not heard:
+        return
+    if not session.trace_id:
+        own = kernel.journal is not None and f"{kernel.core.store_id}:{line}"
+        session.trace_id = blake2b(own.encode(), digest_size=16).hexdigest() if own else _new_trace(kernel)
+    session.parent_span = new_span(kernel)
+    session.session_span = TraceSpan(session.trace_id, session.parent_span, session.sampled)
+
+
+def begin_turn(kernel: Kernel, session: AgentSession) -> None:
+    """Give the turn that is under way its ids, if it has none yet."""
+    if not session.trace_id:
+        session.trace_id = _new_trace(kernel)
+    if not session.turn_span:
+        session.turn_span = new_span(kernel) if kernel.journal is None else _lasting_turn(kernel, session)
+
+
+def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:
+    """The id of a turn, the same after a restart: the spans below it that were exported before a kill have their parent
+    when the turn has ended."""
+    execution = session.execution
+    place = "" if execution is None else execution.place
+    return blake2b(f"{kernel.core.store_id}:{session.pid}:{place}".encode(), digest_size=8).hexdigest()
+
+
+def turn_span(kernel: Kernel, session: AgentSession) -> TraceSpan:
+    """The span of the turn that is under way."""
+    begin_turn(kernel, session)
+    return TraceSpan(session.trace_id, session.turn_span, session.sampled)
+
+
+# ---------------------------------------------------------------- call details
+# What a call's record leaves out, for an exporter that asks: the settings of the request, ids, and the content.
+
+_PART: Final = "call_details"
+_TEXT_CHARS_MAX: Final = 20_000  # of one text
+_MESSAGES_MAX: Final = 100  # the last ones of a conversation
+
+
+def tell_model_call(runtime: AgentRuntime, span_id: str, call: ModelCall, completion: Completion | None) -> None:
+    """Give the details of a model call to the exporter of this kernel, if there is one."""
+    exporter = runtime.kernel.parts.get(_PART)
+    if exporter is None:
+        return
+    request = call.request
+    details: dict[str, Any] = {
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+    }
+    if completion is not None:
+        details["response_model"] = completion.model or None
+        details["response_id"] = completion.id or None
+        details["finish_reason"] = completion.stop_reason
+    if exporter.wants_content:
+        content: dict[str, Any] = {
+            "input": [_message(message) for message in request.messages[-_MESSAGES_MAX:]],
+            "system": [_text(request.system)] if request.system else [],
+        }
+        if completion is not None:
+            content["output"] = [{**_message(completion.message), "finish_reason": completion.stop_reason}]
+        details |= _clean(runtime, content)
+    exporter.add(span_id, details)
+
+
+def tell_tool_call(runtime: AgentRuntime, span_id: str, call: ToolCall, result: ToolResult | None) -> None:
+    """Give arguments and result of a tool call to the exporter of this kernel, if it wants content."""
+    exporter = runtime.kernel.parts.get(_PART)
+    if exporter is None or not exporter.wants_content:
+        return
+    content: dict[str, Any] = {"arguments": call.arguments}
+    if result is not None:
+        content["result"] = str(result.output)[:_TEXT_CHARS_MAX]
+    exporter.add(span_id, _clean(runtime, content))
+
+
+def _clean(runtime: AgentRuntime, content: dict[str, Any]) -> dict[str, Any]:
+    clean: dict[str, Any] = redact_data(runtime.clean_data(content), ())
+    return clean
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """A message as the GenAI conventions write it: a role and parts. Images are named, not shown."""
+    parts: list[dict[str, Any]] = [_text(message.text)] if message.text else []
+    if not isinstance(message.content, str):
+        parts += [{"type": str(part["type"])} for part in message.content if part["type"] != "text"]
+    for call in message.tool_calls:
+        parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments})
+    for result in message.tool_results:
+        response = str(result.output)[:_TEXT_CHARS_MAX]
+        parts.append({"type": "tool_call_response", "id": result.id, "response": response})
+    return {"role": message.role, "parts": parts}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "content": text[:_TEXT_CHARS_MAX]}

@@ -125,6 +125,7 @@ class Process:
         "recovery_attempts",
         "replay",
         "restored",
+        "result_status",
         "rng",
         "senders",
         "spent",
@@ -173,6 +174,7 @@ class Process:
         self.cancelling_count = 0
         self.exit: Exit | None = None
         self.exit_seq = 0
+        self.result_status = ""  # why its result is less than was asked for; "" where it is whole
         # Made on first use: most processes never need them, and a deque alone is larger than the rest.
         self.children: dict[str, Process] | None = None
         self.inbox: deque[tuple[int, Any]] | None = None

@@ -349,7 +349,7 @@ class Lifetimes:
             error = self._causes.get(process)
         journal = self._core.journal
         if journal is not None and not journal.frozen:
-            row = rows.Terminated(reason)
+            row = rows.Terminated(reason, status=process.result_status)
             if process.kill_reason is not None:
                 row.stopped = process.is_stopped_for(reason)
             if error is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.records import cached_tokens
-from lyra.agents.session.spans import new_span
+from lyra.agents.session.records import cached_tokens, new_span
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import LyraError
 

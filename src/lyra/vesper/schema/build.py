@@ -75,7 +75,7 @@ def json_schema() -> Schema:
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "A Vesper node",
-            "description": "Written by `python -m lyra.cli.reference` from the tables that read such files.",
+            "description": "Written by `python -m verify reference` from the tables that read such files.",
             "type": "object",
             "required": ["node_id", "type", "intent"],
             "properties": {key: properties[key] for key in NODE_KEYS},

@@ -47,13 +47,15 @@ _REPOSITORY: Final = frozenset(("HEAD", "objects", "refs"))  # a folder with the
 
 class WorkspaceListing:
     """`entries`: the status of each path; `listed`: the folders whose names are all among them; `leftovers`: files of
-    a restore that was cut off. `is_bounded`: folders were left out because there are too many files."""
+    a restore that was cut off; `closed`: folders that this user may not read. `is_bounded`: folders were left out
+    because there are too many files."""
 
-    __slots__ = ("entries", "is_bounded", "leftovers", "listed")
+    __slots__ = ("closed", "entries", "is_bounded", "leftovers", "listed")
 
     def __init__(self) -> None:
         self.entries: dict[str, os.stat_result] = {}
         self.listed: set[str] = set()
+        self.closed: set[str] = set()
         self.leftovers: list[str] = []
         self.is_bounded = False
 
@@ -81,8 +83,9 @@ def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_ma
     leftovers: list[str] = []
     try:
         fd = root.open(folder, os.O_RDONLY | os.O_DIRECTORY, links=False)
-    except (OSError, CapabilityDenied):
-        return []  # not readable, or replaced meanwhile
+    except (OSError, CapabilityDenied):  # not readable, or replaced meanwhile
+        listing.closed.add(folder)
+        return []
     prefix = folder.rstrip("/") + "/"
     try:
         with os.scandir(fd) as entries:

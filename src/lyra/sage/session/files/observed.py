@@ -173,7 +173,8 @@ class ObservedFiles:
         self, root: Beneath, path: str, status: os.stat_result, listing: WorkspaceListing, by: str, complete: set[str]
     ) -> list[JournalLine]:
         known = self._known.get(path)
-        is_listed = path in listing.listed
+        # The names in a folder that was closed since the last look stay known: those that are new later are told apart.
+        is_listed = path in listing.listed or (path in listing.closed and known is not None and known.is_listed)
         signature = signature_of(status)
         if known is not None and known.signature == signature and known.is_listed == is_listed:
             return []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.open_questions import scopes
-from lyra.agents.session.spans import Held
+from lyra.agents.session.records import Held
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.budgets.money import Money

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from lyra.cli.app import COMMANDS
-from lyra.cli.reference.pages import pages, write
 from lyra.config import KEYS
+from verify.reference.pages import pages, write
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
 
 def test_the_kept_pages_are_the_written_ones():
-    """After a change to a table: `python -m lyra.cli.reference`."""
+    """After a change to a table: `python -m verify reference`."""
     written = pages()
     assert {name: (FOLDER / name).read_text(encoding="utf-8") for name in written} == written
 

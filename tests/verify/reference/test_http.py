@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lyra.cli.reference.pages import pages
 from lyra.server.http.routes import ENDPOINTS
+from verify.reference.pages import pages
 
 KEPT = Path(__file__).parents[3] / "docs/reference/http.md"
 

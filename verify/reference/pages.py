@@ -1,7 +1,7 @@
-"""The reference pages, written by `python -m lyra.cli.reference [FOLDER]` from the tables that the code uses.
+"""The reference pages, written by `python -m verify reference [FOLDER]` from the tables that the code uses.
 
 `configuration.md` comes from `KEYS` and `TABLES` of `lyra.config`, `cli.md` from the click commands and
-`lyra.errors.CODES`; the other tables are in `tables`, `grpc`, `http`, `sage`, `vega` and `vesper`.
+`lyra.errors.CODES`; the other tables are in `tables`, `grpc`, `http`, `vega` and `vesper`.
 The pages are kept in the repository, and a test fails when they differ from what this module would write.
 Independent of the terminal's width.
 """
@@ -16,16 +16,15 @@ import click
 
 from lyra.cli.app import root
 from lyra.cli.commands.config import column_type, key_type, show_value
-from lyra.cli.reference import grpc as reference_grpc
-from lyra.cli.reference import http as reference_http
-from lyra.cli.reference import sage as reference_sage
-from lyra.cli.reference import tables as reference_tables
-from lyra.cli.reference import vega as reference_vega
-from lyra.cli.reference import vesper as reference_vesper
 from lyra.config import KEYS, TABLES, SettingKey, SettingTable
 from lyra.errors import CODES
+from verify.reference import grpc as reference_grpc
+from verify.reference import http as reference_http
+from verify.reference import tables as reference_tables
+from verify.reference import vega as reference_vega
+from verify.reference import vesper as reference_vesper
 
-_WRITTEN = "<!-- Written by `python -m lyra.cli.reference`; change the tables in the code, not this page. -->"
+_WRITTEN = "<!-- Written by `python -m verify reference`; change the tables in the code, not this page. -->"
 
 _CONFIGURATION = """\
 # Configuration
@@ -136,7 +135,6 @@ def pages() -> dict[str, str]:
         **reference_grpc.pages(_WRITTEN, _table),
         **reference_http.pages(_WRITTEN, _table),
         **reference_tables.pages(_WRITTEN, _table),
-        **reference_sage.pages(_WRITTEN, _table),
         **reference_vega.pages(_WRITTEN, _table),
         **reference_vesper.pages(_WRITTEN, _table),
     }

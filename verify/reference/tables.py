@@ -1,9 +1,9 @@
-"""Reference pages that are tables of the code: errors, events, capabilities, metrics, limits.
+"""Reference pages that are tables of the code: errors, events, capabilities, metrics, limits, slash commands.
 
 `errors.md` comes from the tree in `lyra.errors` and its `CODES`, `events.md` from `lyra.core.event.KINDS` and the
 row types of the journal and the subsystems, `capabilities.md` from `rights.capability`, `limits.md` from the source
-of `lyra.core.limits`, where each number has its reason beside it. Called by
-`reference`, which writes and checks all pages.
+of `lyra.core.limits`, where each number has its reason beside it,
+`slash-commands.md` from the table that `run_command` reads. Called by `pages`, which writes all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lyra.core.rights import capability
 from lyra.kernel import Kernel
 from lyra.kernel.journal.rows import DECODERS
 from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS
+from lyra.sage.commands.registry import ALIASES, COMMANDS
 
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 
@@ -145,8 +146,23 @@ _SCOPES: Final = {
 }
 
 
+_SLASH_COMMANDS: Final = """\
+# Slash commands
+
+{written}
+
+In a session of `sage` a line that begins with `/` is a command. In brackets: what may be left out. Words with blanks
+are put in quotes. Beside these there are [commands of your own](../how-to/extend-sage.md) and prompts of MCP servers
+(`/SERVER:PROMPT`). [Use Sage's commands](../how-to/sage-commands.md) shows them at work.
+
+{commands}
+
+Other names: {aliases}.
+"""
+
+
 def pages(written: str, table: Table) -> dict[str, str]:
-    """The five pages by file name; `table` is how `reference` writes one."""
+    """Return the six pages by file name; `table` writes a table."""
     return {
         "errors.md": _ERRORS.format(written=written, tree="\n".join(_tree(errors.LyraError, 0)), codes=_codes(table)),
         "events.md": _EVENTS.format(written=written, kinds=_kinds(table)),
@@ -155,6 +171,11 @@ def pages(written: str, table: Table) -> dict[str, str]:
         ),
         "metrics.md": _METRICS.format(written=written, values=LABEL_VALUES_MAX, metrics=_metrics(table)),
         "limits.md": _LIMITS.format(written=written, sections="\n\n".join(_sections(table))),
+        "slash-commands.md": _SLASH_COMMANDS.format(
+            written=written,
+            commands=table(("command", ""), [(f"`{command.usage}`", command.help) for command in COMMANDS.values()]),
+            aliases=", ".join(f"`/{name}` is `/{command}`" for name, command in ALIASES.items()),
+        ),
     }
 
 

@@ -1,7 +1,7 @@
 """Reference pages of the Vega language that are tables of the code: its library and its opcodes.
 
 `vega-library.md` comes from `lyra.vega.stdlib.table` and the settings that the checker knows, `vega-opcodes.md` from
-`bytecode.opcodes`. The language itself is described in `docs/reference/vega.md`, by hand. Called by `reference`.
+`bytecode.opcodes`. The language itself is described in `docs/reference/vega.md`, by hand. Called by `pages`.
 """
 
 from __future__ import annotations

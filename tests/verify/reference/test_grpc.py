@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lyra.cli.reference.pages import pages
 from lyra.server.generated import engine_pb2 as pb
+from verify.reference.pages import pages
 
 
 def test_the_page_has_every_rpc_message_field_and_enum():
