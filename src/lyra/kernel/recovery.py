@@ -345,7 +345,10 @@ def _restore_early(scope: JoinableBudget, parent: Process | None, state: Process
     """Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for the
     attempts that were cut off: those are charged at once. Until the program comes to look ahead again, the call makes
     room for those that were started before it."""
-    scope.around.charge(Usage.from_data(state.cut_off))
+    cut_off = Usage.from_data(state.cut_off)
+    scope.around.charge(cut_off)
+    if parent is not None:
+        parent.count_spent(cut_off)
     own = dict(state.spent)
     subtract(own, state.cut_off)
     scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)

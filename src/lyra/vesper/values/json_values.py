@@ -1,14 +1,15 @@
-"""Values of nodes as plain JSON and back, with nothing lost: what journals and files keep.
+"""Values of nodes as JSON, in two ways.
 
-Values that JSON lacks are maps of one key: `$decimal`, `$bytes`, `$timestamp`, `$set`, `$float`, `$tuple`, `$integer`
-(beyond 64 bits). A map that has such a key itself is wrapped in `$map`, so that no text from outside becomes a value of
-another type.
+`to_json` and `from_json` lose nothing: journals and files keep that. Values that JSON lacks are maps of one key:
+`$decimal`, `$bytes`, `$timestamp`, `$set`, `$float`, `$tuple`, `$integer` (beyond 64 bits). A map that has such a key
+itself is wrapped in `$map`, so that no text from outside becomes a value of another type. `json_shape` is for readers:
+decimals and times are texts, bytes are base64, sets are sorted lists.
 """
 
 from __future__ import annotations
 
 import base64
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -60,3 +61,23 @@ def from_json(value: Any) -> Any:
         case [("$map", dict(items))]:
             return {key: from_json(item) for key, item in items.items()}
     return {key: from_json(item) for key, item in value.items()}
+
+
+# ---------------------------------------------------------------- json shape
+
+
+def json_shape(value: Any) -> Any:
+    """The value as plain JSON. A decimal keeps its scale, and never has an exponent."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, (list, tuple)):
+        return [json_shape(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return [json_shape(item) for item in sorted(value, key=lambda item: (type(item).__name__, item))]
+    return {str(name): json_shape(item) for name, item in value.items()}

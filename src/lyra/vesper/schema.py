@@ -1,25 +1,138 @@
 """The JSON Schema of `.vsp` files, for editors that complete and check YAML.
 
 `json_schema` builds it from the tables of the loader and the checker: keys of sections, operations with their settings,
-actions about errors. It is stricter than the loader in one thing: a key that is not known is wrong. It knows the form
-of a file, not what expressions mean; `vesper validate` does. Published as docs/reference/vsp.schema.json.
+actions about errors. `ShapeRecorder` stands in for a `SectionReader`: the readers of sections pass it their tables of
+keys, and it notes the forms, so the schema cannot know other keys than the loader. Forms that are plain functions
+leave no note; they accept anything unless more is said here. The schema is stricter than the loader in one thing: a key
+that is not known is wrong. It knows the form of a file, not what expressions mean; `vesper validate` does. Published as
+docs/reference/vsp.schema.json; the sentences of its keys also stand on the reference page.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
-from lyra.vesper.check import http_calls, rules, steps
+from lyra.core.checking.document import Path
+from lyra.vesper.check import effects, rules, steps
 from lyra.vesper.check.semantics import NODE_TYPES
 from lyra.vesper.check.transforms import TRANSFORMS
-from lyra.vesper.nodes.loader import NODE_KEYS
-from lyra.vesper.nodes.operations import OPERATIONS, STEP_KEYS, Operation
-from lyra.vesper.schema.recorder import TEXT, TEXTS, Schema, or_null, section_shapes
-from lyra.vesper.schema.texts import KEY_TEXTS, SECTION_TEXTS, STEP_TEXTS
+from lyra.vesper.loading import read_document
+from lyra.vesper.nodes.reader import Form, SectionReader
+from lyra.vesper.nodes.sections import NODE_KEYS, Sections
+from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS, Operation, StepReader
 from lyra.vesper.values.limits import NAME_CHARS_MAX
+
+# ---------------------------------------------------------------- recorder
+
+Schema = dict[str, Any]
+TEXT: Final[Schema] = {"type": ["string", "number", "boolean"]}
+TEXTS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "array", "items": TEXT}]}
+_PROBE: Final = object()  # stands for a value that is there
+_NAME: Final = "x"  # stands for a key of the author's choice
+_SECTIONS: Final = ("metadata", "performance", "security", "observability", "testing", "types", "state_machines")
+
+
+def or_null(schema: Schema) -> Schema:
+    """The same, or nothing: a key without a value counts as absent."""
+    if "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
+    kind = schema.get("type")
+    if kind is not None:
+        kinds = kind if isinstance(kind, list) else [kind]
+        return {**schema, "type": [*kinds, "null"]}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    return {"anyOf": [schema, {"type": "null"}]} if "$ref" in schema else schema
+
+
+class ShapeRecorder(SectionReader):
+    """A reader that notes the form of each part it is asked for, by path."""
+
+    def __init__(self) -> None:
+        super().__init__(read_document("{}"))
+        self.shapes: dict[Path, Schema] = {}
+
+    def error(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
+        """Nothing is read, so nothing is wrong."""
+
+    def warn(self, code: str, message: str, path: Path, *, hint: str = "") -> None:
+        """Likewise."""
+
+    def unknown_key(self, key: str, path: Path, known: Collection[str]) -> None:
+        """Likewise."""
+
+    # ------------------------------------------------------------ forms
+    def text(self, value: Any, path: Path) -> str:  # noqa: ARG002 - the form alone counts
+        self.shapes[path] = TEXT
+        return ""
+
+    def flag(self, value: Any, path: Path) -> bool:  # noqa: ARG002
+        self.shapes[path] = {"type": "boolean"}
+        return False
+
+    def integer(self, value: Any, path: Path) -> int | None:  # noqa: ARG002
+        self.shapes[path] = {"type": "integer", "minimum": 0}
+        return None
+
+    def number(self, value: Any, path: Path) -> None:  # noqa: ARG002
+        self.shapes[path] = {"type": "number", "minimum": 0}
+
+    def texts(self, value: Any, path: Path) -> tuple[str, ...]:  # noqa: ARG002
+        self.shapes[path] = TEXTS
+        return ()
+
+    def items(self, value: Any, path: Path) -> list[Any]:
+        self.shapes[path] = {"type": "array"}
+        return [_PROBE] if value is _PROBE else []
+
+    def mapping(self, value: Any, path: Path) -> dict[str, Any]:
+        self.shapes[path] = {"type": "object"}
+        return {_NAME: _PROBE} if value is _PROBE else {}
+
+    def numbers(self, value: Any, path: Path) -> tuple[int | Decimal, ...]:  # noqa: ARG002
+        self.shapes[path] = {"type": "array", "items": {"type": "number", "minimum": 0}}
+        return ()
+
+    def choice(self, *words: str) -> Form:
+        def read(value: Any, path: Path) -> str:  # noqa: ARG001
+            self.shapes[path] = {"enum": list(words)}
+            return words[0]
+
+        return read
+
+    def section(self, value: Any, path: Path, table: Mapping[str, Form]) -> dict[str, Any]:  # noqa: ARG002
+        properties: dict[str, Schema] = {}
+        for key, form in table.items():
+            inner = (*path, key)
+            form(_PROBE, inner)
+            properties[key] = or_null(self.shape(inner))
+        self.shapes[path] = {"type": "object", "properties": properties, "additionalProperties": False}
+        return {}
+
+    # ------------------------------------------------------------ results
+    def shape(self, path: Path) -> Schema:
+        """What was noted for a part, with the parts inside it."""
+        shape = self.shapes.get(path, {})
+        if shape == {"type": "array"} and (*path, 0) in self.shapes:
+            return {**shape, "items": self.shape((*path, 0))}
+        if shape == {"type": "object"} and (*path, _NAME) in self.shapes:
+            return {**shape, "additionalProperties": self.shape((*path, _NAME))}
+        return shape
+
+
+def section_shapes() -> dict[str, Schema]:
+    """The shapes of the simple sections, and of a `field` that is written as a mapping."""
+    recorder = ShapeRecorder()
+    sections = Sections(recorder, StepReader(recorder))
+    for name in _SECTIONS:
+        getattr(sections, name)(_PROBE, (name,))
+    sections._field(_NAME, {}, ("field",), what="input")
+    return {name: recorder.shape((name,)) for name in (*_SECTIONS, "field")}
+
 
 _IDENTIFIER: Final = "^[A-Za-z_][A-Za-z0-9_]*$"
 _NODE_ID: Final = r"^[a-z][a-z0-9_]*_v[0-9]{1,9}(\.[0-9]{1,9}){0,2}$"
@@ -48,7 +161,7 @@ _FIELD_KEYS: Final[dict[str, Schema]] = {
 _SETTINGS: Final[dict[str, Schema]] = {
     "transform": {"enum": list(TRANSFORMS)},
     "rounding": {"enum": list(steps._ROUNDINGS)},
-    "method": {"enum": [*http_calls.METHODS, *(method.lower() for method in http_calls.METHODS)]},
+    "method": {"enum": [*effects.METHODS, *(method.lower() for method in effects.METHODS)]},
     "then": _STEPS,
     "else": _STEPS,
     "steps": _STEPS,
@@ -258,3 +371,64 @@ def _names(operation: Operation) -> Schema:
 
 def _unique(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
+
+
+# ---------------------------------------------------------------- texts
+
+SECTION_TEXTS: Final = {
+    "node_id": "the id with its version, such as payment_handler_v1 or payment_handler_v1.2.0",
+    "type": "what the node is for",
+    "intent": "what the node does, in one sentence",
+    "idempotent": "true: equal inputs have equal results, which are kept instead of executing the node again",
+    "metadata": "author, version, description, dependencies, change log; how handlers and jobs are reached",
+    "types": "custom types: records with fields, or a base type with constraints",
+    "inputs": "the inputs by name: a type, or a mapping with type, default and constraints",
+    "outputs": "the fields of a success and of an error; without these two keys all are of a success",
+    "state_machines": "states and the transitions that are allowed between them",
+    "contracts": "conditions before, after and during an execution",
+    "flow": "the steps, in order",
+    "error_handling": "what is done about an error code, wherever it occurs",
+    "performance": "expected times, and limits that are enforced",
+    "security": "the rights that the node needs, and what must not be shown",
+    "observability": "metrics, alerts, tracing and logging",
+    "testing": "test cases, properties and differential tests",
+    "documentation": "examples and notes for people; not interpreted",
+}
+
+STEP_TEXTS: Final = {
+    "step": "the name of the step",
+    "operation": "what the step does",
+    "description": "a sentence for people",
+    "parameters": "settings of the operation, or values by names of your choice",
+    "guards": "conditions; unless all are true a step is skipped, a validation fails, a transition is invalid",
+    "on_success": "`extract`: variables out of the answer",
+    "on_error": "rules about errors of this step, tried in order",
+    "on_failure": "what a validation that fails answers",
+    "on_result": "steps for a query that has rows (`if_found`) or none (`if_empty`)",
+    "error_handling": "another name for on_error",
+    "timeout": "a duration such as 30s",
+    "retry_policy": "how often, and after which pauses, the step is tried again",
+    "output": "the variable that holds the result",
+}
+
+_FOR_PEOPLE: Final = "for people, not interpreted"
+# What follows from keys inside sections, where their names do not tell.
+KEY_TEXTS: Final = {
+    "metadata.author": _FOR_PEOPLE,
+    "metadata.created": _FOR_PEOPLE,
+    "metadata.tags": _FOR_PEOPLE,
+    "metadata.changelog": _FOR_PEOPLE,
+    "performance.expected_latency_ms": "an alert (info) where the median of the last 100 executions is above it",
+    "performance.p99_latency_ms": "an alert where the 99th percentile of the last 100 executions is above it",
+    "performance.max_latency_ms": "an alert where one of the last 100 executions took longer",
+    "performance.cpu_limit_cores": "limits nothing: an execution has one thread",
+    "performance.timeout_seconds": "the execution takes no longer",
+    "performance.memory_limit_mb": "no value and no response is larger",
+    "security.capabilities_required": "an execution without them is refused before its first step",
+    "security.denied_capabilities": "refused also where it is granted, to the node and to the nodes that it calls",
+    "security.compliance": _FOR_PEOPLE,
+    "testing.property_tests[].strategy": "for other tools, not interpreted",
+    "testing.test_cases[].steps": _FOR_PEOPLE,
+    "testing.differential_tests.enabled": "false: `vesper verify` compares nothing unless it is given -n",
+    "testing.differential_tests.sample_size": "inputs that `vesper verify` compares without -n",
+}

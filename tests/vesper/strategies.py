@@ -1,6 +1,6 @@
-"""Hypothesis strategies for the types and inputs of a node; import it where hypothesis is installed, in tests.
+"""Hypothesis strategies for the types and inputs of a node.
 
-The strategies give the same kinds of values as `inputs`, slower, and shrink by structure.
+The strategies give the same kinds of values as `lyra.vesper.evidence.inputs`, slower, and shrink by structure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.values.types import (
     INTEGER_MAX,
     INTEGER_MIN,
