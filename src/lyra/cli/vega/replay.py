@@ -21,7 +21,7 @@ from lyra.cli.vega.durable import db_option, opened, store_file
 from lyra.errors import LyraError, VegaError
 
 if TYPE_CHECKING:
-    from lyra.vega.replay.fork_run import RunFork
+    from lyra.vega.replay.fork import RunFork
     from lyra.vega.replay.timeline import Timeline
 
 
@@ -109,8 +109,7 @@ def make_fork(
 ) -> dict[str, Any]:
     """Change one reply and run on; what came of it."""
     from lyra.vega.durable.runs import DurableRun, Runs
-    from lyra.vega.replay.fork import change_at, difference
-    from lyra.vega.replay.fork_run import RunFork
+    from lyra.vega.replay.fork import RunFork, change_at, difference
     from lyra.vega.replay.reader import read
 
     with Runs(path) as runs:

@@ -93,7 +93,7 @@ def disasm(ctx: click.Context, /, *, file: str) -> None:
 
     Takes a source or a .vgb file.
     """
-    from lyra.vega.bytecode.disassembler import disassemble
+    from lyra.vega.bytecode.file import disassemble
 
     click.echo(disassemble(_program(ctx, file)), nl=False)
 
@@ -172,7 +172,7 @@ def lsp(ctx: click.Context, /) -> None:
         import pygls  # noqa: F401
     except ImportError:
         raise ConfigError("the language server needs the lsp extra", hint="pip install 'lyra-agents[lsp]'") from None
-    from lyra.vega.lsp.serve import serve
+    from lyra.vega.lsp.features import serve
     from lyra.vesper.runtime.faces import read_file
 
     ctx.exit(serve(read_node=read_file))
@@ -289,9 +289,9 @@ def plan(ctx: click.Context, /, *, file: str, as_json: bool, dot: bool, svg: str
     Nothing is run. The plan is what the compiler wrote into the code; `vega run --sequential` makes every call in its
     turn. Of a Python file (.py) it is the plan of its functions with `@lyra.parallel`.
     """
-    from lyra.vega.compiler.plan_of import plan_of
+    from lyra.vega.compiler.compiler import plan_of
     from lyra.vega.plan import render
-    from lyra.vega.plan.python import plan_of_python
+    from lyra.vega.plan.render import plan_of_python
 
     if as_json and dot:
         raise ConfigError("--json and --dot are two ways to print one plan: give one of them", key="--dot")

@@ -1,6 +1,6 @@
 """An example of each library function: an expression, and what `print` shows for its value.
 
-The reference and the editor show them, and the tests run them: those of `file` in a folder that holds `note.txt` with
+The reference shows them, and the tests run them: those of `file` in a folder that holds `note.txt` with
 the text "hi", all of them with the arguments `a` and `b`, those that name a `worker` beside a process of that name. An
 empty result is not shown: the value is null, or differs from run to run, or needs the world outside.
 """

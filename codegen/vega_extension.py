@@ -1,6 +1,6 @@
 """What the extension for VS Code has from the language itself: its grammar and its snippets.
 
-    python -m lyra.vega.lsp.extension editors/vscode
+    python -m codegen.vega_extension editors/vscode
 
 writes both. The words come from the tables of the lexer, the checker and the library; a test compares the files. A
 grammar in TextMate's format only knows lines and patterns: what a name means is said by the server's semantic tokens.
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
 from lyra.vega.checker.types import TYPES
-from lyra.vega.lsp.snippets import STATEMENT_SNIPPETS, TOP_SNIPPETS
+from lyra.vega.lsp.completion import STATEMENT_SNIPPETS, TOP_SNIPPETS
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.values import UNITS
 

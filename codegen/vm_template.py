@@ -1,6 +1,6 @@
 """The machine: `run(fiber, fuel)` steps a fiber until it needs the host, ends, or has used its fuel.
 
-`python -m lyra.vega.machine.generate_vm` writes `vm.py` from `vm_template.py`: the template names opcodes, and the
+`python -m codegen.vega_machine` writes `vm.py` from `codegen/vm_template.py`: the template names opcodes, and the
 generated file has their numbers, because Python looks a name up in every comparison and holds a number as a constant.
 
 One loop over `(op, a, b, c)` with the branches in order of how often they are taken. Ints are computed here, everything
@@ -90,9 +90,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_VARIANT,
 )
 from lyra.vega.machine import rare_instructions
-from lyra.vega.machine.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, OutOfFuel, VmEffect, wrong_count
-from lyra.vega.machine.pure_call import MISS
-from lyra.vega.values.fuel import WORK
+from lyra.vega.machine.fiber import MISS, OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, OutOfFuel, VmEffect, wrong_count
 from lyra.vega.values.operators import (
     add,
     divide,
@@ -110,7 +108,7 @@ from lyra.vega.values.operators import (
     store,
     subtract,
 )
-from lyra.vega.values.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
+from lyra.vega.values.values import UNSET, WORK, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
 
 _PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count its depth and nests at most that deep
 SMALL_INT_MAX: Final = 0x3FFFFFFF  # one digit of a Python int

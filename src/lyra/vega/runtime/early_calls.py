@@ -28,16 +28,13 @@ from lyra.core.limits import (
 )
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
-from lyra.vega.machine.early_calls import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
+from lyra.vega.machine.fiber import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
 from lyra.vega.machine.rare_instructions import again
 from lyra.vega.runtime.agents.calls import ask_agent, crash, crash_again, failed, is_crash, publish, wait_for_end
-from lyra.vega.runtime.agents.deadlines import now_s
-from lyra.vega.runtime.agents.slot import AgentSlot
-from lyra.vega.runtime.early.budget import EarlyCallBudget, take_back
-from lyra.vega.runtime.early.speculative import SpeculativeCall, SpeculativeCalls
+from lyra.vega.runtime.agents.slot import AgentSlot, now_s
+from lyra.vega.runtime.early_budget import EarlyCallBudget, SpeculativeCall, SpeculativeCalls, take_back
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
-from lyra.vega.values.errors import fault_of
-from lyra.vega.values.values import ErrorValue, Fault, Process
+from lyra.vega.values.values import ErrorValue, Fault, Process, fault_of
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
