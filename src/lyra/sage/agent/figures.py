@@ -18,8 +18,8 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
-from lyra.models.context_windows import context_window
-from lyra.models.request import Request
+from lyra.models.pricing import context_window
+from lyra.models.provider import Request
 from lyra.models.tokens import MESSAGE_TOKENS, TOOLS_TOKENS, Measure, Size
 from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.spending import SessionSpending

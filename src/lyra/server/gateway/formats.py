@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.models.usage import TokenUsage, count_of
+from lyra.models.stream import TokenUsage, count_of
 
 if TYPE_CHECKING:
     from lyra.models.wire.remote import Reader

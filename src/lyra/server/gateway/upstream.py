@@ -10,11 +10,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from lyra.models.provider import LLMProvider
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.providers.anthropic import Anthropic
-from lyra.models.providers.azure import Azure
-from lyra.models.providers.openai import OpenAI
-from lyra.models.request import Request
+from lyra.models.providers.openai import Azure, OpenAI
 from lyra.models.wire.remote import RemoteProvider
 from lyra.server.gateway.formats import WireFormat
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from lyra.errors import ModelError
-from lyra.models.answers.writer import answer_thoughts
-from lyra.models.request import Request
+from lyra.models.answers import answer_thoughts
+from lyra.models.provider import Request
 from lyra.models.stream import (
     Completion,
     Finished,
@@ -15,12 +15,12 @@ from lyra.models.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolDelta,
     ToolEnd,
     ToolStart,
     UsageSeen,
 )
-from lyra.models.usage import TokenUsage
 from lyra.testing.mock.openai_chat import openai_tools
 from lyra.testing.mock.wire import (
     BROKEN,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from lyra.errors import ModelError
-from lyra.models.answers.responses import ResponsesWriter
-from lyra.models.request import Request
+from lyra.models.answers import ResponsesWriter
+from lyra.models.provider import Request
 from lyra.models.stream import Completion, StreamEvent
 from lyra.testing.mock.openai_chat import OPENAI_STATUSES, openai_error, openai_tools
 from lyra.testing.mock.wire import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter
+from lyra.models.answers import AnswerHead, VendorAnswerWriter
 from lyra.server.gateway.translation.formats import TRANSLATIONS
 from lyra.server.gateway.translation.reading import cannot_carry
 

@@ -18,7 +18,7 @@ from mcp.server.lowlevel.server import Server
 from lyra._version import __version__
 from lyra.agents.session.events import Interrupted, ToolProgress, ToolStarted
 from lyra.errors import ConfigError, LyraError
-from lyra.mcp.server.serve import progress_of
+from lyra.mcp.serve import progress_of
 from lyra.server.act_record import record_act
 from lyra.server.http.guard import check_work_limits
 from lyra.server.http.problems import HttpRefusal, problem_of

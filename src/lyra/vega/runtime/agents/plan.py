@@ -20,7 +20,7 @@ from lyra.core.tool import Tool
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.kernel.programs.registry import program_of
-from lyra.models.timeouts import Timeouts
+from lyra.models.settings import Timeouts
 from lyra.vega.bytecode.program import Parameter, ToolInfo
 from lyra.vega.machine.link import globals_reached
 from lyra.vega.machine.snapshot import value_to_data
