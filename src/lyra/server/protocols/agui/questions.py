@@ -14,8 +14,7 @@ from lyra.agents.session.client_tools import client_answer, client_call_id
 from lyra.agents.session.unattended_turn import questions_below
 from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT, KINDS, Answer, Interrupt
-from lyra.server.protocols.agui.input import tool_output
-from lyra.server.protocols.agui.sdk import agui_types
+from lyra.server.protocols.agui.input import agui_types, tool_output
 from lyra.tools.permissions.decision import ANSWERS
 
 if TYPE_CHECKING:
