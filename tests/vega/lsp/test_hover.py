@@ -172,7 +172,7 @@ def test_a_broken_text_still_shows_what_can_be_read():
 def test_an_imported_node_shows_its_inputs_and_outputs(tmp_path):
     """Hover and signature help say what the file declares; the checker's remark stands at the argument."""
     from lyra.vega.lsp.signature import signature_help
-    from lyra.vesper.runtime.importable import read_file
+    from lyra.vesper.runtime.faces import read_file
 
     node = (
         "node_id: twice_v1\ntype: function\nintent: Double a number\ninputs: {n: integer}\n"

@@ -11,11 +11,10 @@ import pytest
 
 from lyra.errors import ParseError
 from lyra.vesper.check.judge import check_text
-from lyra.vesper.loading.document import read_document
-from lyra.vesper.nodes.loader import NODE_KEYS
-from lyra.vesper.nodes.operations import OPERATIONS, STEP_KEYS
-from lyra.vesper.schema.build import json_schema, schema_text
-from lyra.vesper.schema.texts import SECTION_TEXTS, STEP_TEXTS
+from lyra.vesper.loading import read_document
+from lyra.vesper.nodes.sections import NODE_KEYS
+from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS
+from lyra.vesper.schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 from lyra.vesper.values.outcome import CODES
 from verify.reference.vesper import pages
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.content import message_of
-from lyra.agents.session.client_tools import client_tools
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.execution import AgentState
@@ -24,14 +23,12 @@ from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
 from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.context_window import compact
+from lyra.agents.session.toolset import client_tools
 from lyra.agents.turn.memory import remembered_prompt
-from lyra.agents.turn.model_call import ask_model
+from lyra.agents.turn.model_call import ask_model, compact
 from lyra.agents.turn.model_effect import cut_by_budget
-from lyra.agents.turn.notices import add_notices
-from lyra.agents.turn.repeat_guard import RepeatGuard
 from lyra.agents.turn.tool_calls import run_tools
-from lyra.agents.turn.turn import Turn
+from lyra.agents.turn.turn import RepeatGuard, Turn, add_notices
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError

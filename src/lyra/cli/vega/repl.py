@@ -51,7 +51,7 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
     """
     from lyra.vega.repl.session import ReplSession
     from lyra.vega.runtime.world import RunOptions
-    from lyra.vesper.runtime.importable import ImportableNodes
+    from lyra.vesper.runtime.faces import ImportableNodes
 
     nodes = ImportableNodes()
     options = RunOptions(

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.context_policy import ContextPolicy
-from lyra.agents.session.agent_cache import cache_of
-from lyra.agents.session.session import SUMMARY_HEADING, AgentSession
+from lyra.agents.session.session import SUMMARY_HEADING, AgentSession, cache_of
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.memory import REMEMBERED_MARK
 from lyra.core.message import Message

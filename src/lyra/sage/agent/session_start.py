@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from lyra.agents.headless.headless import HeadlessOptions
-from lyra.agents.turn.stored import read_agent
+from lyra.agents.turn.unfinished import read_agent
 from lyra.core.message import Message
 from lyra.sage.agent.equipment import AGENT
 from lyra.sage.session.facts import SessionFacts

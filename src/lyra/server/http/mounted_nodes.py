@@ -36,7 +36,7 @@ class MountedNodes:
     __slots__ = ("entry", "nodes", "runtime")
 
     def __init__(self, runtime: Runtime, nodes: Iterable[Node]) -> None:
-        from lyra.vesper.runtime.http_entry import HttpEntry
+        from lyra.vesper.runtime.entries import HttpEntry
 
         self.runtime = runtime
         self.nodes = {node.node_id: node for node in nodes}
@@ -113,9 +113,8 @@ class NodeFacts(NamedTuple):
 
 def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
     """The facts of one node; HttpRefusal where there is none."""
-    from lyra.vesper.evidence.confidence import interval
-    from lyra.vesper.evidence.modes import GATES, MODES
-    from lyra.vesper.evidence.promotion import next_step, rollback_mode
+    from lyra.vesper.confidence import interval
+    from lyra.vesper.evidence.modes import GATES, MODES, next_step, rollback_mode
 
     node = mounted.get(node_id)
     evidence = mounted.runtime.evidence(node)

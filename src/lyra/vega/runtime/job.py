@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.time_won import TimeWon
+from lyra.agents.session.early_call import TimeWon
 from lyra.kernel.base.waiting import PARKED
 from lyra.kernel.process.links import Down
 from lyra.kernel.programs.context import Context

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import TraceSpan, new_span
+from lyra.agents.session.records import new_span
 from lyra.core import codec
 from lyra.core.effect import Effect
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.providers import USUAL
 from lyra.core.rights.capability import Capability
 from lyra.core.secrets.redact import redact, redact_command
-from lyra.core.trace_context import enclosing_span, enter_span
+from lyra.core.trace_context import TraceSpan, enclosing_span, enter_span
 from lyra.errors import CapabilityDenied, EffectFailed
 from lyra.kernel.process.call_keys import upcoming_key
 from lyra.vega.runtime.convert import from_python, to_python

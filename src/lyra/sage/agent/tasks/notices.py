@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from lyra.agents.session.notices import Notice
+from lyra.agents.session.shared import Notice
 from lyra.sage.agent.tasks.runs import TaskRuns
 from lyra.sage.agent.tasks.state import StoredRequest, StoredTask
 

@@ -427,6 +427,6 @@ def _load(sources: Mapping[str, str], target: str, importer: str) -> Any:
 
 def _node(name: str, text: str) -> Any:
     """A node that a program imports."""
-    from lyra.vesper.runtime.importable import read_file
+    from lyra.vesper.runtime.faces import read_file
 
     return read_file(name, text)

@@ -29,7 +29,7 @@ from lyra.agents.session.events import (
     ToolStarted,
     UsageTold,
 )
-from lyra.agents.turn.call_drafts import CallDraft
+from lyra.agents.turn.model_effect import CallDraft
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_HEARTBEAT_S
 from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER

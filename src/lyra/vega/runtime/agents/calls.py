@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.open_questions import scopes
-from lyra.agents.session.spans import Held
+from lyra.agents.session.records import Held
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.effect import Effect, canonical_hash

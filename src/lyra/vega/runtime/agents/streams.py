@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.events import Restart, Text
 from lyra.agents.session.open_questions import scopes
+from lyra.agents.session.records import Held
 from lyra.agents.session.replies import Pending, begins_anew
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.session.spans import Held
 from lyra.core.effect import Effect
 from lyra.errors import Divergence, LyraError
 from lyra.vega.runtime.agents.calls import (
