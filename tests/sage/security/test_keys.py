@@ -10,7 +10,7 @@ import pytest
 from lyra.errors import ConfigError
 from lyra.sage.commands.registry import run_command
 from lyra.sage.session.index import SessionIndex
-from lyra.sage.terminal.prompt.history import PromptHistory
+from lyra.sage.terminal.prompt.completion import PromptHistory
 from tests.sage.open_session import Project, call, say
 
 FORM_KEY = "sk-ant-api03-" + "Qw7eRt5yUi9oPa3sDf1gHj6kLz8xCv2bNm4Q"

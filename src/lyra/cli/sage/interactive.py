@@ -44,7 +44,7 @@ def run_interactive(
 
     async def run() -> int:
         from lyra.sage.agent.live import LiveSession
-        from lyra.sage.extensions.plugins.session_servers import plugin_servers
+        from lyra.sage.extensions.plugins.store import plugin_servers
         from lyra.sage.terminal.loop import run_terminal
 
         async with (
