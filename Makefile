@@ -19,10 +19,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help help-all run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
-help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+# The targets of every day.
+DAILY = run web check test sim crash security bench docs help-all
+
+help: ## Show the commands of every day
+	@awk -F ':.*## ' 'BEGIN { split("$(DAILY)", names, " "); for (at in names) daily[names[at]] } \
+		/^[a-z-]+:.*## / && $$1 in daily { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+help-all: ## Show every command
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
@@ -121,6 +128,9 @@ nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)
 
+ended: $(VENV)/.installed-check ## End a million processes in one kernel; steps of the loop and memory must not grow (N=…)
+	$(BIN)/python -m verify ended $(COUNT)
+
 recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
 	$(BIN)/python -m verify recovery
 
@@ -142,7 +152,7 @@ bench: $(VENV)/.installed-bench lua litellm ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
-	$(BIN)/python -m lyra.cli.reference docs/reference
+	$(BIN)/python -m verify reference
 	$(BIN)/python -m verify structure --svg
 	$(BIN)/python -m verify screenshots
 	$(BIN)/python -m verify surface

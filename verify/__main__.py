@@ -3,8 +3,8 @@
 Each command prints its progress on stderr and its figures on stdout. The last line says what ran, how many times, from
 which seed, and how many failures there were (`sim: 10000 seeds from 1, 0 failures`). Each failure is printed before
 that line, with the command that repeats it. The exit code is 1 if there was a failure. `sage-tasks` has tasks in place
-of seeds. `structure` measures the source tree, `screenshots` takes pictures of sage, and `surface` lists what has no
-test instead; they never fail.
+of seeds. `structure` measures the source tree, `screenshots` takes pictures of sage, `reference` writes pages of the
+reference, and `surface` lists what has no test instead; they never fail.
 """
 
 from __future__ import annotations
@@ -185,6 +185,19 @@ def _soak(options: argparse.Namespace) -> int:
         f"{result.memory_mb:.0f} MB, {result.growth_mb_a_minute:+.2f} MB/min, loop lag p99 {result.lag_p99_ms:.1f} ms"
     )
     return _verdict(f"soak: {options.n} processes from seed {options.seed}", len(result.failures))
+
+
+def _ended(options: argparse.Namespace) -> int:
+    from verify.load import ended
+
+    result = ended.run(options.n, progress=_progress)
+    _show(result.failures, f"python -m verify ended --n {options.n}")
+    print(
+        f"ended: {result.seconds:.0f} s, longest step of the loop {result.longest_step_ms:.1f} ms of processor time, "
+        f"{result.memory_mb:.0f} MB at the start, {result.growth_mb:+.1f} MB at the end, "
+        f"opened again in {result.reopened_s:.2f} s"
+    )
+    return _verdict(f"ended: {options.n} processes", len(result.failures))
 
 
 def _recovery(options: argparse.Namespace) -> int:
@@ -403,6 +416,13 @@ def _screenshots(options: argparse.Namespace) -> int:
     return 0
 
 
+def _reference(options: argparse.Namespace) -> int:
+    from verify.reference.pages import write
+
+    print(*write(options.folder), sep="\n")
+    return 0
+
+
 def _surface(options: argparse.Namespace) -> int:
     from verify.surface import page
 
@@ -482,6 +502,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
+    "ended": _LongTest(
+        _ended, 1_000_000, "processes", "end processes by the million; no step of the loop and no memory may grow"
+    ),
     "fuzz": _LongTest(_fuzz, 700_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),
     "recovery": _LongTest(_recovery, 100_000, "events", "measure the time to open a large journal"),
     "parallel-python": _LongTest(
@@ -550,33 +573,33 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")
         if name == "sim":
             command.add_argument("--verbose", action="store_true", help="print what happens in each world")
-    what = "solve tasks in small repositories with `sage -p`: by a script, or with a model"
-    tasks = commands.add_parser("sage-tasks", help=what, description=f"{what.capitalize()}.")
-    tasks.set_defaults(run=_sage_tasks)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], what: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        command.set_defaults(run=run)
+        return command
+
+    tasks = add(
+        "sage-tasks", _sage_tasks, "solve tasks in small repositories with `sage -p`: by a script, or with a model"
+    )
     tasks.add_argument("--model", metavar="PROVIDER/MODEL", default="", help="a real model; it costs money")
     tasks.add_argument("--only", metavar="NAME", action="append", default=[], help="this task; may be repeated")
     tasks.add_argument("--budget", metavar="USD", type=float, default=0.5, help="dollars for each task (0.50)")
     tasks.add_argument("--jobs", type=int, default=2, help="how many at once (2)")
-    what = "measure the source tree: files, circles, layers, names"
-    structure = commands.add_parser("structure", help=what, description=f"{what.capitalize()}.")
-    structure.set_defaults(run=_structure)
+    structure = add("structure", _structure, "measure the source tree: files, circles, layers, names")
     structure.add_argument("--details", action="store_true", help="list what each figure counts")
     structure.add_argument("--svg", action="store_true", help="draw docs/images/architecture.svg anew")
-    what = "write docs/images/sage-*.svg anew: sessions of sage in a terminal"
-    screenshots = commands.add_parser("screenshots", help=what, description=f"{what.capitalize()}.")
-    screenshots.set_defaults(run=_screenshots)
+    screenshots = add("screenshots", _screenshots, "write docs/images/sage-*.svg anew: sessions of sage in a terminal")
     screenshots.add_argument("--web", action="store_true", help="write docs/images/web-*.png instead: the dashboard")
     screenshots.add_argument("names", nargs="*", help="with --web: only these, such as web-inbox")
-    what = "write docs/reference/surface.md, and list what has no test"
-    surface = commands.add_parser("surface", help=what, description=f"{what.capitalize()}.")
-    surface.set_defaults(run=_surface)
+    reference = add("reference", _reference, "write the generated pages of docs/reference anew")
+    reference.add_argument("folder", nargs="?", default=os.path.join("docs", "reference"), help="(docs/reference)")
+    surface = add("surface", _surface, "write build/surface.md, and list what has no test")
     surface.add_argument("--uses", metavar="FOLDER", help="try the entries without a test, with tests that use them")
     surface.add_argument("--again", action="store_true", help="try the entries that have a test again")
     surface.add_argument("--n", type=int, default=0, help="how many of them (all)")
     surface.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
-    what = "change one small thing in the source at a time, and look whether a test fails"
-    mutants = commands.add_parser("mutants", help=what, description=f"{what.capitalize()}.")
-    mutants.set_defaults(run=_mutants)
+    mutants = add("mutants", _mutants, "change one small thing in the source at a time, and look whether a test fails")
     mutants.add_argument("--uses", metavar="FOLDER", required=True, help="what a run with verify.recorder wrote")
     mutants.add_argument("--n", type=int, default=200, help="how many changes (200)")
     mutants.add_argument("--skip", type=int, default=0, help="leave out the first so many: another sample (0)")

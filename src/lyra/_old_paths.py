@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOMES = {
+    "lyra.agents.session.time_won": "lyra.agents.session.early_call",
     "lyra.agents.task": "lyra.agents.helpers.task",
     "lyra.core.capability": "lyra.core.rights.capability",
     "lyra.core.program_options": "lyra.core.commands.options",
@@ -23,6 +24,8 @@ HOMES = {
     "lyra.tools.dynamic": "lyra.tools.yaml",
     "lyra.tools.layers": "lyra.tools.wrapped",
     "lyra.vega.runs": "lyra.vega.durable.runs",
+    "lyra.vesper.runtime.http_entry": "lyra.vesper.runtime.entries",
+    "lyra.vesper.runtime.scheduled_entry": "lyra.vesper.runtime.entries",
 }
 
 RENAMED = {

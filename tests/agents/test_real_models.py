@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import lyra
 from lyra import Agent, Kernel, tool, vega
 from lyra.agents.session.events import AnswerDone, Text, Thinking, UsageTold
 from lyra.agents.session.replies import Reply
+from lyra.agents.session.shared import runtime_of
 from lyra.errors import BudgetExceeded, ConfigError
 from lyra.models import pricing
 from tests.agents.support import run
@@ -251,6 +255,62 @@ def test_a_vega_run_has_its_prices_before_the_first_request(
     assert set(asked_before) == {0}
 
 
+LIFE = """
+import asyncio, os, signal, sys
+import lyra
+from lyra.cli.main import vega
+from lyra.core import faultpoint
+from lyra.models import pricing
+
+face, killed_in, model = sys.argv[1:]
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if killed_in == "price tables":
+    pricing._find = die
+elif killed_in:
+    faultpoint.arm(lambda name: die() if name == killed_in else None)
+
+
+async def task():
+    agent = lyra.Agent("bot", model=model)
+    async with lyra.Kernel("run.db", programs=[agent]) as kernel:
+        print(await kernel.run(agent, "2 + 2?", pid="task"))
+
+
+if face == "agent":
+    asyncio.run(task())
+else:
+    begun = os.path.exists("run.db")
+    sys.exit(vega((["resume", "sum"] if begun else ["run", "sum.vega", "--run-id", "sum"]) + ["--db", "run.db"]))
+"""
+
+
+@pytest.mark.parametrize(("vendor", "face"), [(VENDORS[0], "agent"), (VENDORS[-1], "vega")], indirect=["vendor"])
+def test_a_kill_around_an_answer_does_not_pay_it_again(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path, face: str
+) -> None:
+    """SIGKILL while the tables of prices load, then as soon as the answer's row is committed, then none: over the three
+    lives the model is asked once. A load between an answer and its row would be killed with the answer lost."""
+    provider.say(Answer("It is 4."))
+    source = f'agent Bot {{ model "{vendor.model}" }}\nlet bot = spawn Bot;\nprint(bot <- "2 + 2?");\n'
+    (tmp_path / "sum.vega").write_text(source)
+
+    def live(killed_in: str = "") -> str:
+        words = [sys.executable, "-c", LIFE, face, killed_in, vendor.model]
+        ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == (-signal.SIGKILL if killed_in else 0), ended.stderr
+        return ended.stdout
+
+    live("price tables")
+    live("door.finished")
+    assert live() == "It is 4.\n"
+    assert len(provider.requests) == 1
+
+
 CUT = Answer("Once upon", is_cut=True)
 
 
@@ -279,6 +339,50 @@ def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Pa
     run(main())
     told = {"effect": f"model:teller:{vendor.model}", "max_tokens": 200}
     assert cut == [told, told, told]
+
+
+@pytest.mark.parametrize("supervision", [None, lyra.Supervision()], ids=["alone", "supervised"])
+def test_a_cut_task_stays_cut(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path, supervision: lyra.Supervision | None
+) -> None:
+    """One who asks for the answer of a task after a restart is told that it was cut, too; also from a snapshot."""
+    provider.say(CUT)
+    agent = Agent("teller", model=vendor.model, max_tokens=200, supervision=supervision)
+
+    async def main() -> None:
+        for _ in range(3):
+            async with Kernel(tmp_path / "run.db", programs=[agent]) as kernel:
+                task = await kernel.run(agent, "A story", pid="task")
+                assert (task, task.status) == ("Once upon", "max_tokens")
+                await kernel._snapshots.write()
+
+    run(main())
+    assert len(provider.requests) == 1
+
+
+def test_an_answer_that_is_delivered_again_is_the_same(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    """A caller that a kill found before it had taken the answer, as one in Vega: status and figures are those of the
+    turn, not of the conversation."""
+    provider.say(Answer("Hello."), CUT)
+    agent = Agent("teller", model=vendor.model, max_tokens=200)
+
+    async def main() -> None:
+        async with Kernel(tmp_path / "run.db") as kernel:
+            process = await kernel.spawn(agent, pid="teller")
+            await process.send("Hi")
+            first = await runtime_of(kernel).ask(process._process, "A story", request_id="~main:7")
+        async with Kernel(tmp_path / "run.db") as kernel:
+            runtime, known = runtime_of(kernel), kernel.processes["teller"]
+            runtime.questions.expect("~main:7", known, (), stream=False)
+            kernel.register(agent)
+            again = await runtime.ask(known, "A story", request_id="~main:7")
+        assert isinstance(first, Reply)
+        assert isinstance(again, Reply)
+        assert (again, again.status) == (first, first.status) == ("Once upon", "max_tokens")
+        assert (again.cost_usd, again.input_tokens, again.output_tokens) == (vendor.cost_usd(CUT), 1_000, 200)
+
+    run(main())
+    assert len(provider.requests) == 2
 
 
 def test_the_answer_to_a_task_has_its_figures(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Killing pipelines that wait for an answer: real processes, real SIGKILL, and each life in a process of its own.
 
-A forked child opens a store, goes on with two pipelines (a line with a loop and a question, a fork with a join and a
-question) and with a supervisor whose child crashes by itself, and is killed: at random moments (`run`), or at the
-first, a middle and the last visit of the points that only these parts pass (`point_kills`). Most kernels answer no
-questions, so they are killed while pipelines wait; the last one answers. Every call of an agent is a line in a file
-that only grows (`act PID#RUN AGENT`), every report that became durable another (`seen PID#RUN`). Compared with an
-undisturbed run: same results, every run of a stage once, none after its report was seen, each question asked once.
+A forked child opens a store, goes on with three pipelines (a line with a loop and a question, a fork with a join and a
+question, two stages that buy until their budgets end) and with a supervisor whose child crashes by itself, and is
+killed: at random moments (`run`), or at the first, a middle and the last visit of the points that only these parts pass
+(`point_kills`). Most kernels answer no questions, so they are killed while pipelines wait; the last one answers. Every
+call of an agent is a line in a file that only grows (`act PID#RUN AGENT`), every report that became durable another
+(`seen PID#RUN`). Compared with an undisturbed run: same results, every run of a stage once, none after its report was
+seen, each question asked once, and never more bought, over all lives, than the budget of a stage and the quota of its
+pipeline allow.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core import codec, faultpoint
 from lyra.core.clock import SystemClock
+from lyra.core.effect import Effect
 from lyra.core.ids import seeded
+from lyra.errors import BudgetExceeded
 from lyra.kernel import Child, Kernel
 from lyra.kernel.journal import rows
 from lyra.store.sqlite import SqliteStore
 from verify.crash import crash
-from verify.crash.workload import World
+from verify.crash.workload import COST_MICRO_USD, World
 from verify.simulation.scenes import POINTS_OF_PARTS
 
 __all__ = ["POINTS", "Flows", "live", "point_kills", "run", "verify"]
@@ -60,8 +64,12 @@ PIPELINES: Final[dict[str, dict[str, Any]]] = {
         ],
         "clarification_resume_stage": "tell",
     },
+    "shop": {"name": "shop", "agents": [{"name": "money", "default_next": "rest"}, {"name": "rest"}]},
 }
-_IDEMPOTENT: Final = ("check", "left")  # these may be called once more in each life
+QUOTA: Final = 10  # purchases of the shop, over both stages
+LIMITS: Final[dict[str, dict[str, int] | None]] = {"money": {"usd": 6 * COST_MICRO_USD}, "rest": None}
+PURCHASES_MAX: Final = {"money": 6, "rest": QUOTA}
+_IDEMPOTENT: Final = ("check", "left", "buy")  # these may be called once more in each life
 _KILLS_A_STORE: Final = 4
 _DELAY_S: Final = 0.003
 _ANSWER: Final = {"text": "go on", "approved": True}
@@ -90,6 +98,35 @@ def _agent(kernel: Kernel, world: World, pid: str, stage: str) -> Callable[[Any]
         return _output(pid, stage, run)
 
     return call
+
+
+class Buyer:
+    """An agent whose stages are processes that buy until the budget ends. What a kill cut off is bought, and paid for,
+    again."""
+
+    def __init__(self, world: World, stage: str) -> None:
+        self.budget = LIMITS[stage]
+        self._world, self._stage = world, stage
+
+    def __lyra_stage__(self, name: str, **_: Any) -> Callable[..., Any]:
+        async def buy(item: int) -> int:
+            self._world.note("act", f"{self._stage}.{item}", "buy")
+            await asyncio.sleep(_DELAY_S)
+            return item
+
+        purchase = Effect(buy, name="buy", cost={"usd": COST_MICRO_USD, "tool_calls": 1}, idempotent=True)
+
+        async def buys(ctx: Any, *_: Any) -> dict[str, Any]:
+            bought = 0
+            try:
+                while True:
+                    await ctx.do(purchase, bought)
+                    bought += 1
+            except BudgetExceeded:
+                return {"output": {"said": "nothing left"}, "metrics": {"tool_calls": bought}}
+
+        buys.__qualname__ = f"{name}:buys"
+        return buys
 
 
 def _run(kernel: Kernel, pid: str, stage: str) -> int:
@@ -146,8 +183,13 @@ async def live(store: Path, world_file: Path, *, answers: bool) -> dict[str, Any
         kernel.on_event(hear)
         for interrupt in kernel.interrupts.pending():
             asked(interrupt)
+        if "shop" not in kernel.orchestrator.state.sessions:
+            kernel.initialize_orchestration("shop", PIPELINES["shop"], {"raw_input": "shop"})
+        kernel.adjust_quota("shop", {"max_tool_calls": QUOTA})
+        for stage in LIMITS:
+            kernel.register_agent(stage, Buyer(world, stage))
         for pid, config in PIPELINES.items():
-            for stage in config["agents"]:
+            for stage in config["agents"] if pid != "shop" else ():
                 kernel.register_agent(
                     stage["name"], _agent(kernel, world, pid, stage["name"]), idempotent=stage["name"] in _IDEMPOTENT
                 )
@@ -280,13 +322,13 @@ def verify(
     finally:
         store.close()
     lines = world_file.read_text().splitlines()
-    problems += [*_repeated(lines), *_kept(journal, lines), *_asked(journal)]
+    problems += [*_repeated(lines), *_kept(journal, lines), *_asked(journal), *_over_budget(lines)]
     if results != expected:
         problems.append(f"the results differ: {results} instead of {expected}")
     slowest = max(float(line.split()[1]) for line in lines if line.startswith("open "))
     if slowest > crash.OPEN_S_MAX:
         problems.append(f"an opening took {slowest:.1f} s of CPU")
-    return problems, sum(line.startswith("act ") for line in lines)
+    return problems, sum(line.startswith("act ") and not line.endswith(" buy") for line in lines)
 
 
 def _repeated(lines: list[str]) -> list[str]:
@@ -327,6 +369,18 @@ def _kept(journal: list[Any], lines: list[str]) -> list[str]:
         elif word == "seen" and not reported[rest[0]]:
             problems.append(f"the report of {rest[0]} was told and is lost")
     return problems
+
+
+def _over_budget(lines: list[str]) -> list[str]:
+    """No stage has bought more, over all lives, than its budget allows, nor both together than their quota."""
+    bought = Counter(line.split()[1].partition(".")[0] for line in lines if line.endswith(" buy"))
+    allowed = {**PURCHASES_MAX, "shop": QUOTA}
+    bought["shop"] = sum(bought[stage] for stage in PURCHASES_MAX)
+    return [
+        f"{name} has bought {bought[name]} times, its budget allows {most}"
+        for name, most in allowed.items()
+        if bought[name] > most
+    ]
 
 
 def _asked(journal: list[Any]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from verify.structure.docstrings import names_a_module, stale_names
+from verify.structure.grain import FUNCTION_LINES_MAX, ONE_LINERS, SMALL_LINES, Grain, measure_grain
 from verify.structure.layers import PROJECT, back_up, read_contracts
 from verify.structure.source_tree import RUN_TIME, SOURCE, Import, Module, SourceTree
 
@@ -46,6 +47,7 @@ class Figures(NamedTuple):
     folders_without_a_start: list[str]  # their docstring names none of their modules
     stale_names: list[str]
     vague_names: list[str]
+    grain: Grain
 
 
 def measure(root: Path = SOURCE, project: Path = PROJECT) -> Figures:
@@ -69,6 +71,7 @@ def measure(root: Path = SOURCE, project: Path = PROJECT) -> Figures:
         ],
         vague_names=[line for module in tree.modules.values() for line in vague_names(module, root)],
         stale_names=[line for module in tree.modules.values() for line in stale_names(tree, module)],
+        grain=measure_grain(tree),
     )
 
 
@@ -119,6 +122,7 @@ def report(figures: Figures, *, details: bool = False) -> Iterator[str]:
     if details:
         yield from (f"  {count:4} {name}" for name, count in sorted(folders))
     yield f"lines: {figures.lines}"
+    yield from _grain(figures.grain, details=details)
     yield _count("run-time circles of files", figures.run_time_circles)
     yield from _circles(figures.run_time_circles)
     yield _count("circles that cross folders, typing imports included", figures.crossing_circles)
@@ -139,6 +143,21 @@ def report(figures: Figures, *, details: bool = False) -> Iterator[str]:
     yield from (f"  {name}" for name in figures.folders_without_a_start)
     yield _count("names of modules in docstrings that lead nowhere", figures.stale_names)
     yield from (f"  {name}" for name in figures.stale_names)
+
+
+def _grain(grain: Grain, *, details: bool) -> Iterator[str]:
+    yield f"lines in a file: {grain.mean_lines:.0f} on average; with one importer: {len(grain.one_importer)} modules"
+    for what, items in (
+        (f"modules of under {SMALL_LINES} lines with one importer", grain.small_modules),
+        ("files that are too long", grain.long_files),
+        (f"functions of over {FUNCTION_LINES_MAX} lines", grain.long_functions),
+        (f"private functions of at most {ONE_LINERS} lines that are called once", grain.short_and_called_once),
+        ("functions whose docstring begins with no verb", grain.no_verbs),
+    ):
+        yield _count(what, items)
+        if details:
+            yield from (f"  {item}" for item in items)
+    yield _count("private functions that are called once", grain.called_once)
 
 
 def _count(what: str, items: Sized) -> str:

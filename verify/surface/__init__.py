@@ -2,5 +2,5 @@
 
 `entries` lists the surface from the tables in the code. `taps` switch an entry off, `trials` look which test fails
 then, and `shown.toml` has the result; `claims.toml` names the tests of the few kinds without a switch, which `evidence`
-checks by reading them. `page` writes docs/reference/surface.md. Start with `entries`.
+checks by reading them. `page` writes build/surface.md. Start with `entries`.
 """

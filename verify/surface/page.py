@@ -1,4 +1,4 @@
-"""docs/reference/surface.md: every entry with its test, and how many have none.
+"""build/surface.md: every entry with its test, and how many have none.
 
 `shown.toml` names tests that were seen to fail with the entry switched off (`trials`). `claims.toml` names tests of
 entries without a switch; they were read. A class is shown by what shows one of its members or parameters, and the class
@@ -20,7 +20,7 @@ from verify.surface.trials import shown
 
 __all__ = ["PAGE", "Surface", "read", "text", "write"]
 
-PAGE: Final = ROOT / "docs" / "reference" / "surface.md"
+PAGE: Final = ROOT / "build" / "surface.md"  # too long for the users' reference; not kept
 _CLAIMS: Final = Path(__file__).parent / "claims.toml"
 _TITLES: Final = {
     "config": "Configuration keys",
@@ -141,5 +141,6 @@ def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def write(surface: Surface) -> Path:
+    PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(text(surface), encoding="utf-8")
     return PAGE

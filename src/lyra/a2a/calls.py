@@ -149,7 +149,7 @@ class RemoteCalls:
             raise EffectFailed(f"the remote agent {self._name} answered nothing", status=_REFUSED)
         return self._charged(response.message if response.HasField("message") else response.task)
 
-    async def find_out(self, *call: Any, may_repeat: bool = False) -> Charged[Any]:  # noqa: ARG002 (one signature)
+    async def find_out(self, *call: Any, may_repeat: bool = False, idempotency_key: str = "") -> Charged[Any]:  # noqa: ARG002 (one signature)
         """After a restart: what became of a message that may have been sent."""
         order: RemoteOrder = call[0]
         if order.task_id:  # an answer to a question: the task says whether it still asks
@@ -228,10 +228,10 @@ class RemoteCalls:
     async def check(self) -> None:
         await self._connection.check()
 
-    def asked(self, interrupt_id: str, *args: Any) -> None:
+    def asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
         """A person is asked what became of a message: nothing else has to be done."""
 
-    def settled(self, is_durable: bool, /, *args: Any) -> None:
+    def settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
         """A call is over: nothing is kept of it here."""
 
     def _charged(self, told: Any) -> Charged[Any]:

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.helpers.delegate import ask_child
-from lyra.agents.session.attendance import attend
-from lyra.agents.session.open_questions import scopes
+from lyra.agents.session.early_call import wait_for_limits
+from lyra.agents.session.open_questions import attend, scopes
 from lyra.agents.session.replies import Pending, Reply, Stream
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.session.time_won import wait_for_limits
 from lyra.core.budgets.budget import Budget, Limits, Usage
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import real

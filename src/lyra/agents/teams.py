@@ -26,7 +26,7 @@ from lyra.agents.declaration.content import content_of
 from lyra.agents.helpers.delegate import ask_child, text_of
 from lyra.agents.ordered_gather import ordered_gather
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.attendance import attend
+from lyra.agents.session.open_questions import attend
 from lyra.agents.session.replies import MarkedReply
 from lyra.core.type_parameters import Out_co
 from lyra.errors import AgentFailed, ConfigError

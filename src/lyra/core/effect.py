@@ -95,19 +95,19 @@ class PerformedOutside(Protocol):
 
     Its function takes a keyword `begin`. It awaits `begin()` right before the other program gets the work, or
     `begin(True)` where the work may be given to another one: until then a restart simply calls the function again. Each
-    method below gets the arguments of the call.
+    method below gets the arguments of the call, and its idempotency key: "" where the function takes none.
     """
 
-    async def find_out(self, *args: Any, may_repeat: bool) -> Any:
+    async def find_out(self, *args: Any, may_repeat: bool, idempotency_key: str) -> Any:
         """After a restart, for work that had begun: its value or its error. Where the other program does not come back,
         the work is done again if it `may_repeat`; otherwise OutcomeUnknown."""
         ...
 
-    def asked(self, interrupt_id: str, *args: Any) -> None:
+    def asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
         """A person is asked what became of it."""
         ...
 
-    def settled(self, is_durable: bool, /, *args: Any) -> None:
+    def settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
         """The call is over: its value or its error is durable, or it was given up."""
         ...
 

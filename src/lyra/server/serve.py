@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lyra.agents.session.models.provider_keys import known_to
+from lyra.agents.session.models import known_to
 from lyra.core.address import Address
 from lyra.core.secrets.process_keys import add_key_source
 from lyra.errors import ConfigError

@@ -17,8 +17,7 @@ import pytest
 
 from lyra import Agent, Kernel, tool
 from lyra.agents.acp.editor_session import EditorSession
-from lyra.agents.session.shared import runtime_of
-from lyra.agents.session.unattended_turn import stop_turn
+from lyra.agents.session.shared import runtime_of, stop_turn
 from lyra.errors import AgentFailed, Conflict, DeadlineExceeded, ProcessExit
 from lyra.kernel.journal.history import Fold
 from lyra.models.sim import SimProvider

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra import Agent, Kernel, tool
-from lyra.agents.session.notices import Notice
-from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.shared import Notice, runtime_of
 from lyra.agents.turn.unfinished import unfinished_turn
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.agents.turn.repeat_guard import RepeatGuard
+from lyra.agents.turn.turn import RepeatGuard
 from lyra.core.tool import ToolCall
 
 

@@ -13,7 +13,7 @@ import pytest
 import lyra
 from lyra import Agent, Kernel, tool
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.key_filter import StreamKeyFilter
+from lyra.agents.turn.model_effect import StreamKeyFilter
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.secrets.secret import MASK
 from lyra.errors import LyraError

@@ -30,7 +30,7 @@ class Outside:
             await begin()
         return await self._outcome(self.plan.pop(0))
 
-    async def find_out(self, *args: Any, may_repeat: bool) -> Any:
+    async def find_out(self, *args: Any, may_repeat: bool, idempotency_key: str) -> Any:
         return await self._outcome(self.known)
 
     async def _outcome(self, outcome: Any) -> Any:
@@ -40,10 +40,10 @@ class Outside:
             raise outcome
         return outcome
 
-    def asked(self, interrupt_id: str, *args: Any) -> None:
+    def asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
         self.asked_for.append(interrupt_id)
 
-    def settled(self, is_durable: bool, /, *args: Any) -> None:
+    def settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
         self.ends.append(is_durable)
 
 

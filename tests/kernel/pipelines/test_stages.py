@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from lyra.errors import ConfigError
+from lyra.core.effect import Effect
+from lyra.errors import BudgetExceeded, ConfigError
 from lyra.kernel import Kernel
 from lyra.kernel.pipelines.declaration import PipelineConfig
-from tests.kernel.conftest import pass_time, run
+from tests.kernel.conftest import Crash, pass_time, run, settle
 
 
 def pipeline(*stages, **settings):
@@ -409,3 +410,65 @@ def test_a_workers_run_that_takes_too_long_has_failed(clock):
             assert "a took longer than 10 s" in str(told.envelope.errors)
 
     run(work())
+
+
+class Buyer:
+    """An agent whose stages are processes that buy until the quota of their pipeline ends."""
+
+    budget = None
+
+    def __init__(self) -> None:
+        self.bought: list[str] = []
+        self.is_open = False
+
+    def __lyra_stage__(self, name: str, **_: Any) -> Any:
+        async def buy(stage: str) -> None:
+            self.bought.append(stage)
+            if not self.is_open:
+                await asyncio.Event().wait()
+
+        purchase: Effect[Any, None] = Effect(buy, name="buy", cost={"tool_calls": 1}, idempotent=True)
+
+        async def buys(ctx: Any, _pid: str, _run: int, stage: str) -> dict[str, Any]:
+            done = 0
+            try:
+                while stage == "rest" or done < 2:
+                    await ctx.do(purchase, stage)
+                    done += 1
+            except BudgetExceeded:
+                pass
+            return {"output": {}, "metrics": {"tool_calls": done}}
+
+        buys.__qualname__ = f"{name}:buys"
+        return buys
+
+
+def test_calls_that_a_crash_cut_off_count_against_the_quota_of_the_pipeline(path):
+    """The first stage is cut off once in its first purchase: of five, two remain for the second stage."""
+    buyer = Buyer()
+    config = pipeline({"name": "two", "default_next": "rest"}, {"name": "rest"})
+
+    async def begin(kernel: Kernel) -> Any:
+        if "shop" not in kernel.orchestrator.state.sessions:
+            kernel.initialize_orchestration("shop", config, {"raw_input": ""})
+            kernel.adjust_quota("shop", {"max_tool_calls": 5})
+        for stage in ("two", "rest"):
+            kernel.register_agent(stage, buyer)
+        return asyncio.ensure_future(_last(kernel.execute_pipeline(config, pid="shop")))
+
+    async def main() -> None:
+        async with Crash(Kernel(path)) as kernel:
+            reading = await begin(kernel)
+            await settle(kernel)
+            reading.cancel()
+        buyer.is_open = True
+        async with Kernel(path) as kernel:
+            end = await (await begin(kernel))
+            assert end.envelope.terminal_reason == "completed"
+        assert buyer.bought == ["two"] * 3 + ["rest"] * 2
+
+    run(main())
+
+
+async def _last(events: Any) -> Any:
+    return [event async for event in events][-1]

@@ -28,8 +28,7 @@ from lyra.kernel.pipelines.runner import run_pipeline
 from lyra.kernel.services.registry import ServiceInfo
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.store import open_store
-from lyra.vega.runtime.agents.agent import agent_front
-from lyra.vega.runtime.driver import PROGRAMS, vega_process
+from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
 from lyra.vega.runtime.world import RunOptions, World
 from tests.agents.support import calls, says
 from tests.kernel.conftest import Crash, an_earlier_version, run, settle

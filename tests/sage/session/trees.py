@@ -62,7 +62,7 @@ def change_at_random(rng: random.Random, folder: Path) -> None:
         clear(path)
         path.write_bytes(rng.choice((b"", b"x" * 200_000, rng.randbytes(rng.randrange(50)), b"text\n")))
         path.chmod(rng.choice((0o644, 0o600, 0o755, 0o444)))
-    elif act == "append" and path.is_file() and not path.is_symlink():
+    elif act == "append" and path.is_file() and not path.is_symlink() and os.access(path, os.W_OK):
         with open(path, "ab") as file:
             file.write(rng.randbytes(5))
     elif act == "delete":

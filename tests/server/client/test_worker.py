@@ -133,7 +133,7 @@ async def test_functions_of_every_form_run_in_a_worker() -> None:
         async def plain(envelope: Envelope) -> dict[str, Any]:
             work = current_work()
             assert work is not None
-            return {"text": envelope.raw_input, "attempt": work.attempt, "key": "run-1" in work.idempotency_key}
+            return {"text": envelope.raw_input, "attempt": work.attempt, "key": bool(work.idempotency_key)}
 
         def sync(envelope: Envelope, stage: Any) -> AgentResult:
             return AgentResult(output={"role": stage.model_role}, metrics={"llm_calls": 2, "tokens_out": 3})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from lyra.errors import EffectInDoubt, NameTaken, NoSuchAgent, OutcomeUnknown, Overloaded
 from lyra.kernel import AgentResult
+from lyra.kernel.journal.lease import Ownership
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.pipelines.runner import Runner
 from lyra.server.work.desk import Claim, WorkDesk
 from lyra.server.work.piece import ServedName, WorkLease
 from lyra.server.work.queue import WorkQueue
@@ -91,6 +94,64 @@ async def test_a_remote_agent_runs_a_stage(path: str) -> None:
         assert kernel.get_envelope("run").llm_call_count == 2
         assert await desk.complete(lease.work_id, "w1", AgentResult(output={"n": 2}))
         assert not await desk.complete(lease.work_id, "w2", AgentResult(output={"n": 3}))
+
+
+async def first_run(path: str, raw_input: str, *, ends: bool = True) -> WorkLease:
+    """Lend the first run of a pipeline to a worker, in one life of the store."""
+    kernel = Kernel(path)
+    await kernel.start()
+    desk = WorkDesk(kernel)
+    await desk.claim(claim_of(announce=True))
+    run = Run(kernel, raw_input=raw_input)
+    lease = await lent(desk)
+    if not ends:
+        crash(kernel)
+        return lease
+    await desk.complete(lease.work_id, "w1", AgentResult(output={"n": 1}))
+    await run.end()
+    await kernel.close()
+    return lease
+
+
+@in_virtual_time
+async def test_the_key_of_a_run_is_that_of_what_it_asks(path: str) -> None:
+    """Equal requests end in one digest, whatever their store and their time; another request in another one."""
+    texts = ("pay 1", "pay 1", "pay 70")
+    keys = [(await first_run(f"{path}.{number}", text)).piece.id for number, text in enumerate(texts)]
+    digests = [key.rpartition(":")[2] for key in keys]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@in_virtual_time
+async def test_a_restored_backup_reuses_no_key_of_a_run(path: str) -> None:
+    """A store that was copied while it was closed, and put back after the original had gone on."""
+    async with Kernel(path):
+        pass
+    backup = shutil.copy(path, f"{path}.backup")
+    keys = [(await first_run(copy, "pay 5")).piece.id for copy in (path, backup)]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("version", ["earlier", "present"])
+def test_a_run_has_one_key_in_all_lives(path: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that was lent by a version whose keys had neither a generation nor a digest: its worker may come back
+    with the result, and what it has paid for is known outside under that key."""
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            if version == "earlier":
+                patch.setattr(Ownership, "generation", lambda *_: "")
+                patch.setattr(Runner, "_asked_of", lambda *_: ())
+            lease = await first_run(path, "text", ends=False)
+        assert lease.piece.id.endswith(":run-1") == (version == "earlier")
+        async with Kernel(path) as kernel:
+            desk = WorkDesk(kernel)
+            await desk.claim(claim_of(announce=True))
+            run = Run(kernel)
+            assert await desk.complete(lease.work_id, "w1", AgentResult(output={"n": 1}))
+            assert await run.end() == ("completed", {"write": {"n": 1}})
+
+    run_in_virtual_time(main())
 
 
 @in_virtual_time

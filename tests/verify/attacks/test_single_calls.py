@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lyra.agents.turn import admission, key_filter
+from lyra.agents.turn import admission, model_effect
 from lyra.core.secrets import known_keys, visible
 from lyra.core.tool import ToolCall
 from lyra.mcp.client import results, trim
@@ -29,9 +29,9 @@ def test_no_attempt_with_a_known_key_has_an_effect():
 def test_without_the_refusal_a_masked_call_is_another_call(monkeypatch):
     """A planted bug: the call is made with a mask in the key's place. A folder is emptied, a file says something
     else."""
-    masks = key_filter._call
+    masks = model_effect._call
     monkeypatch.setattr(
-        key_filter, "_call", lambda call, known: ToolCall(call.id, call.name, masks(call, known).arguments)
+        model_effect, "_call", lambda call, known: ToolCall(call.id, call.name, masks(call, known).arguments)
     )
     with keys._known_key():
         effects = "\n".join(asyncio.run(keys._calls(working_tiers()[0])).effects)

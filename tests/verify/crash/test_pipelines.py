@@ -56,6 +56,8 @@ def test_the_verdict_on_undisturbed_pipelines_is_clean(left_behind):
         ("ack answer int_absent", "is lost"),
         ("seen survey#99 sum", "is lost"),
         ("open 9.5", "an opening took"),
+        ("act money.6 buy", "money has bought 7 times"),
+        ("act rest.4 buy", "shop has bought 11 times"),
     ],
 )
 def test_the_verdict_sees_each_kind_of_harm(left_behind, line, word):

@@ -9,15 +9,14 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from lyra.cli.reference.vesper import pages
 from lyra.errors import ParseError
 from lyra.vesper.check.judge import check_text
-from lyra.vesper.loading.document import read_document
-from lyra.vesper.nodes.loader import NODE_KEYS
-from lyra.vesper.nodes.operations import OPERATIONS, STEP_KEYS
-from lyra.vesper.schema.build import json_schema, schema_text
-from lyra.vesper.schema.texts import SECTION_TEXTS, STEP_TEXTS
+from lyra.vesper.loading import read_document
+from lyra.vesper.nodes.sections import NODE_KEYS
+from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS
+from lyra.vesper.schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 from lyra.vesper.values.outcome import CODES
+from verify.reference.vesper import pages
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "tests" / "vesper" / "files").rglob("*.vsp"))
@@ -37,7 +36,7 @@ def data_of(name: str) -> Any:
 
 
 def test_the_published_files_are_current() -> None:
-    """After a change to a table: `python -m lyra.cli.reference docs/reference`."""
+    """After a change to a table: `python -m verify reference`."""
     kept = ROOT / "docs" / "reference" / "vsp.schema.json"
     assert kept.read_text(encoding="utf-8") == schema_text()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from acp import helpers
 
 from lyra.agents.acp.updates import shown_text
-from lyra.agents.session.unattended_turn import questions_below, stop_turn
+from lyra.agents.session.shared import questions_below, stop_turn
 from lyra.errors import EffectInDoubt, LyraError
 
 if TYPE_CHECKING:

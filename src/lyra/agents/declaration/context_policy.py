@@ -6,7 +6,7 @@
     compact   a summary of the rest, then the last messages      more than `tokens` would be sent
 
 `tokens` left out is `share` of the model's context window, where that is known. After a cut, `keep` of it is left, so
-that cuts are rare. `lyra.agents.turn.context_window` applies the policy.
+that cuts are rare. `lyra.agents.turn.model_call` applies the policy.
 """
 
 from __future__ import annotations

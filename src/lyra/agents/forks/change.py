@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.turn.forked import MODEL, SINCE, SYSTEM
+from lyra.agents.turn.turn import MODEL, SINCE, SYSTEM
 from lyra.core import codec
 from lyra.errors import ConfigError
 from lyra.kernel.journal import rows

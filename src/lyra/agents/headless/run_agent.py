@@ -8,7 +8,7 @@ from lyra.agents.agent import Agent
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import HeadlessSetup
-from lyra.agents.session.models.provider_keys import check_model_name, known_to
+from lyra.agents.session.models import check_model_name, known_to
 from lyra.config import Config
 from lyra.core.checking.check import whole
 from lyra.errors import ConfigError

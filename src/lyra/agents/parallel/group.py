@@ -30,8 +30,7 @@ from lyra.agents.parallel.safe_values import StopLookahead
 from lyra.agents.parallel.source.function_map import FunctionMap
 from lyra.agents.parallel.targets import AgentCall
 from lyra.agents.sdk import run
-from lyra.agents.session.early_call import ChangeSignal, EarlyCall, current_early_call
-from lyra.agents.session.time_won import TimeWon, time_won
+from lyra.agents.session.early_call import ChangeSignal, EarlyCall, TimeWon, current_early_call, time_won
 from lyra.errors import Divergence
 from lyra.kernel.base.tasks import Tasks
 from lyra.kernel.process.call_keys import new_branch

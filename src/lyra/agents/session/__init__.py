@@ -1,7 +1,6 @@
 """What one agent process holds between its turns: the transcript, its tools, its records, its callers' replies.
 
 `shared` holds what all agents of a kernel share: their models (`models`) and the questions that wait for an answer
-(`open_questions`). `early_call` and `time_won` serve calls that start before the program reaches them. A turn itself is
-in `lyra.agents.turn`; one that goes on without the caller that began it is followed by `unattended_turn`. Start with
-`session` and `agent_process`.
+(`open_questions`). `early_call` serves calls that start before the program reaches them. A turn itself is in
+`lyra.agents.turn`. Start with `session` and `agent_process`.
 """

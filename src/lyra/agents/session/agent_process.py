@@ -12,17 +12,19 @@ raises an error if the agent fails; an answer is never an error in disguise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Generic, Literal, overload
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
 from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.declaration.memory import Remembered
-from lyra.agents.session.events import AnyEvent
+from lyra.agents.session.early_call import time_won, wait_for_limits
+from lyra.agents.session.events import AgentEvent, AnyEvent, Text, Thinking, ToolProgress
 from lyra.agents.session.execution import AgentExecution, AgentState
-from lyra.agents.session.replies import MarkedReply, Pending, Reply, Stream
+from lyra.agents.session.replies import MarkedReply, Pending, Reply, Sink, Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.session.time_won import time_won, wait_for_limits
 from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import real, whole
 from lyra.core.message import Message
@@ -33,6 +35,9 @@ from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Handle, ProcessCommands
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
 
 
 class AgentProcess(Handle[Out_co], Generic[Out_co]):
@@ -56,12 +61,14 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         session = runtime_of(self.kernel).find_session(self.pid)
         if session is None:  # it ended before a restart, which knows what its process has spent
             spent = self._process.spent
-            return reply_type.with_usage(
+            reply = reply_type.with_usage(
                 result,
                 cost_usd=int(spent.usd) / 1_000_000 if spent.usd or not spent.tokens else None,  # no price was known
                 input_tokens=spent["input_tokens"],
                 output_tokens=spent["output_tokens"],
             )
+            reply.status = self._process.result_status or reply.status
+            return reply
         figures = session.metrics
         reply = reply_type.with_usage(
             result,
@@ -306,3 +313,90 @@ def _rules(only: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(only, str):
         raise ConfigError(f"only is a list of rules, not {only!r}", hint=f"only=[{only!r}]", key="only")
     return tuple(Rule(rule, "allow", source="only").text for rule in only)
+
+
+# ---------------------------------------------------------------- feeds
+# EventFeed: the events of an agent's answers for any number of readers, who come and go while it works.
+
+_WAITING_MAX: Final = 4_096  # events for one reader, before pieces of text are left out
+_LEFT_OUT: Final = (Text, Thinking, ToolProgress)
+
+
+class FeedReader:
+    """The events from the moment it was made; `async for` ends after `close`."""
+
+    __slots__ = ("_closed", "_feed", "_queue", "_waker")
+
+    def __init__(self, feed: EventFeed) -> None:
+        self._feed = feed
+        self._queue: deque[AgentEvent] = deque()
+        self._waker: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def put(self, event: AgentEvent) -> None:
+        if len(self._queue) < _WAITING_MAX or not isinstance(event, _LEFT_OUT):
+            self._queue.append(event)
+            self._wake()
+
+    def close(self) -> None:
+        """Give no further events; those that wait are still read."""
+        self._closed = True
+        self._feed.leave(self)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    def __aiter__(self) -> AsyncIterator[AgentEvent]:
+        return self
+
+    async def __anext__(self) -> AgentEvent:
+        while not self._queue:
+            if self._closed:
+                raise StopAsyncIteration
+            self._waker = asyncio.get_running_loop().create_future()
+            await self._waker
+        return self._queue.popleft()
+
+
+class EventFeed:
+    """One agent process's events."""
+
+    __slots__ = ("_readers",)
+
+    def __init__(self) -> None:
+        self._readers: list[FeedReader] = []
+
+    def read(self) -> FeedReader:
+        reader = FeedReader(self)
+        self._readers.append(reader)
+        return reader
+
+    def put(self, event: AgentEvent) -> None:
+        for reader in self._readers:
+            reader.put(event)
+
+    def leave(self, reader: FeedReader) -> None:
+        with suppress(ValueError):
+            self._readers.remove(reader)
+
+    def close(self) -> None:
+        """End all readers: the agent works no more."""
+        for reader in tuple(self._readers):
+            reader.close()
+
+
+class FeedSink(Sink):
+    """A sink that hands every event on at once: it is never full, and an answer does not end it."""
+
+    __slots__ = ("_hand_on",)
+
+    def __init__(self, kernel: Kernel, hand_on: Callable[[AgentEvent], object]) -> None:
+        super().__init__(kernel)
+        self._hand_on = hand_on
+
+    def put(self, event: AgentEvent) -> None:
+        if type(event) is Text:
+            self.lengths.append(len(event.delta))
+        self._hand_on(event)

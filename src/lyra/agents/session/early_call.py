@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
+from math import inf
 from operator import gt
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,8 @@ from lyra.core.budgets.early_budget import JoinableBudget, is_limited
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
+    from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
     from lyra.models.tokens import Estimator
@@ -242,3 +246,37 @@ current_early_call: ContextVar[EarlyCall | None] = ContextVar("lyra_early_call",
 def _publish(kernel: Kernel, kind: str, pid: str) -> None:
     if kernel.agents_heard and not kernel.stopping:
         kernel.publish(pid, kind, {"pid": pid})
+
+
+# ---------------------------------------------------------------- time won
+# Time won by overlapping calls, and how a program gives it back before it meets a limit that goes by the clock.
+
+
+class TimeWon:
+    __slots__ = ("is_open", "seconds")
+
+    def __init__(self) -> None:
+        self.is_open = True  # until the function that wins it has ended
+        self.seconds = 0.0  # negative if the overlapped run is behind the line-by-line run
+
+    def win(self, seconds: float) -> None:
+        """Add what a call took beyond the program's wait for it; negative if the program waited for nothing."""
+        self.seconds += seconds
+
+    async def give_back(self, wanted: Callable[[], float] = lambda: inf) -> None:
+        """Wait as long as `wanted` says, which is asked again afterwards; without it, all the time won."""
+        while (wait_s := min(self.seconds, wanted())) > 0.0:
+            self.seconds -= wait_s
+            await asyncio.sleep(wait_s)
+
+
+# Of the Python program that runs here: the time won by the outermost `@lyra.parallel` function, or by the last one.
+# Earlier ones do not count: a program that waits for others in between is not paced by its calls alone.
+time_won: ContextVar[TimeWon | None] = ContextVar("lyra_lead", default=None)
+
+
+async def wait_for_limits(runtime: AgentRuntime, agent: AgentDeclaration, *, timed: bool) -> None:
+    """Before an agent is asked, give its limits the time that they have in the line-by-line run."""
+    won, early_call = time_won.get(), current_early_call.get()
+    if won is not None and won.seconds > 0.0 and (early_call is None or early_call.is_due):
+        await won.give_back(partial(runtime.models.ready_in, agent, timed=timed))

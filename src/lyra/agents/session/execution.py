@@ -151,6 +151,11 @@ class AgentExecution:
         return msgspec.structs.asdict(self._before)
 
     @property
+    def before(self) -> tuple[int, int, int, int]:
+        """The totals of its session when the run began."""
+        return self._before.totals
+
+    @property
     def agent(self) -> str:
         return self._session.agent.name
 

@@ -9,25 +9,29 @@ so its answers are not delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.doubts import Doubts
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.replies import Pending, Sink
 from lyra.core.budgets.budget import Budget
+from lyra.core.limits import DOUBT_WAIT_S
 from lyra.core.tool import caller
 from lyra.core.trace_context import format_traceparent
-from lyra.errors import AgentFailed, LyraError, ProcessExit
+from lyra.errors import AgentFailed, ConfigError, EffectInDoubt, LyraError, ProcessExit
 from lyra.kernel.base.acting import acting
 from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.milestone import is_unfinished
 from lyra.kernel.programs.registry import dormant_process
 
 if TYPE_CHECKING:
-    from lyra.agents.session.models.provider_keys import ProviderKeys
+    from lyra.agents.session.models import ProviderKeys
     from lyra.agents.session.session import AgentSession
+    from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
 
 
@@ -321,3 +325,114 @@ def _process_ended(process: Process) -> LyraError:
         return ended.error
     why = f": {ended.error}" if ended.error is not None else ""
     return AgentFailed(f"agent process {process.pid} ended ({ended.reason}){why}", pid=process.pid, status=ended.reason)
+
+
+# ---------------------------------------------------------------- doubts
+# Effects in doubt, and the questions to agents that come to stand behind one.
+
+_log: Final = logging.getLogger("lyra.agents")
+
+
+class Doubts:
+    """See the module."""
+
+    __slots__ = ("_by_pid", "_has_read", "_kernel", "_waiting")
+
+    def __init__(self, kernel: Kernel, waiting: Callable[[str], Iterable[Pending]]) -> None:
+        self._kernel = kernel
+        self._waiting = waiting  # the answers of a process that callers wait for
+        self._by_pid: dict[str, Interrupt] = {}  # what a person has to say about an effect in a process or below it
+        self._has_read = kernel.journal is None
+        kernel.interrupts.on_doubt.append(self._arisen)
+
+    def _arisen(self, interrupt: Interrupt) -> None:
+        """A process stands still until a person says what became of an effect; so do those that wait for it."""
+        process = self._kernel.processes.get(self._kernel.interrupts.asker(interrupt))
+        while process is not None:
+            self._by_pid[process.known_as] = interrupt
+            for pending in self._waiting(process.known_as):
+                if pending.is_impatient:
+                    self._limit(pending, interrupt)
+            process = process.parent
+
+    def limit(self, pending: Pending) -> None:
+        """Fail a question that comes to stand behind an effect in doubt, after `DOUBT_WAIT_S`."""
+        pending.is_impatient = True
+        if not self._has_read:
+            self._read()
+        interrupt = self._by_pid.get(pending.pid)
+        if interrupt is not None and interrupt.status == "pending":
+            self._limit(pending, interrupt)
+
+    def forget(self, pid: str) -> None:
+        """A process has ended."""
+        self._by_pid.pop(pid, None)
+
+    def _read(self) -> None:
+        """The doubts of earlier lives, whose questions are still open."""
+        self._has_read = True
+        for interrupt in self._kernel.interrupts._all(None):
+            if interrupt.kind == "in_doubt" and interrupt.status == "pending":
+                _log.warning("process %s waits for a person: %s (%s)", interrupt.pid, interrupt.question, interrupt.id)
+                self._arisen(interrupt)
+
+    def _limit(self, pending: Pending, interrupt: Interrupt) -> None:
+        patient = "send(…, wait_for_person=True) waits for that" if pending.id else "then await `current` again"
+
+        def look() -> None:
+            if interrupt.status == "pending":
+                pending.give_up_with(
+                    EffectInDoubt(
+                        f"agent process {pending.pid} waits for a person: {interrupt.question}",
+                        hint=f"kernel.resolve_interrupt({interrupt.id!r}, {{'decision': …}}) answers it; {patient}",
+                        pid=pending.pid,
+                        id=interrupt.id,
+                    )
+                )
+
+        clock = self._kernel.clock
+        clock.call_at(clock.monotonic() + DOUBT_WAIT_S, look)
+
+
+# ---------------------------------------------------------------- attendance
+# Who answers the questions of a kernel that its user cannot reach: those of `lyra.run`, `lyra.stream` and teams.
+
+_NO_PERSON: Final = "no person can answer here (give `answer=`, or run the agent in a Kernel of your own)"
+
+
+def attend(kernel: Kernel, answer: Callable[[Interrupt], Any] | None) -> None:
+    """Have the questions of a kernel's programs answered by a function, or refused."""
+    if answer is not None and not callable(answer):
+        raise ConfigError(f"answer is a function of the question, not {answer!r}", key="answer")
+
+    def raised(interrupt: Interrupt) -> None:
+        if answer is None:
+            _refuse(kernel, interrupt, _NO_PERSON)
+        else:
+            kernel.tasks.start(_answered(kernel, answer, interrupt), name="lyra-answer")
+
+    kernel.interrupts.on_raised.append(raised)
+
+
+def _refuse(kernel: Kernel, interrupt: Interrupt, why: str) -> None:
+    _log.warning("process %s asked: %s (%s): %s", interrupt.pid, interrupt.question, interrupt.kind, why)
+    with suppress(LyraError):  # it is over already
+        kernel.interrupts._withdraw(interrupt.id, why)
+
+
+async def _answered(kernel: Kernel, answer: Callable[[Interrupt], Any], interrupt: Interrupt) -> None:
+    """Put a question to the caller's function. True and False approve and deny; text is the answer to a question."""
+    try:
+        value = answer(interrupt.copy())
+        if inspect.isawaitable(value):
+            value = await value
+        if isinstance(value, bool):
+            value = {"approved": value, "decision": "allow" if value else "deny"}
+        elif isinstance(value, str):
+            value = {"text": value, "decision": value if interrupt.kind != "clarification" else ""}
+        if value is None:
+            _refuse(kernel, interrupt, "`answer` gave no answer")
+        else:
+            kernel.interrupts._answer(interrupt, value)
+    except Exception as error:  # noqa: BLE001 - a question that its answerer fails at is refused, not left open
+        _refuse(kernel, interrupt, f"`answer` failed: {type(error).__name__}: {error}")

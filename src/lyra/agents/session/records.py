@@ -1,47 +1,44 @@
 """The data of the Events about agents: one record for each model call, tool call and turn.
 
-`CALL_FIELDS` are the fields of a model call's record, in order. Each record is a span: `parent_span` is the turn it
-belongs to; a turn's is the tool call that asked for it, where another agent did. A record of a call or a turn whose
-tokens a provider did not count has `estimated` besides, and one of a call with cached tokens has their counts. Records
-hold no text of messages, and so no key.
+`CALL_FIELDS` are the fields that every record of a model call has, in order. Each record is a span: `parent_span` is
+the turn it belongs to; a turn's is the tool call that asked for it, where another agent did. A record of a call or a
+turn whose tokens a provider did not count has `estimated` besides, and one of a call with cached tokens has their
+counts. Records hold no text of messages, and so no key.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from contextvars import ContextVar
+from hashlib import blake2b
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import TraceSpan, begin_turn, new_span, turn_span
+from msgspec.structs import fields
+
+from lyra.core.event import ModelCalled
+from lyra.core.secrets.redact import redact_data
+from lyra.core.trace_context import TraceSpan, enclosing_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
-from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.session.execution import AgentExecution
     from lyra.agents.session.model_call import ModelCall
     from lyra.agents.session.session import AgentSession
-    from lyra.core.tool import ToolCall
+    from lyra.agents.session.shared import AgentRuntime
+    from lyra.core.message import Message
+    from lyra.core.tool import ToolCall, ToolResult
     from lyra.kernel.kernel import Kernel
 
 
-CALL_FIELDS: Final = (
-    "trace_id",
-    "span_id",
-    "agent",
-    "model",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "latency_ms",
-    "status",
-    "retries",
-    "parent_span",
-)
+CALL_FIELDS: Final = tuple(field.name for field in fields(ModelCalled) if field.required)
 
 
 def call_record(
     kernel: Kernel, session: AgentSession, call: ModelCall, completion: Completion | None, error: BaseException | None
-) -> dict[str, Any]:
-    """One model call with all its tries together, from the start of the first to the end of the last."""
+) -> ModelCalled:
+    """Return the record of a model call that is over."""
     usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
     micro_usd = call.all_micro_usd
     if micro_usd is None and isinstance(error, LyraError) and not usage.total_input and not usage.output_tokens:
@@ -49,24 +46,27 @@ def call_record(
     if not session.turn_span:
         begin_turn(kernel, session)
     guess = call.guess
-    guessed = {"guessed_tokens": guess["input_tokens"], "guessed_usd": int(guess.usd) / 1_000_000}
-    return {
-        "trace_id": session.trace_id,
-        "span_id": call.span_id or new_span(kernel),
-        "agent": session.agent.name,
-        "model": call.model,
-        "input_tokens": usage.total_input,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
-        "latency_ms": _ms(kernel.clock.monotonic() - call.began_s),
-        "status": "ok" if error is None else _status(error),
-        "retries": call.attempts - 1,
-        "parent_span": session.turn_span,
-        **({"estimated": True} if usage.estimated else {}),
-        **cached_tokens(usage),
-        **(guessed if guess.items else {}),
-        **_sampled(session),
-    }
+    is_cached = bool(usage.cache_read_tokens or usage.cache_write_tokens)
+    return ModelCalled(
+        trace_id=session.trace_id,
+        span_id=call.span_id or new_span(kernel),
+        agent=session.agent.name,
+        model=call.model,
+        input_tokens=usage.total_input,
+        output_tokens=usage.output_tokens,
+        cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
+        latency_ms=_ms(kernel.clock.monotonic() - call.began_s),
+        status="ok" if error is None else _status(error),
+        retries=call.attempts - 1,
+        parent_span=session.turn_span,
+        estimated=usage.estimated,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        total_input_tokens=usage.total_input if is_cached else 0,
+        guessed_tokens=int(guess["input_tokens"]),
+        guessed_usd=int(guess.usd) / 1_000_000 if guess.items else None,
+        sampled=session.sampled,
+    )
 
 
 def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
@@ -85,18 +85,6 @@ def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
 def _sampled(session: AgentSession) -> dict[str, bool]:
     """What a caller outside decided about the trace, where one did."""
     return {} if session.sampled is None else {"sampled": session.sampled}
-
-
-def cached_tokens(usage: TokenUsage) -> dict[str, int]:
-    """Return the tokens of a provider's cache, and all that went in: in some records of earlier versions `input_tokens`
-    leaves out those of the cache."""
-    if not usage.cache_read_tokens and not usage.cache_write_tokens:
-        return {}
-    return {
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "total_input_tokens": usage.total_input,
-    }
 
 
 def _status(error: BaseException) -> str:
@@ -147,3 +135,142 @@ def _ms(seconds: float) -> int:
     return int(
         seconds * 1000
     )  # rounded down: rounded up, a call would seem to begin before the call in front of it has ended
+
+
+# ---------------------------------------------------------------- spans
+# A session holds turns, a turn its model and tool calls; a helper's turn belongs to the tool call that asked it.
+
+
+class Held:
+    """`with Held(variable, value)`: the variable has the value inside.
+
+    A program that is closed ends in the context of the code that closes it, where the variable is left as it is.
+    """
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[Any], value: Any) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(ValueError):  # it ends in another context than it was set in
+            self._variable.reset(self._token)
+
+
+def new_span(kernel: Kernel) -> str:
+    return f"{kernel.entropy.bits(64):016x}"
+
+
+def _new_trace(kernel: Kernel) -> str:
+    return f"{kernel.entropy.bits(128):032x}"
+
+
+def begin_session(kernel: Kernel, session: AgentSession, line: str, *, root: bool) -> None:
+    """Put a session under the span that is open around the code that spawned it. The session of a root process gets a
+    span of its own; in a durable store its trace has the same id after a restart."""
+    outer = session.outer_span = enclosing_span()
+    if outer is not None:
+        session.trace_id, session.parent_span, session.sampled = outer.trace_id, outer.span_id or None, outer.sampled
+    heard = kernel.listeners.hears("agent.began") or kernel.listeners.hears("agent.ended")
+    if not root or not kernel.agents_heard or not heard:
+        return
+    if not session.trace_id:
+        own = kernel.journal is not None and f"{kernel.core.store_id}:{line}"
+        session.trace_id = blake2b(own.encode(), digest_size=16).hexdigest() if own else _new_trace(kernel)
+    session.parent_span = new_span(kernel)
+    session.session_span = TraceSpan(session.trace_id, session.parent_span, session.sampled)
+
+
+def begin_turn(kernel: Kernel, session: AgentSession) -> None:
+    """Give the turn that is under way its ids, if it has none yet."""
+    if not session.trace_id:
+        session.trace_id = _new_trace(kernel)
+    if not session.turn_span:
+        session.turn_span = new_span(kernel) if kernel.journal is None else _lasting_turn(kernel, session)
+
+
+def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:
+    """The id of a turn, the same after a restart: the spans below it that were exported before a kill have their parent
+    when the turn has ended."""
+    execution = session.execution
+    place = "" if execution is None else execution.place
+    return blake2b(f"{kernel.core.store_id}:{session.pid}:{place}".encode(), digest_size=8).hexdigest()
+
+
+def turn_span(kernel: Kernel, session: AgentSession) -> TraceSpan:
+    """The span of the turn that is under way."""
+    begin_turn(kernel, session)
+    return TraceSpan(session.trace_id, session.turn_span, session.sampled)
+
+
+# ---------------------------------------------------------------- call details
+# What a call's record leaves out, for an exporter that asks: the settings of the request, ids, and the content.
+
+_PART: Final = "call_details"
+_TEXT_CHARS_MAX: Final = 20_000  # of one text
+_MESSAGES_MAX: Final = 100  # the last ones of a conversation
+
+
+def tell_model_call(runtime: AgentRuntime, span_id: str, call: ModelCall, completion: Completion | None) -> None:
+    """Give the details of a model call to the exporter of this kernel, if there is one."""
+    exporter = runtime.kernel.parts.get(_PART)
+    if exporter is None:
+        return
+    request = call.request
+    details: dict[str, Any] = {
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+    }
+    if completion is not None:
+        details["response_model"] = completion.model or None
+        details["response_id"] = completion.id or None
+        details["finish_reason"] = completion.stop_reason
+    if exporter.wants_content:
+        content: dict[str, Any] = {
+            "input": [_message(message) for message in request.messages[-_MESSAGES_MAX:]],
+            "system": [_text(request.system)] if request.system else [],
+        }
+        if completion is not None:
+            content["output"] = [{**_message(completion.message), "finish_reason": completion.stop_reason}]
+        details |= _clean(runtime, content)
+    exporter.add(span_id, details)
+
+
+def tell_tool_call(runtime: AgentRuntime, span_id: str, call: ToolCall, result: ToolResult | None) -> None:
+    """Give arguments and result of a tool call to the exporter of this kernel, if it wants content."""
+    exporter = runtime.kernel.parts.get(_PART)
+    if exporter is None or not exporter.wants_content:
+        return
+    content: dict[str, Any] = {"arguments": call.arguments}
+    if result is not None:
+        content["result"] = str(result.output)[:_TEXT_CHARS_MAX]
+    exporter.add(span_id, _clean(runtime, content))
+
+
+def _clean(runtime: AgentRuntime, content: dict[str, Any]) -> dict[str, Any]:
+    clean: dict[str, Any] = redact_data(runtime.clean_data(content), ())
+    return clean
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """A message as the GenAI conventions write it: a role and parts. Images are named, not shown."""
+    parts: list[dict[str, Any]] = [_text(message.text)] if message.text else []
+    if not isinstance(message.content, str):
+        parts += [{"type": str(part["type"])} for part in message.content if part["type"] != "text"]
+    for call in message.tool_calls:
+        parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments})
+    for result in message.tool_results:
+        response = str(result.output)[:_TEXT_CHARS_MAX]
+        parts.append({"type": "tool_call_response", "id": result.id, "response": response})
+    return {"role": message.role, "parts": parts}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "content": text[:_TEXT_CHARS_MAX]}

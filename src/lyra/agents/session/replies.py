@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
 from lyra.agents.session.events import AgentEvent, Interrupted, Restart, Text, Thinking
-from lyra.agents.session.stream_dedup import StreamDedup
 from lyra.core.budgets.budget import Budget
 from lyra.core.trace_context import enclosing_span
 from lyra.core.type_parameters import Out_co, Piece_co
@@ -462,3 +461,61 @@ def show_question(sink: Sink | None, process: Process, interrupt_id: str, about:
     interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)
     sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message, about or {}))
     return True
+
+
+# ---------------------------------------------------------------- stream dedup
+# StreamDedup: passes on only the new part of a text that is streamed again.
+
+
+class StreamDedup:
+    __slots__ = ("_pieces", "_position", "_seen")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []  # the pieces that the reader has
+        self._seen = ""  # the same as one text, until a new try has said all of it
+        self._position = 0  # how much of `_seen` the new try has said
+
+    def begin(self) -> None:
+        """A new try of the same answer begins."""
+        self._seen = self.text
+        self._position = 0
+
+    def clear(self) -> None:
+        """The answer is whole; the next one is another."""
+        self._pieces = []
+        self._seen = ""
+
+    def feed(self, delta: str) -> str | None:
+        """The part of a piece that is new to the reader; None where it contradicts what the reader has."""
+        seen, position = self._seen, self._position
+        if not seen:
+            self._pieces.append(delta)
+            return delta
+        if seen.startswith(delta, position):
+            self._position = position + len(delta)
+            if self._position == len(seen):
+                self._seen = ""
+            return ""
+        rest = seen[position:]
+        if not delta.startswith(rest):
+            return None
+        self._seen = ""
+        self._pieces.append(delta[len(rest) :])
+        return delta[len(rest) :]
+
+    @property
+    def behind(self) -> bool:
+        """Whether this try has said less than the reader has seen."""
+        return bool(self._seen)
+
+    @property
+    def text(self) -> str:
+        """The text that the reader has seen."""
+        return "".join(self._pieces)
+
+    def forget(self) -> str:
+        """Start over with what this try has said so far, and give that."""
+        repeated = self._seen[: self._position] if self._seen else self.text
+        self._pieces = [repeated] if repeated else []
+        self._seen = ""
+        return repeated

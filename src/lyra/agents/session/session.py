@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
-from lyra.agents.session.agent_cache import AgentCache, cache_of
 from lyra.agents.session.execution import AgentExecution
 from lyra.agents.session.toolset import Toolset
-from lyra.agents.session.window import Ledger, Window
 from lyra.core import codec
 from lyra.core.message import Message
-from lyra.models.tokens import ConversationTokens
+from lyra.models.tokens import DENSE, MESSAGE_TOKENS, WORDY, ConversationTokens, Measure
 from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.declaration.hooks import AgentHooks
     from lyra.agents.session.replies import Pending, Sink
-    from lyra.agents.session.spans import TraceSpan
     from lyra.core.effect import Effect
     from lyra.core.tool import Tool
+    from lyra.core.trace_context import TraceSpan
     from lyra.kernel.shared.taint import Taint
+    from lyra.models.stream import Completion
     from lyra.tools.permissions.decision import Permissions
 
 
@@ -381,3 +381,87 @@ def _read_by_model(message: Message) -> dict[str, Any]:
     for result in data.get("tool_results", ()):
         result.pop("error_code", None)
     return data
+
+
+# ---------------------------------------------------------------- agent cache
+# What is computed once for an agent and used by all of its processes: model effects, a hash, default permissions.
+
+
+class AgentCache:
+    """The entry of one agent."""
+
+    __slots__ = ("_default_permissions", "model_effects", "settings")
+
+    def __init__(self) -> None:
+        self.model_effects: dict[Any, Effect] = {}  # one for each model
+        # The system prompt and the tool names of the last journaled model call, and the hash of the agent's settings.
+        self.settings: tuple[str, list[str], bytes] | None = None
+        self._default_permissions: Permissions | None = None
+
+    def default_permissions(self, agent: AgentDeclaration) -> Permissions:
+        """The permissions for guarded tools of an agent that names none: those of the files in its tools' folders."""
+        if self._default_permissions is None:
+            from lyra.tools.permissions.settings import permissions_from_files
+
+            self._default_permissions = permissions_from_files(agent.folders)
+        return self._default_permissions
+
+
+_caches: Final[WeakKeyDictionary[AgentDeclaration, AgentCache]] = WeakKeyDictionary()
+
+
+def cache_of(agent: AgentDeclaration) -> AgentCache:
+    cache = _caches.get(agent)
+    if cache is None:
+        cache = _caches[agent] = AgentCache()
+    return cache
+
+
+# ---------------------------------------------------------------- window
+# Which part of a transcript is sent to the model (Window), and how many tokens its messages take (Ledger).
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What is sent: the message `head` if there is one, and all from `start` on, after a `summary` of the rest."""
+
+    start: int = 0
+    head: int | None = None
+    summary: str = ""
+
+
+class Ledger:
+    """The tokens of one session's messages: the provider's count of the last call, and an estimate of later ones."""
+
+    __slots__ = ("_measure", "_sums", "counted", "upto")
+
+    def __init__(self) -> None:
+        self.counted = 0  # tokens of the last call, in and out
+        self.upto = 0  # how many messages that count covers
+        self._measure = Measure()
+        self._sums = [0]  # estimated tokens of all messages before the n-th
+
+    def heard(self, completion: Completion, messages: int) -> None:
+        """Take over the provider's count of a finished call; the transcript holds `messages`, without the answer."""
+        usage = completion.usage
+        self.counted = usage.total_input + usage.output_tokens
+        self.upto = messages + 1
+
+    def forget(self, messages: int) -> None:
+        """Drop the figures of all messages after the first `messages`: the transcript was cut back to those."""
+        del self._sums[messages + 1 :]
+        if self.upto > messages:
+            self.counted, self.upto = 0, 0
+
+    def between(self, messages: list[Message], start: int, end: int) -> int:
+        """Estimated tokens of some messages; each is measured once."""
+        sums = self._sums
+        for message in messages[len(sums) - 1 : end]:
+            wordy, dense, images = self._measure.messages((message,))
+            sums.append(sums[-1] + int(wordy * WORDY + dense * DENSE) + MESSAGE_TOKENS + images * 1_000)
+        return sums[end] - sums[start]
+
+    def sent(self, messages: list[Message], window: Window) -> int:
+        """Tokens that the next call will send."""
+        if not self.counted:
+            return self.between(messages, window.start, len(messages)) + len(window.summary) // 3
+        return self.counted + self.between(messages, min(self.upto, len(messages)), len(messages))

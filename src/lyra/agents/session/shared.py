@@ -1,6 +1,6 @@
 """Runtime: the objects that the agents of one kernel share.
 
-Its parts are the models (`models.agent_models`), the keys that no text may hold (`models.provider_keys`) and the
+Its parts are the models and the keys that no text may hold (`models`), and the
 questions that wait for an answer (`open_questions`). The runtime itself keeps the sessions of the processes, tells of
 their model calls, and has threads for sync tools. Made at first use, kept in `kernel.parts`, closed with the kernel.
 Nothing here outlives the kernel: what has to survive is in the journal.
@@ -8,23 +8,21 @@ Nothing here outlives the kernel: what has to survive is in the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from lyra.agents.session.call_details import tell_model_call
-from lyra.agents.session.models.agent_models import AgentModels
+from lyra.agents.session.models import AgentModels
 from lyra.agents.session.open_questions import OpenQuestions
-from lyra.agents.session.records import call_record, session_record
+from lyra.agents.session.records import begin_session, call_record, session_record, tell_model_call
 from lyra.agents.session.session import AgentSession
-from lyra.agents.session.spans import begin_session
 from lyra.core.effect import canonical_hash
 from lyra.core.tool import caller
 from lyra.errors import LyraError
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.process.process import Process
+from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.milestone import steps_to_replay
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.tokens import ConversationTokens
@@ -33,9 +31,9 @@ from lyra.observe.exports import export_as_configured
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.model_call import ModelCall
-    from lyra.agents.session.notices import NoticeSource
     from lyra.core.effect import Effect
     from lyra.core.tool import JobLog, Tool
+    from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
     from lyra.models.client import LLMClient
     from lyra.models.stream import Completion
@@ -298,8 +296,8 @@ class AgentRuntime:
         kernel = self.kernel
         if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
             record = call_record(kernel, session, call, completion, error)
-            tell_model_call(self, record["span_id"], call, completion)
-            kernel.publish(process.pid, "model.called", record)
+            tell_model_call(self, record.span_id, call, completion)
+            kernel.publish(process.pid, "model.called", record.to_data())
 
     # ------------------------------------------------------------------ tools that block
 
@@ -320,3 +318,59 @@ def _is_root(process: Process) -> bool:
     """Whether no other process asked for this one; a guard of its own does not count."""
     parent = process.parent if process.known_as == process.pid or process.parent is None else process.parent.parent
     return parent is None
+
+
+# ---------------------------------------------------------------- notices
+# Notices: short messages for an agent's model that no caller sent, such as the end of work in the background.
+
+
+class Notice(NamedTuple):
+    """`key` names it: a source that is told of a key has that notice no more."""
+
+    key: str
+    text: str
+
+
+class NoticeSource(Protocol):
+    def waiting(self) -> list[Notice]:
+        """The notices that were not taken yet."""
+        ...
+
+    def taken(self, keys: Iterable[str]) -> None:
+        """The process has taken these; on a replay it takes them again, which must change nothing."""
+        ...
+
+
+# ---------------------------------------------------------------- unattended turn
+# What an agent process and the processes below it wait for, and how the turn it is in is stopped.
+
+
+def questions_below(kernel: Kernel, pid: str) -> list[Interrupt]:
+    """The open questions of a process and of those below it, the oldest first."""
+    pending = kernel.interrupts.list_interrupts(status="pending")
+    return [interrupt for interrupt in pending if is_below(kernel, kernel.interrupts.asker(interrupt), pid)]
+
+
+def is_below(kernel: Kernel, pid: str, top: str) -> bool:
+    """Whether a process is the one at the top, or one below it."""
+    process = kernel.processes.get(pid)
+    while process is not None:
+        if top in (process.pid, process.known_as):
+            return True
+        process = process.parent
+    return pid == top
+
+
+def stop_turn(kernel: Kernel, pid: str) -> bool:
+    """Stop the turn that an agent process is in, whose caller is not there any more, and withdraw its message; the
+    process goes on with its next one. False where it is in none, or is not back where the restart has cut it off."""
+    runtime = runtime_of(kernel)
+    session, known = runtime.sessions.get(pid), kernel.processes.get(pid)
+    process = None if known is None else known.stands_for or known
+    if session is None or process is None or process.exit is not None or process.kill_reason is not None:
+        return False
+    if session.execution is None or not session.execution.running or process.replay is not None:
+        return False
+    if session.request_id:
+        kernel.withdrawals.withdraw(process, session.request_id)
+    return process.cancel(GIVEN_UP)

@@ -22,14 +22,15 @@ import msgspec
 
 from lyra.agents.session.replies import show_question
 from lyra.agents.turn.approval import (
+    UNANSWERED,
     about_call,
     answer_to_row,
     arguments_as_json,
     caller_sink,
+    publish,
     reason_text,
     visible_text,
 )
-from lyra.agents.turn.decision_events import UNANSWERED, publish
 from lyra.core import codec
 from lyra.core.rights.capability import VERBS, Capability, Grant
 from lyra.core.tool import Tool, ToolCall

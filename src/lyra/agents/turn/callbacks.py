@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.replies import show_question
 from lyra.agents.turn.admission import Case
-from lyra.agents.turn.approval import answer_to_row, caller_sink, reason_text, visible_text
-from lyra.agents.turn.decision_events import publish
+from lyra.agents.turn.approval import answer_to_row, caller_sink, publish, reason_text, visible_text
 from lyra.agents.turn.model_effect import cut_of_call, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.content import message_of
-from lyra.agents.session.client_tools import client_tools
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.execution import AgentState
@@ -24,14 +23,12 @@ from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
 from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.context_window import compact
+from lyra.agents.session.toolset import client_tools
 from lyra.agents.turn.memory import remembered_prompt
-from lyra.agents.turn.model_call import ask_model
+from lyra.agents.turn.model_call import ask_model, compact
 from lyra.agents.turn.model_effect import cut_by_budget
-from lyra.agents.turn.notices import add_notices
-from lyra.agents.turn.repeat_guard import RepeatGuard
 from lyra.agents.turn.tool_calls import run_tools
-from lyra.agents.turn.turn import Turn
+from lyra.agents.turn.turn import RepeatGuard, Turn, add_notices
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
@@ -241,6 +238,7 @@ async def once(
         raise
     finally:
         answer = session.messages[-1].text if failure is None else ""
+        process.result_status = turn.status if failure is None and turn.status != "success" else ""
         close_record(turn, answer, failure)
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
         if asker is not None:
@@ -408,7 +406,17 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
         for piece in cut(text[len(text) - sum(lengths) :], lengths):
             pending.sink.put(Text(piece))
     output, status = session.agent.output, finished.get("status", "success")
-    deliver(pending, session, answer if output is None else output.read(answer), None, status=status)
+    value = _reply_again(session, answer, status) if output is None else output.read(answer)
+    deliver(pending, session, value, None, status=status)
+
+
+def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
+    """The answer of a turn that was restored. Its figures are not known where an earlier version saved the session."""
+    run = session.execution
+    figures = {"cost_usd": None, "input_tokens": 0, "output_tokens": 0} if run is None else _taken(session, run.before)
+    reply = (MarkedReply if session.tainted else Reply).with_usage(text, **figures)
+    reply.status = status
+    return reply
 
 
 # ---------------------------------------------------------------------- a turn

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
 
 import msgspec
 
+from lyra.agents.session.events import AgentEvent
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.replies import Sink
-from lyra.agents.turn.call_drafts import DraftWriter
-from lyra.agents.turn.key_filter import StreamKeyFilter, redact_keys
 from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.limits import GRANT_CACHE_MAX
 from lyra.core.policies.retry import error_text
 from lyra.core.rights.capability import Capability
+from lyra.core.secrets.known_keys import KnownKeys
+from lyra.core.tool import ToolCall
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError, ModelError
 from lyra.kernel.process.cut_short import deadline_behind
 from lyra.models.provider import LLMProvider
@@ -34,13 +35,15 @@ from lyra.models.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    ToolDelta,
+    ToolEnd,
+    ToolStart,
     is_unchanged,
 )
 from lyra.models.wire.faults import fault, of_exception
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
-    from lyra.core.secrets.known_keys import KnownKeys
     from lyra.models.wire.http import Timeouts
 
 
@@ -394,3 +397,99 @@ async def _in_time(events: AsyncIterator[StreamEvent], timeouts: Timeouts, name:
             left_s -= loop.time() - began_s
         limit_s, what = timeouts.idle_s, "sent the next piece of its answer"
         yield event
+
+
+# ---------------------------------------------------------------- key filter
+# Removes API keys that this process knows from what a model says.
+
+
+class StreamKeyFilter:
+    """A filter for text in pieces."""
+
+    __slots__ = ("_held", "_keys")
+
+    def __init__(self, keys: KnownKeys) -> None:
+        self._keys = keys
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """The text that can be passed on by now."""
+        text = self._keys.mask_whole(self._held + piece)
+        held = self._keys.length_held(text)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def flush(self) -> str:
+        """The text held back so far: no more comes, so it is not the beginning of a key."""
+        rest, self._held = self._held, ""
+        return rest
+
+
+def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:
+    """The answer with known keys masked; the same object where there is none in it."""
+    message = completion.message
+    if not keys.holds(message.content) and not any(keys.holds(call.arguments) for call in message.tool_calls):
+        return completion
+    content = _without(message.content, keys)
+    calls = tuple(_call(call, keys) for call in message.tool_calls)
+    clean = msgspec.structs.replace(message, content=content, tool_calls=calls)
+    return msgspec.structs.replace(completion, message=clean)
+
+
+def _call(call: ToolCall, keys: KnownKeys) -> ToolCall:
+    if not keys.holds(call.arguments):
+        return call
+    return msgspec.structs.replace(call, arguments=_without(call.arguments, keys), masked=True)
+
+
+def _without(value: Any, keys: KnownKeys) -> Any:
+    if isinstance(value, str):
+        return keys.mask_whole(value)
+    if isinstance(value, dict):
+        return {_without(key, keys): _without(item, keys) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_without(item, keys) for item in value)
+    return value
+
+
+# ---------------------------------------------------------------- call drafts
+# CallDraft: a piece of a tool call while the model writes it, for a reader that asks for it (`Sink.wants_drafts`).
+
+
+class CallDraft(AgentEvent, frozen=True):
+    """`delta` is more of the arguments as JSON. Without an id: all drafts so far are void, the answer begins anew."""
+
+    type: ClassVar[str] = "tool_draft"
+
+    id: str
+    name: str = ""
+    delta: str = ""
+
+
+class DraftWriter:
+    """Puts the calls of one try into a sink, with known keys masked."""
+
+    __slots__ = ("_calls", "_keys", "_sink")
+
+    def __init__(self, sink: Sink, keys: KnownKeys) -> None:
+        self._sink = sink
+        self._keys = keys
+        self._calls: dict[int, tuple[str, str, StreamKeyFilter]] = {}  # by place: id, name
+        if sink.has_drafts:
+            sink.put(CallDraft(""))
+        sink.has_drafts = False
+
+    def feed(self, event: StreamEvent) -> None:
+        if isinstance(event, ToolStart) and event.id:
+            self._calls[event.index] = (event.id, event.name, StreamKeyFilter(self._keys))
+            self._put(event.id, event.name, "")
+        elif isinstance(event, ToolDelta) and event.index in self._calls:
+            call_id, name, key_filter = self._calls[event.index]
+            self._put(call_id, name, key_filter.feed(event.text))
+        elif isinstance(event, ToolEnd) and event.index in self._calls:
+            call_id, name, key_filter = self._calls.pop(event.index)
+            self._put(call_id, name, key_filter.flush())
+
+    def _put(self, call_id: str, name: str, delta: str) -> None:
+        self._sink.has_drafts = True
+        self._sink.put(CallDraft(call_id, name, delta))

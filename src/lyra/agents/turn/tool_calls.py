@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.agents.declaration.content import parts_of, plain_or_text
-from lyra.agents.session.call_details import tell_tool_call
-from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.open_questions import scopes
-from lyra.agents.session.records import tool_record
+from lyra.agents.session.records import Held, new_span, tell_tool_call, tool_record, turn_span
 from lyra.agents.session.replies import show_question
 from lyra.agents.session.shared import home
-from lyra.agents.session.spans import Held, TraceSpan, new_span, turn_span
-from lyra.agents.turn.inside_output import recorded_output
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
@@ -44,13 +41,15 @@ from lyra.core.tool import (
     progress,
     rights,
 )
-from lyra.core.trace_context import OpenSpan
+from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.base.acting import act_as
-from lyra.kernel.process.call_keys import comes_next, current_branch, next_key
+from lyra.kernel.process.call_keys import comes_next, current_branch, next_key, upcoming
+from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import once
+from lyra.kernel.programs.journaled_wait import journaled_wait
 from lyra.tools.calling import calling, contained, invoke
 from lyra.tools.concurrency import Turns
 from lyra.tools.tool_search import searchable
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from lyra.agents.turn.admission import Admitted
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.service import Answer
+    from lyra.kernel.kernel import Kernel
 
 
 _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than that in one go
@@ -261,7 +261,7 @@ async def _result(
         result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
         taints = taints and not (deciding and isinstance(error, Denied))
         if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
-            from lyra.agents.turn.decision_events import refused
+            from lyra.agents.turn.approval import refused
 
             refused(runtime, process, call, error)
     if taints or session.tools.shows_foreign(tool, result.output):
@@ -464,3 +464,99 @@ def _sentence(runtime: AgentRuntime, error: Exception) -> str:
     else:
         sentence = f"{type(error).__name__}: {error}"
     return without_invisible(runtime.clean(sentence), keep_controls=True)
+
+
+# ---------------------------------------------------------------- inside output
+# The output of a tool that is a part of the program (it takes `ctx`), on record.
+
+OUTPUT: Final = "output"  # the row
+
+
+async def recorded_output(process: Process, work: Awaitable[Any], clean: Callable[[Any], Any]) -> Any:
+    """The output of the tool, once its row is written; an error has a row, too. `clean` masks keys in plain data."""
+    try:
+        output = parts_of(await work)
+    except (Divergence, StoreError):  # no outcome of the tool: the process stands still
+        raise
+    except Exception as error:
+        if _has_row(process):
+            cut_short(process, next_key(process), error, form="read", name=OUTPUT)
+        raise
+    if process.core.journal is not None and _has_row(process):
+
+        async def row() -> Any:
+            return clean(_plain(output))
+
+        await journaled_wait(process, OUTPUT, row)
+    return output
+
+
+def _plain(output: Any) -> Any:
+    try:
+        return msgspec.to_builtins(output, enc_hook=plain_or_text)
+    except (TypeError, ValueError, RecursionError):
+        return str(output)
+
+
+def _has_row(process: Process) -> bool:
+    """Whether a row is to be written, or the journal has it next."""
+    entry = upcoming(process)
+    return entry is None or (entry.kind, entry.name) == ("read", OUTPUT)
+
+
+# ---------------------------------------------------------------- cleanup
+# Cleanups: what has to stop when a process ends, such as a command that a tool left running in the background.
+
+_PART: Final = "endings"
+_CLOSE_S: Final = 5.0
+_log: Final = logging.getLogger("lyra.agents")
+
+
+def cleanups_of(kernel: Kernel) -> Cleanups:
+    cleanups: Cleanups | None = kernel.parts.get(_PART)
+    if cleanups is None:
+        cleanups = kernel.parts[_PART] = Cleanups()
+    return cleanups
+
+
+class Cleanups:
+    """The cleanups of one kernel's processes; closed with the kernel."""
+
+    __slots__ = ("_by_pid",)
+
+    def __init__(self) -> None:
+        self._by_pid: dict[str, list[Callable[[], Any]]] = {}
+
+    def add(self, process: Process, cleanup: Callable[[], Any]) -> None:
+        cleanups = self._by_pid.get(process.pid)
+        if cleanups is None:
+            cleanups = self._by_pid[process.pid] = []
+            process.watch((self._process_ended, None))
+        cleanups.append(cleanup)
+
+    def end(self, process: Process) -> None:
+        """Run the cleanups of a process that lives on. Those that it adds later run when it ends."""
+        cleanups = self._by_pid.get(process.pid)
+        if cleanups:
+            _run_cleanup(cleanups)
+            cleanups.clear()
+
+    def _process_ended(self, process: Process) -> None:
+        _run_cleanup(self._by_pid.pop(process.pid, ()))
+
+    async def close(self) -> None:
+        waiting = _run_cleanup([cleanup for cleanups in self._by_pid.values() for cleanup in cleanups])
+        self._by_pid.clear()
+        if waiting:
+            await asyncio.wait(waiting, timeout=_CLOSE_S)
+
+
+def _run_cleanup(cleanups: Iterable[Callable[[], Any]]) -> list[asyncio.Future[Any]]:
+    """Call each of them, also where another one fails; gives the futures to wait for."""
+    waiting: list[asyncio.Future[Any]] = []
+    for cleanup in cleanups:
+        try:
+            waiting += cleanup() or ()
+        except Exception:  # noqa: BLE001 - a cleanup that fails must not keep the others from running
+            _log.exception("what a tool left running could not be ended")
+    return waiting

@@ -6,9 +6,13 @@ in it the process that runs it, the session it belongs to and the caller who wai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.message import Message
+from lyra.core.tool import ToolCall
 from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
+    from lyra.models.provider import LLMProvider
 
 
 class Turn:
@@ -60,3 +65,87 @@ class Turn:
     def hook_event(self, own: str, of_subagent: str) -> str:
         """The name of a moment: it differs between the agent of a session and a sub-agent."""
         return of_subagent if self.session.subagent_type else own
+
+
+# ---------------------------------------------------------------- forked
+# What a fork does otherwise than the run that it was forked from: another model, another system prompt.
+
+MODEL: Final = "model"
+SYSTEM: Final = "system"
+SINCE: Final = "from_key"
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def _difference(process: Process) -> Mapping[str, Any]:
+    forks = process.core.forks
+    fork = forks.get(process.pid) if forks else None
+    return _NOTHING if fork is None or process.keys < int(fork.get(SINCE, 0)) else fork
+
+
+def models_here(turn: Turn) -> Sequence[str | LLMProvider]:
+    """The models to ask next, in order."""
+    model = _difference(turn.process).get(MODEL)
+    return (str(model),) if model else turn.agent.models
+
+
+def system_here(turn: Turn) -> str:
+    """The system prompt of the next call."""
+    system = _difference(turn.process).get(SYSTEM)
+    return turn.system if system is None else turn.runtime.clean(str(system))
+
+
+# ---------------------------------------------------------------- notices
+# Puts waiting notices into the conversation, before the model is asked.
+
+NOTICES: Final = "notices"  # the row
+
+
+def add_notices(turn: Turn) -> None:
+    """Add one message with all notices that wait; nothing where none does."""
+    process, source = turn.process, turn.runtime.notices.get(turn.ctx.pid)
+    entry = upcoming(process)
+    if entry is not None:
+        if (entry.kind, entry.name) != ("read", NOTICES):  # then there were none
+            return
+    elif source is None or not source.waiting():
+        return
+    taken = read(process, NOTICES, lambda: [[*notice] for notice in source.waiting()] if source is not None else [])
+    if source is not None:
+        source.taken([key for key, _ in taken])
+    turn.session.append(notice_message(taken))
+
+
+def notice_message(taken: list[list[str]]) -> Message:
+    """The message that the row of these notices stands for."""
+    return Message("user", "\n".join(["(Notice by the program, not by the user.)", *(text for _, text in taken)]))
+
+
+# ---------------------------------------------------------------- repeat guard
+# RepeatGuard: notices a model that makes the same calls, or says the same words beside its calls, again and again.
+
+_CALLS_MAX: Final = 3  # the same calls in a row
+_TEXTS_MAX: Final = 6  # the same words in a row
+_TEXT_CHARS_LEAST: Final = 20  # shorter words, such as "Next.", may be said often
+
+
+class RepeatGuard:
+    """Looks at the answers of one turn in their order."""
+
+    __slots__ = ("_calls", "_same_calls", "_same_texts", "_text")
+
+    def __init__(self) -> None:
+        self._calls: Any = None
+        self._text = ""
+        self._same_calls = 0
+        self._same_texts = 0
+
+    def status_of(self, calls: Sequence[ToolCall], text: str) -> str:
+        """The status that ends the turn with this answer; empty where the turn goes on."""
+        asked = [(call.name, call.arguments) for call in calls]
+        words = text.strip()
+        self._same_calls = self._same_calls + 1 if asked == self._calls else 1
+        self._same_texts = self._same_texts + 1 if words == self._text else 1
+        self._calls, self._text = asked, words
+        if self._same_calls >= _CALLS_MAX:
+            return "repetition"
+        return "repeated_text" if self._same_texts >= _TEXTS_MAX and len(words) >= _TEXT_CHARS_LEAST else ""

@@ -8,26 +8,32 @@ or may not have taken effect says so. Nothing is run and nothing is written by `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.agents.declaration.content import message_of
+from lyra.agents.session.session import Metrics
 from lyra.agents.turn.hook_points import going_on, message_with, outcome_of, result_with
-from lyra.agents.turn.inside_output import OUTPUT
-from lyra.agents.turn.loop import COMPACT, parse_message
-from lyra.agents.turn.notices import NOTICES, notice_message
+from lyra.agents.turn.loop import COMPACT, REVISE, parse_message
+from lyra.agents.turn.tool_calls import OUTPUT
+from lyra.agents.turn.turn import NOTICES, notice_message
 from lyra.core import codec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
+from lyra.errors import ProcessError
 from lyra.kernel.journal.error_rows import error_from_row
+from lyra.kernel.journal.history import Fold
+from lyra.kernel.kernel import Kernel
 from lyra.models.stream import Completion
+from lyra.store.ended import load_all
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import HookOutcome
-    from lyra.kernel.journal.history import Entry
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.subsystem import State
+    from lyra.kernel.journal.history import Entry, ProcessState
+    from lyra.store.protocol import Store
 
 
 IN_DOUBT: Final = "the session ended while this call was under way; whether it took effect is not known"
@@ -215,3 +221,49 @@ def repaired(messages: list[Message], results: dict[str, ToolResult], sentence: 
             )
         )
     return whole
+
+
+# ---------------------------------------------------------------- stored
+# StoredAgent: the conversation of an agent process as its store has it, read without running anything.
+
+
+class StoredAgent(NamedTuple):
+    messages: tuple[Message, ...]
+    metrics: Metrics
+    unfinished: UnfinishedTurn | None
+
+
+def read_agent(store: Store, pid: str, states: Iterable[State] = ()) -> StoredAgent:
+    """The conversation of one process; `states` are filled with the facts that the layers above keep in the store."""
+    snapshot = load_all(store)
+    fold = Fold.load(snapshot.seq, snapshot.states, [*(type(state)() for state in Kernel().states.values()), *states])
+    fold.add_all(store.read(after=snapshot.seq))
+    process = fold.processes.get(pid)
+    if process is None:
+        raise ProcessError(f"{store.location} has no process {pid}", pid=pid)
+    return _conversation(process, store)
+
+
+def _conversation(process: ProcessState, store: Store) -> StoredAgent:
+    messages: list[Message] = []
+    metrics = Metrics()
+
+    def value(entry: Entry) -> Any:
+        return codec.decode(store.get_blob(entry.blob) if entry.blob else bytes(entry.value))
+
+    def take(finished: Any) -> Metrics:
+        messages.extend(Message.from_data(message) for message in finished["messages"])
+        return msgspec.convert(finished["metrics"], Metrics)
+
+    restored = store.get_blob(process.restored_blob) if process.restored_blob else bytes(process.restored)
+    if codec.decode(restored) is not None:
+        metrics = take(codec.decode(restored))
+    for _, entry in sorted((key, entry) for key, entry in process.effects.items() if isinstance(key, int)):
+        if entry.kind == "passage" and entry.name == "turn":
+            metrics = take(value(entry))
+        elif entry.kind == "receive":
+            content = parse_message(value(entry))[1]
+            if isinstance(content, dict) and REVISE in content:
+                del messages[int(content[REVISE]["keep"]) :]
+                messages += [Message.from_data(message) for message in content[REVISE]["add"]]
+    return StoredAgent(tuple(messages), metrics, turn_in(process.effects, store.get_blob, process.first_branch))

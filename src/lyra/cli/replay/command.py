@@ -204,7 +204,7 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
 def not_here(run: OpenedRun, number: int | None) -> ConfigError:
     """The mistake of asking `lyra replay` for a fork at a step, or to go on where there is none, with the command that
     does it."""
-    from lyra.vega.replay.fork_run import replay_command
+    from lyra.vega.replay.fork import replay_command
 
     name, path = run.timeline.name, run.timeline.location
     if number is None:

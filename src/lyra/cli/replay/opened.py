@@ -55,7 +55,7 @@ def opened_run(store: Store, word: str) -> Iterator[OpenedRun]:
     try:
         timeline = timeline_of(store, word)
     except ConfigError:
-        from lyra.vega.replay.run_in_store import run_in_store, timeline_of_run
+        from lyra.vega.replay.timeline import run_in_store, timeline_of_run
 
         run = run_in_store(store, word)
         if run is None:

@@ -119,7 +119,7 @@ def start(
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
     words = " ".join(task)
     requested = given_form == _STREAM
-    printed = printed or form != "text" or mode_of_text is not None or given["schema_file"] is not None
+    printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
     interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
         from lyra.cli.sage.interactive import run_interactive

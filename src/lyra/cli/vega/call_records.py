@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from lyra.core.event import ModelCalled
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lyra.vega.bytecode.program import Program
 
 
-# Estimates for a model call that was cut off before the provider counted it.
-_GUESSED: Final = ("guessed_tokens", "guessed_usd")
 _TOLD: Final = {"trace.span": "span", "trace.event": "event"}
 _KEPT: Final = ("began", "place")  # of a row in the journal, for `vega trace`
 
@@ -36,8 +38,8 @@ class CallRecords:
         self._trace = trace
         self._model = model or ""
         self._models: dict[str, list[str]] = {}  # the models of each agent, as the program names them
-        self._parts: dict[str, list[dict[str, Any]]] = {}  # model calls by the turn they belong to
-        self._early: dict[str, dict[str, Any] | None] = {}  # by process: early calls that the program has not reached
+        self._parts: dict[str | None, list[ModelCalled]] = {}  # model calls by the turn they belong to
+        self._early: dict[str, ModelCalled | None] = {}  # by process: early calls that the program has not reached
 
     def know(self, program: Program) -> None:
         """Learn the models of each agent, so that records name them as the program does; `--model` replaces all."""
@@ -49,12 +51,12 @@ class CallRecords:
             models = (settings_of(linked, info.configuration) or {}).get("model") or []
             self._models[name] = [self._model] if self._model else models if isinstance(models, list) else [models]
 
-    def _model_name(self, agent: str, parts: list[dict[str, Any]]) -> str:
+    def _model_name(self, agent: str, parts: list[ModelCalled]) -> str:
         """The model that was asked last; for a call that was refused, the first model of the agent."""
         models = self._models.get(agent) or [self._model]
         if not parts:
             return models[0]
-        asked: str = parts[-1]["model"]
+        asked = parts[-1].model
         return next((name for name in models if name and asked.endswith(f"/{name}")), asked)
 
     def __call__(self, event: Any) -> None:
@@ -62,14 +64,15 @@ class CallRecords:
         if event.kind in _TOLD:
             self._write({"kind": _TOLD[event.kind], **{key: data[key] for key in data if key not in _KEPT}})
         elif event.kind == "model.called":
-            self._parts.setdefault(data["parent_span"], []).append(data)
+            called = ModelCalled.from_data(data)
+            self._parts.setdefault(called.parent_span, []).append(called)
             if event.pid in self._early and self._early[event.pid] is None:
-                self._early[event.pid] = {**data}  # one that is cut off has no more than this
+                self._early[event.pid] = called  # one that is cut off has no more than this
         elif event.kind == "agent.answered":
             parts = self._parts.pop(data["span_id"], [])
             record = _record(data, parts, self._model_name(data["agent"], parts))
             if event.pid in self._early:
-                self._early[event.pid] = record | {key: part[key] for part in parts for key in part if key in _GUESSED}
+                self._early[event.pid] = _with_guess(record, parts)
             else:
                 self._count(record)
         elif event.kind == "call.ahead":
@@ -77,24 +80,23 @@ class CallRecords:
         else:
             self._close_early(self._early.pop(data["pid"], None), is_taken=event.kind == "call.taken")
 
-    def _close_early(self, record: dict[str, Any] | None, *, is_taken: bool) -> None:
+    def _close_early(self, record: ModelCalled | None, *, is_taken: bool) -> None:
         if record is None:
             return  # the call ended before it asked a model
-        guessed_tokens, guessed_usd = record.pop("guessed_tokens", 0), record.pop("guessed_usd", 0.0)
+        counted = replace(record, guessed_tokens=0, guessed_usd=None)
         if is_taken:
-            self._count(record)
+            self._count(counted)
             return
-        record["input_tokens"] = record["input_tokens"] or guessed_tokens
-        record["cost_usd"] = record["cost_usd"] or guessed_usd
+        tokens, usd = record.input_tokens or record.guessed_tokens, record.cost_usd or record.guessed_usd or 0.0
         self.speculative += 1
-        self.speculative_usd += record["cost_usd"]
-        self._write({**record, "status": "speculative"})
+        self.speculative_usd += usd
+        self._write(replace(counted, input_tokens=tokens, cost_usd=usd, status="speculative").to_data())
 
-    def _count(self, record: dict[str, Any]) -> None:
+    def _count(self, record: ModelCalled) -> None:
         """Count a call that the program reached; speculative calls are counted separately."""
         self.count += 1
-        self.cost_usd += record["cost_usd"] or 0.0
-        self._write(record)
+        self.cost_usd += record.cost_usd or 0.0
+        self._write(record.to_data())
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._trace is not None:
@@ -103,19 +105,25 @@ class CallRecords:
             self._trace(json.dumps(record, allow_nan=False, default=str))
 
 
-def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
-    """The eleven fields, in the documented order; and `estimated`, where a provider counted no tokens."""
-    return {
-        "trace_id": turn["trace_id"],
-        "span_id": turn["span_id"],
-        "agent": turn["agent"],
-        "model": model,
-        "input_tokens": turn["input_tokens"],
-        "output_tokens": turn["output_tokens"],
-        "cost_usd": turn["cost_usd"],
-        "latency_ms": turn["latency_ms"],
-        "status": turn["status"],
-        "retries": sum(part["retries"] for part in parts),
-        "parent_span": turn["parent_span"],
-        **({"estimated": True} if turn.get("estimated") else {}),
-    }
+def _record(turn: dict[str, Any], parts: list[ModelCalled], model: str) -> ModelCalled:
+    """Return the record of an agent call: its turn, with the retries of its model calls."""
+    return ModelCalled(
+        trace_id=turn["trace_id"],
+        span_id=turn["span_id"],
+        agent=turn["agent"],
+        model=model,
+        input_tokens=turn["input_tokens"],
+        output_tokens=turn["output_tokens"],
+        cost_usd=turn["cost_usd"],
+        latency_ms=turn["latency_ms"],
+        status=turn["status"],
+        retries=sum(part.retries for part in parts),
+        parent_span=turn["parent_span"],
+        estimated=bool(turn.get("estimated")),
+    )
+
+
+def _with_guess(record: ModelCalled, parts: list[ModelCalled]) -> ModelCalled:
+    """Return the record with the last estimate for a call that was cut off before the provider counted it."""
+    guess = next((part for part in reversed(parts) if part.guessed_usd is not None), record)
+    return replace(record, guessed_tokens=guess.guessed_tokens, guessed_usd=guess.guessed_usd)

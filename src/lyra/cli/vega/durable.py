@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.durable_run import RunExecution
-    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun, Runs
 
 
@@ -294,7 +294,7 @@ def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
 
 def failure(run: DurableRun) -> VegaError | None:
     """The error that ended a run, as `vega run` shows it."""
-    from lyra.vega.values.errors import uncaught
+    from lyra.vega.values.values import uncaught
 
     return None if run.error is None else uncaught(run.error, run.file)
 

@@ -1,4 +1,4 @@
-"""A fork of a run, made from the prompt of `vega replay`: see `lyra.vega.replay.fork_run`.
+"""A fork of a run, made from the prompt of `vega replay`: see `lyra.vega.replay.fork`.
 
 What the fork prints is collected, since the terminal belongs to the prompt; `vega resume ID` prints it again. It stays
 in the store as a run of its own.
@@ -13,7 +13,7 @@ from lyra.errors import LyraError, VegaError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
-    from lyra.vega.replay.fork_run import RunFork
+    from lyra.vega.replay.fork import RunFork
     from lyra.vega.replay.timeline import Timeline
 
 
@@ -30,8 +30,7 @@ def make_fork(
 ) -> dict[str, Any]:
     """Change one reply and run on; what came of it."""
     from lyra.vega.durable.runs import DurableRun, Runs
-    from lyra.vega.replay.fork import change_at, difference
-    from lyra.vega.replay.fork_run import RunFork
+    from lyra.vega.replay.fork import RunFork, change_at, difference
     from lyra.vega.replay.reader import read
 
     with Runs(path) as runs:

@@ -19,7 +19,7 @@ def lsp(ctx: click.Context, /) -> None:
         import pygls  # noqa: F401
     except ImportError:
         raise ConfigError("the language server needs the lsp extra", hint="pip install 'lyra-agents[lsp]'") from None
-    from lyra.vega.lsp.serve import serve
-    from lyra.vesper.runtime.importable import read_file
+    from lyra.vega.lsp.features import serve
+    from lyra.vesper.runtime.faces import read_file
 
     ctx.exit(serve(read_node=read_file))

@@ -52,7 +52,7 @@ def node_host(invocation: Invocation, program: Program, space: Space | None = No
         yield None
         return
     from lyra.store.space import Space
-    from lyra.vesper.runtime.importable import ImportableNodes
+    from lyra.vesper.runtime.faces import ImportableNodes
 
     def store() -> Space:
         assert space is not None

@@ -21,9 +21,9 @@ def plan(ctx: click.Context, /, *, file: str, as_json: bool, dot: bool, svg: str
     Nothing is run. The plan is what the compiler wrote into the code; `vega run --sequential` makes every call in its
     turn. Of a Python file (.py) it is the plan of its functions with `@lyra.parallel`.
     """
-    from lyra.vega.compiler.plan_of import plan_of
+    from lyra.vega.compiler.compiler import plan_of
     from lyra.vega.plan import render
-    from lyra.vega.plan.python import plan_of_python
+    from lyra.vega.plan.render import plan_of_python
 
     if as_json and dot:
         raise ConfigError("--json and --dot are two ways to print one plan: give one of them", key="--dot")

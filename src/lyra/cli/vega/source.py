@@ -91,7 +91,7 @@ def disasm(ctx: click.Context, /, *, file: str) -> None:
 
     Takes a source or a .vgb file.
     """
-    from lyra.vega.bytecode.disassembler import disassemble
+    from lyra.vega.bytecode.file import disassemble
 
     click.echo(disassemble(_program(ctx, file)), nl=False)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.cli.vega.output import ProgramOutput
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
 

@@ -18,7 +18,7 @@ from lyra.cli.vesper.setup import runtime_of, runtime_options
 from lyra.errors import SourceError
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.debugger import DebuggerStop
     from lyra.vesper.values.outcome import Outcome
     from lyra.vesper.values.redaction import Redaction
@@ -69,8 +69,7 @@ def debug(
 ) -> None:
     """Execute the node of FILE on one path and stop at breakpoints. Its effects are performed."""
     from lyra.vesper.repository.folders import repository_around
-    from lyra.vesper.runtime.breakpoints import breakpoint_of
-    from lyra.vesper.runtime.debugger import Debugger
+    from lyra.vesper.runtime.debugger import Debugger, breakpoint_of
     from lyra.vesper.runtime.privacy import redaction_of
 
     try:

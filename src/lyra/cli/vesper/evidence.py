@@ -30,7 +30,7 @@ def _node(ctx: click.Context, name: str) -> Node:
 
 
 def _data(evidence: NodeEvidence) -> dict[str, Any]:
-    from lyra.vesper.evidence.confidence import lower_bound
+    from lyra.vesper.confidence import lower_bound
     from lyra.vesper.evidence.modes import allowed
 
     return {
@@ -139,7 +139,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     """
     from lyra.vesper.check.judge import program_of
     from lyra.vesper.evidence.differential import test
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
 
     loaded = _node(ctx, node)
     declared = loaded.testing.differential_tests

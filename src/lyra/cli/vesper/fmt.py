@@ -17,7 +17,7 @@ from lyra.errors import ConfigError, SourceError
 @click.pass_context
 def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool, to_stdout: bool) -> None:
     """Lay out FILEs (.vsp files, or folders of them) in the one way; what they mean and their comments stay."""
-    from lyra.vesper.format.formatter import format_text
+    from lyra.vesper.format.layout import format_text
 
     is_broken = differs = False
     for path in node_files(files):

@@ -17,7 +17,7 @@ from lyra.errors import ConfigError, LyraError, SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lyra.vesper.loading.issues import Issue
+    from lyra.vesper.loading import Issue
     from lyra.vesper.nodes import Node
 
 
@@ -109,7 +109,7 @@ def node_files(names: Iterable[str]) -> list[Path]:
 
 def source_of(file: Path) -> tuple[str, str]:
     """The text and the name of a file that `node_files` gave; an error where it cannot be read."""
-    from lyra.vesper.loading.document import read_source
+    from lyra.vesper.loading import read_source
 
     if file.is_dir():
         raise ConfigError(f"there is no .vsp file in the folder {str(file)[:200]!r}", key="FILE")
@@ -119,7 +119,7 @@ def source_of(file: Path) -> tuple[str, str]:
 def say_problems(error: LyraError) -> None:
     """Mistakes of a file on stderr, as compilers show them: place, sentence, the line with a caret, hint. All mistakes
     of the file are shown, also those that stand behind the step at which the command stopped."""
-    from lyra.vesper.loading.issues import ERROR, render_issue
+    from lyra.vesper.loading import ERROR, render_issue
 
     file = str(error.fields.get("file") or "")
     if not isinstance(error, SourceError) or not file:
@@ -135,7 +135,7 @@ def _issues_of(error: SourceError, file: str) -> tuple[str, list[Issue]]:
     import msgspec
 
     from lyra.vesper.check.judge import check_text, has_errors
-    from lyra.vesper.loading.issues import ERROR, Issue
+    from lyra.vesper.loading import ERROR, Issue
 
     problems = [msgspec.convert(problem, Issue) for problem in error.fields.get("problems") or ()]
     try:

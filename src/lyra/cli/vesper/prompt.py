@@ -13,7 +13,7 @@ from lyra.cli.render import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.values.redaction import Redaction
 
 
@@ -35,7 +35,7 @@ def say(text: str) -> None:
 def shown_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
     """Values as texts, without sensitive ones; long ones are cut."""
     from lyra.vesper.runtime.privacy import sensitive_inputs
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
     from lyra.vesper.values.redaction import REDACTED
 
     names = sensitive_inputs(program) | {entry.name for entry in (*program.success, *program.error) if entry.sensitive}

@@ -66,7 +66,7 @@ def run(
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
 
     error = None
     if outcome.error is not None:
@@ -84,7 +84,7 @@ def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
 
 
 def _show(outcome: Outcome) -> None:
-    from lyra.vesper.values.json_shape import json_shape
+    from lyra.vesper.values.json_values import json_shape
 
     for text in outcome.unverifiable:
         click.echo(printable(f"warning: could not be judged: {text}"), err=True)

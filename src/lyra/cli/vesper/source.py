@@ -13,8 +13,8 @@ from lyra.cli.vesper.node_files import node_files, node_named, say_problems, sou
 from lyra.errors import LyraError, SourceError
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
-    from lyra.vesper.loading.issues import Issue
+    from lyra.vesper.ir import NodeProgram
+    from lyra.vesper.loading import Issue
     from lyra.vesper.nodes import Node
 
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_json: bool) -> None:
     """Find all mistakes in FILES (.vsp files, or folders of them) without running them."""
     from lyra.vesper.check.judge import has_errors
-    from lyra.vesper.loading.issues import render_issue
+    from lyra.vesper.loading import render_issue
 
     valid = True
     told: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_
 def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
     """The text of a file and all remarks on it; one remark where it cannot be read."""
     from lyra.vesper.check.judge import check_text
-    from lyra.vesper.loading.issues import ERROR, Issue
+    from lyra.vesper.loading import ERROR, Issue
 
     try:
         text, name = source_of(file)

@@ -103,7 +103,7 @@ def test(
 
 
 def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
-    from lyra.vesper.evidence.cases import problems_of
+    from lyra.vesper.evidence.properties import problems_of
 
     for number, case in enumerate(node.testing.test_cases, 1):
         problems: list[str] = []
@@ -116,7 +116,7 @@ def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
 
 def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
     from lyra.vesper.evidence.properties import check_properties
-    from lyra.vesper.values.tagged import to_json
+    from lyra.vesper.values.json_values import to_json
 
     for result in check_properties(node, number):
         inputs = None if result.inputs is None else [to_json(shown) for shown in result.inputs]

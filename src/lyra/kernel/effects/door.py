@@ -246,7 +246,7 @@ class Door:
             if core.draining:
                 core.came_to_its_end()
             if effect.outside is not None:
-                effect.outside.settled(is_durable, *args)
+                effect.outside.settled(is_durable, *args, idempotency_key=self._key_of(attempt))
         if journal is None and core.listening:
             self._publish_finished(process, key, effect, "usage", _data(attempt.cost))
         return value
@@ -332,7 +332,8 @@ class Door:
         assert effect.outside is not None
         if replay is not None and f"doubt:{attempt.key}" in replay:
             raise OutcomeUnknown("a person was asked before the restart")
-        return await effect.outside.find_out(*attempt.args, may_repeat=may_repeat)
+        key = self._key_of(attempt)
+        return await effect.outside.find_out(*attempt.args, may_repeat=may_repeat, idempotency_key=key)
 
     async def _after_doubt(self, attempt: Attempt) -> Any:
         """The program that performed the effect is gone: ask a person, and perform it again while the answer says
@@ -373,9 +374,7 @@ class Door:
         """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
         process, effect, gate = attempt.process, attempt.effect, attempt.gate
         if effect.takes_key:
-            generation, asked = attempt.generation, attempt.digest
-            key = self._core.idempotency_key(process.pid, attempt.key, process.life, generation=generation, asked=asked)
-            attempt.kwargs = {**attempt.kwargs, "idempotency_key": key}
+            attempt.kwargs = {**attempt.kwargs, "idempotency_key": self._key_of(attempt)}
         if effect.outside is not None:
             attempt.kwargs = {**attempt.kwargs, "begin": partial(self._begin_outside, attempt)}
         tries = 1
@@ -404,6 +403,13 @@ class Door:
                 if gate is not None:
                     gate.succeeded()
                 return value
+
+    def _key_of(self, attempt: Attempt) -> str:
+        """Return the idempotency key of a call; "" where its function takes none."""
+        if not attempt.effect.takes_key:
+            return ""
+        process, generation, asked = attempt.process, attempt.generation, attempt.digest
+        return self._core.idempotency_key(process.pid, attempt.key, process.life, generation=generation, asked=asked)
 
     async def _run_in_time(self, attempt: Attempt) -> Any:
         """Call the function once, bounded by the kernel's clock."""
@@ -591,7 +597,9 @@ class Door:
             key=f"doubt:{key}",
             question=f"Was {_act(attempt)} performed? retry, skip or fail",
             message=f"effect {key} of process {process.pid} ({effect.name}) was in flight {when}",
-            asked=None if outside is None else lambda interrupt_id: outside.asked(interrupt_id, *attempt.args),
+            asked=None
+            if outside is None
+            else lambda interrupt_id: outside.asked(interrupt_id, *attempt.args, idempotency_key=self._key_of(attempt)),
         )
 
 

@@ -92,6 +92,7 @@ class Terminated(Row):
     blob: str = ""
     error: dict[str, Any] | None = None
     stopped: bool = False  # it was told to end, for this reason, which is a word of the one that ended it
+    status: str = ""  # why the value is less than was asked for, such as `max_tokens`
 
 
 class Stopping(Row):

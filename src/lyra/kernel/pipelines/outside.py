@@ -62,31 +62,40 @@ class OutsideStages:
         self._runner = runner
         self._agent = agent
 
-    async def run(self, pid: str, run: int, stage_name: str, *, begin: Callable[[bool], Awaitable[None]]) -> Any:
+    async def run(
+        self,
+        pid: str,
+        run: int,
+        stage_name: str,
+        *_asked: str,
+        begin: Callable[[bool], Awaitable[None]],
+        idempotency_key: str,
+    ) -> Any:
         """The function of the effect."""
-        return await self._perform(pid, run, stage_name, self._agent.run, begin)
+        return await self._perform(pid, run, stage_name, idempotency_key, self._agent.run, begin)
 
-    async def find_out(self, *call: Any, may_repeat: bool) -> Any:
-        pid, run, stage_name = call
-        return await self._perform(pid, run, stage_name, self._agent.find_out, may_repeat=may_repeat)
+    async def find_out(self, *call: Any, may_repeat: bool, idempotency_key: str) -> Any:
+        pid, run, stage_name = call[:3]
+        return await self._perform(pid, run, stage_name, idempotency_key, self._agent.find_out, may_repeat=may_repeat)
 
-    def asked(self, interrupt_id: str, *call: Any) -> None:
-        self._agent.asked(interrupt_id, self._runner.run_key(call[0], call[1]))
+    def asked(self, interrupt_id: str, *call: Any, idempotency_key: str) -> None:
+        self._agent.asked(interrupt_id, self._runner.run_key(call[0], call[1], idempotency_key))
 
-    def settled(self, is_durable: bool, /, *call: Any) -> None:
-        self._agent.settled(self._runner.run_key(call[0], call[1]), is_durable=is_durable)
+    def settled(self, is_durable: bool, /, *call: Any, idempotency_key: str) -> None:
+        self._agent.settled(self._runner.run_key(call[0], call[1], idempotency_key), is_durable=is_durable)
 
     async def _perform(
         self,
         pid: str,
         run: int,
         stage_name: str,
+        idempotency_key: str,
         call: Callable[[StageRun], Awaitable[Any]],
         begin: Callable[[bool], Awaitable[None]] = _begun,
         *,
         may_repeat: bool = False,
     ) -> Any:
-        key = self._runner.run_key(pid, run)
+        key = self._runner.run_key(pid, run, idempotency_key)
 
         def work(envelope: Envelope, stage: AgentConfig) -> Awaitable[Any]:
             return call(

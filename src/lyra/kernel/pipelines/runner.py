@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.core.checking.check import sendable_text
-from lyra.core.effect import Charged, Effect
+from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT
 from lyra.core.naming import PIPELINE, named
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.declaration import AgentConfig
     from lyra.kernel.pipelines.events import Feed
     from lyra.kernel.pipelines.orchestrator import Orchestrator
-    from lyra.kernel.pipelines.session import Question, Session
+    from lyra.kernel.pipelines.session import Question, Session, Token
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
 
@@ -138,8 +138,7 @@ class Runner:
             elif word == "wait":
                 await self._wait(process)
             elif word == "run" and len(plan[1]) == 1:
-                run, stage = plan[1][0]
-                await self._perform(ctx, run, stage)
+                await self._perform(ctx, *plan[1][0])
             else:
                 await self._run_together(ctx, plan)
 
@@ -177,7 +176,11 @@ class Runner:
         if session.terminated:
             reason = session.terminal_reason.value if session.terminal_reason is not None else ""
             return ["done", reason, session.envelope.termination_reason]
-        running = [[token.run, token.stage] for token in session.tokens if token.state == "running"]
+        running = [
+            [token.run, token.stage, *self._asked_of(session, token)]
+            for token in session.tokens
+            if token.state == "running"
+        ]
         asks = [_asked(question) for question in session.waiting if question.token]
         if not asks:  # also while a question from outside is open: runs in progress continue
             return ["run", running] if running else ["wait"]
@@ -220,7 +223,7 @@ class Runner:
         """The work that a plan names, by its key among the tasks."""
         asks = plan[2] if plan[0] == "together" else []
         works: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {
-            **{run: partial(self._perform, ctx, run, stage) for run, stage in plan[1]},
+            **{run[0]: partial(self._perform, ctx, *run) for run in plan[1]},
             **{-ask[-1]: partial(self._ask, ctx, ask) for ask in asks},
         }
         return {key: partial(self._branch, ctx, work) for key, work in works.items()}
@@ -276,8 +279,20 @@ class Runner:
         numbered.set_result(None)
         await work()
 
-    async def _perform(self, ctx: Context, run: int, stage_name: str) -> None:
-        """One run through the door, and its report."""
+    def _asked_of(self, session: Session, token: Token) -> tuple[str, ...]:
+        """The digest of what a run asks of an agent in another program, for its idempotency key. It stands in the
+        plan, since a replay must have the same; a plan of an earlier version has none."""
+        stage = session.pipeline_config.by_name[token.stage]
+        agent = self._orchestrator.agents.find(stage.agent_name)
+        if agent is not None and agent.outside is None:
+            return ()
+        view = session.view(token)
+        answer = view.interrupt.get("response") if view.interrupt is not None else None
+        asked = (view.raw_input, view.outputs, view.metadata, view.iteration, view.loop_feedback, answer)
+        return (canonical_hash(stage.agent_name, (*asked, stage.to_data()), {}).hex(),)
+
+    async def _perform(self, ctx: Context, run: int, stage_name: str, *asked: str) -> None:
+        """One run through the door, and its report; `asked` as in the plan."""
         process = ctx.own_process
         session = self._orchestrator.state.sessions[process.pid]
         stage = session.pipeline_config.stage(stage_name)
@@ -288,7 +303,7 @@ class Runner:
             if agent.program is not None:
                 result = await run_stage_process(ctx, self._orchestrator, agent, stage, run)
             else:
-                result = await ctx.do(self._effect(stage, agent), process.pid, run, stage_name)
+                result = await ctx.do(self._effect(stage, agent), process.pid, run, stage_name, *asked)
         except (Divergence, asyncio.CancelledError):
             raise
         except Exception as error:  # any error of an agent is a failed stage
@@ -328,11 +343,14 @@ class Runner:
             )
         return effect
 
-    def run_key(self, pid: str, run: int) -> str:
-        """The key of a run, the same in every lifetime of the kernel."""
+    def run_key(self, pid: str, run: int, idempotency_key: str) -> str:
+        """The key of a run, the same in every lifetime of the kernel: that of its call. A run that began under an
+        earlier version, or in a kernel without a journal, is known by its number."""
+        if self._core.generation_named(idempotency_key):
+            return idempotency_key
         return self._core.idempotency_key(pid, f"run-{run}", self._core.processes[pid].life)
 
-    async def _run_agent(self, pid: str, run: int, stage_name: str) -> Any:
+    async def _run_agent(self, pid: str, run: int, stage_name: str, *_asked: str) -> Any:
         """Call the agent that is registered here."""
 
         def work(envelope: Envelope, stage: AgentConfig) -> Awaitable[Any]:

@@ -57,12 +57,16 @@ async def _outcome(ctx: Context, child: ChildHandle[Any], stage: AgentConfig) ->
     error = ended.error
     if error is None and ended.reason != "normal":
         error = AgentFailed(f"agent {stage.agent_name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
+    process = child._look_up()
     if error is not None:
-        process = child._look_up()
         if process is not None:
             error.usage = process.budget.usage  # type: ignore[attr-defined]  # for the report's metrics
         raise error
     result: dict[str, Any] = ended.result
+    if process is not None:  # calls that a crash cut off are charged, and the program does not know of them
+        counted = result["metrics"]
+        charged = {name: max(counted.get(name) or 0, process.spent[dimension]) for name, dimension in SPENT.items()}
+        result = {**result, "metrics": {**counted, **{name: used for name, used in charged.items() if used}}}
     wrong = stage.wrong_with(result["output"])
     if wrong is not None:
         raise AgentFailed(f"the output of {stage.agent_name} {wrong}")

@@ -483,6 +483,9 @@ class Run:
         if gave_up_after and isinstance(ended.error, LyraError):
             ended.error.fields["gave_up_after"] = gave_up_after
         if ended.reason == "normal":
+            child = self._core.processes.get(pid)
+            if child is not None:
+                self._ctx.own_process.result_status = child.result_status
             return _Ended(ended.result)
         if ended.error is None or reason != "error":
             raise ExitProgram(reason, ended.error)

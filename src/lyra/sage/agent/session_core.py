@@ -20,8 +20,7 @@ from lyra.agents.declaration.hooks import AgentHooks
 from lyra.agents.headless.headless import Headless, HeadlessOptions, end_reason
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.stored import read_agent
-from lyra.agents.turn.unfinished import UnfinishedTurn, repaired
+from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repaired
 from lyra.config import Config
 from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy

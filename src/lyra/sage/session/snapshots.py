@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ from lyra.sage.session.files.history import (
     TurnBegun,
 )
 from lyra.sage.session.files.observed import ObservedFiles, ScanBounds, ScanReport
-from lyra.sage.session.files.restoring import PlannedPath, restore_paths
+from lyra.sage.session.files.restoring import PlannedPath, restore_paths, set_folder_mode
 from lyra.sage.session.files.state import FileChange, read_name, written_name
 
 __all__ = ["Checkpoint", "FileChange", "Restored", "ScanBounds", "ScanReport", "Snapshots"]
@@ -228,6 +229,7 @@ class Snapshots:
     def _restore(self, position: int, *, with_others: bool, force: bool) -> Restored:
         for path in self._history.since(position):
             self._append(self._files.look(path, self._by()))
+        self._look_into_closed_folders(position)
         plan = list(self._plan(position, with_others=with_others))
         touched = [(planned, pairs) for planned, pairs in plan if pairs]
         if touched and not force:
@@ -251,6 +253,29 @@ class Snapshots:
         problems |= restore_paths(paths, self._contents, restored)
         self._append([Settled(token)])
         return Restored(tuple(sorted(changed)), redo.name, tuple(problems.values()))
+
+    def _look_into_closed_folders(self, position: int) -> None:
+        """Find what the agent changed in folders that it closed to this user afterwards. They are opened for the look
+        and closed again, so that a refused restore leaves them as they were."""
+        modes: dict[str, int] = {}
+        while closed := [
+            (path, root, state.mode)
+            for path in self._history.since(position)
+            if path not in modes
+            and (root := self._files.root_of(path)) is not None
+            and (state := self._files.state_of(path)).kind == "folder"
+            and state.mode & stat.S_IRWXU != stat.S_IRWXU
+            and not os.access(path, os.R_OK | os.X_OK)
+        ]:
+            for path, root, mode in closed:
+                modes[path] = mode
+                with suppress(OSError):  # another user's folder stays closed
+                    set_folder_mode(root, path, mode | stat.S_IRWXU)
+            self._append(self._files.scan("agent"))
+        for path, mode in reversed(modes.items()):
+            with suppress(OSError):
+                set_folder_mode(self._files.root_of(path) or path, path, mode)
+            self._append(self._files.look(path, "agent"))
 
     def _plan(self, position: int, *, with_others: bool) -> Iterator[tuple[PlannedPath, list[StatePair]]]:
         """The paths that have to be restored, each with what other hands have changed in it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lyra.agents.turn.key_filter import StreamKeyFilter
+from lyra.agents.turn.model_effect import StreamKeyFilter
 
 if TYPE_CHECKING:
     from lyra.core.secrets.known_keys import KnownKeys

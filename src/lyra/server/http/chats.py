@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.unattended_turn import stop_turn
+from lyra.agents.session.shared import stop_turn
 from lyra.core.limits import (
     SERVER_STREAM_BYTES_MAX,
     SERVER_STREAM_EVENTS_MAX,

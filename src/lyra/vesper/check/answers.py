@@ -6,11 +6,9 @@ from typing import Any, Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.infer import Typing
-from lyra.vesper.check.kinds import misfit
-from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir.expressions import Arithmetic, Constant, NodeVariable, TypedExpression
-from lyra.vesper.ir.program import ErrorAnswer
+from lyra.vesper.check.state import CheckState, NameScope
+from lyra.vesper.check.types import misfit
+from lyra.vesper.ir import Arithmetic, Constant, ErrorAnswer, NodeVariable, TypedExpression
 from lyra.vesper.nodes.model import FieldDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.outcome import CODES

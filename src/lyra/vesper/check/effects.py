@@ -13,36 +13,50 @@ The request of each kind is a map:
     custom.A.B       the step's parameters
 
 A query binds its rows to `query_result` as well as to its output; a field of `query_result` is that of the first
-row. Any other response is also `response` while `on_success.extract` is read.
+row. Any other response is also `response` while `on_success.extract` is read. The provider of an HTTP call is a name of
+the file, or the host of a whole address. Values in an endpoint are kept apart from its text, so that they can be quoted
+on their own.
+
+A capability is a dotted name; `*` stands for any part, and at the end for any rest. `covering` finds the declared
+capability that covers a needed one. The right to write a table covers reading it. A provider of HTTP is covered by its
+own name or by a host that has the name as a label: `stripe` by `network.http_client.api.stripe.com`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from lyra.core.checking.document import Path
-from lyra.errors import ParseError
-from lyra.vesper.check.capabilities import covering
-from lyra.vesper.check.http_calls import HttpLowering
-from lyra.vesper.check.infer import QUERY_RESULT, map_of
+from lyra.core.rights.capability import Capability
+from lyra.errors import ConfigError, ParseError
+from lyra.vesper.check.infer import QUERY_RESULT, Typing, map_of
 from lyra.vesper.check.rules import ErrorRules
-from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.sql import Sql, mentions_column
-from lyra.vesper.check.state import CheckState, TextSite
+from lyra.vesper.check.state import CheckState, NameScope, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import has_placeholder
+from lyra.vesper.expressions.parser import has_placeholder, parse_expression
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
-from lyra.vesper.ir.expressions import Constant, FieldOf, NodeVariable, TypedExpression
-from lyra.vesper.ir.program import EffectStep, Machine, Step, TransitionStep
+from lyra.vesper.ir import (
+    Constant,
+    EffectStep,
+    FieldOf,
+    ListOf,
+    Machine,
+    NodeVariable,
+    Step,
+    TemplateText,
+    TransitionStep,
+    TypedExpression,
+)
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.sql.tables import query_tables, table_problem
 from lyra.vesper.sql.tokens import SqlRefused
-from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
+from lyra.vesper.values.triggers import seconds_of
 from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
 _KINDS: Final = {
@@ -367,3 +381,119 @@ def _root(term: Term) -> str | None:
     while isinstance(term, (MemberTerm, IndexTerm)):
         term = term.target
     return term.name if isinstance(term, NameTerm) else None
+
+
+# ---------------------------------------------------------------- http calls
+
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+
+
+class HttpLowering:
+    """Lowers the calls of one node."""
+
+    def __init__(self, state: CheckState, typing: Typing) -> None:
+        self.state = state
+        self.typing = typing
+
+    def request(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
+        provider = step.settings.get("provider")
+        endpoint = step.settings.get("endpoint") or step.settings.get("url")
+        name = provider.value if provider and isinstance(provider.value, str) else ""
+        host = ""
+        if endpoint is not None and isinstance(endpoint.value, str) and "://" in endpoint.value:
+            host = urlsplit(endpoint.value.split("{")[0]).hostname or ""
+        if not name and not host:
+            self.state.error("missing_key", "external_api_call has no `provider`", step.path)
+        method = self._method(step)
+        values: dict[str, TypedExpression] = {
+            "provider": Constant(type=STRING, value=name or host),
+            "endpoint": self._endpoint(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
+            "method": Constant(type=STRING, value=method),
+        }
+        headers = step.settings.get("headers")
+        if headers is not None:
+            values["headers"] = self._value(headers, scope)
+        body = step.settings.get("body")
+        parameters = {key: self._value(setting, scope) for key, setting in step.parameters.items()}
+        values["parameters"] = self._value(body, scope) if body is not None and not parameters else map_of(parameters)
+        return map_of(values), [f"network.http_client.{name or host}"] if name or host else [], ANY
+
+    def _endpoint(self, setting: Setting, scope: NameScope) -> TypedExpression:
+        """A text, or a list in which texts of the file and values take turns: values are quoted on their own."""
+        expression = self._value(setting, scope)
+        if isinstance(expression, Constant):
+            return expression
+        parts: list[TypedExpression] = []
+        for part in expression.parts if isinstance(expression, TemplateText) else (expression,):
+            if isinstance(part, str):
+                parts.append(Constant(type=STRING, value=part))
+                continue
+            if len(parts) % 2 == 0:
+                parts.append(Constant(type=STRING, value=""))
+            parts.append(TemplateText(type=STRING, parts=(part,)))
+        return ListOf(type=Array(STRING), items=tuple(parts))
+
+    def _method(self, step: StepDeclaration) -> str:
+        setting = step.settings.get("method")
+        if setting is None:
+            return "POST"
+        method = str(setting.value).upper()
+        if method not in METHODS:
+            self.state.error("unknown_word", f"`method` is one of {', '.join(METHODS)}", setting.path, value=True)
+            return "POST"
+        return method
+
+    def _value(self, setting: Setting, scope: NameScope) -> TypedExpression:
+        return self.typing.value(setting.value, setting.path, scope)
+
+
+# ---------------------------------------------------------------- capabilities
+
+DANGEROUS: Final = ("filesystem.write", "exec.shell_command", "network.raw_socket")
+_HTTP: Final = "network.http_client"
+_READ, _WRITE = "database.read.", "database.write."
+
+
+def matches(pattern: str, capability: str) -> bool:
+    """Whether a declared capability covers one that is needed."""
+    wanted, parts = capability.split("."), pattern.split(".")
+    for index, part in enumerate(parts):
+        if part == "*" and index == len(parts) - 1:
+            return len(wanted) > index
+        if index >= len(wanted) or part not in ("*", wanted[index]):
+            return False
+    is_table = pattern.startswith((_READ, _WRITE))  # `users` is a table, `users.orders` a table of a schema
+    return len(wanted) == len(parts) if is_table else len(wanted) >= len(parts)
+
+
+def covering(capability: str, declared: Iterable[str]) -> str | None:
+    """The capability to ask for: the declared one that names the same thing, the needed one where a pattern covers it,
+    None where nothing does."""
+    declared = list(declared)
+    if any(matches(pattern, capability) for pattern in declared):
+        return capability
+    if capability.startswith(f"{_HTTP}."):
+        provider = capability.removeprefix(f"{_HTTP}.")
+        for pattern in declared:
+            host = pattern.removeprefix(f"{_HTTP}.")
+            if host != pattern and (provider in host.split(".") or host == provider):
+                return pattern
+    if capability.startswith(_READ):
+        table = capability.removeprefix(_READ)
+        return next((capability for pattern in declared if matches(pattern, _WRITE + table)), None)
+    return None
+
+
+def overlap(required: str, denied: str) -> bool:
+    """Whether a denied capability covers a required one or a part of it."""
+    return matches(denied, required) or matches(required, denied)
+
+
+def denied_capability(text: str) -> Capability | None:
+    """The capability that a denial means; `network` means all of `network.*`. None where it means none."""
+    for spelling in (text, f"{text}.*"):
+        try:
+            return Capability.parse(spelling)
+        except ConfigError:
+            continue
+    return None

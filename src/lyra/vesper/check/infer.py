@@ -14,7 +14,8 @@ from typing import Any, Final
 from lyra.core.checking.document import Path
 from lyra.core.linear_regex import BadPattern, RegexProgram
 from lyra.errors import ParseError
-from lyra.vesper.check.kinds import (
+from lyra.vesper.check.state import AMBIENT, CheckState, NameScope, TextSite, UndefinedName
+from lyra.vesper.check.types import (
     aggregate_type,
     arithmetic_type,
     common,
@@ -26,12 +27,10 @@ from lyra.vesper.check.kinds import (
     may_equal,
     nullable,
 )
-from lyra.vesper.check.scope import AMBIENT, NameScope, UndefinedName
-from lyra.vesper.check.state import CheckState, TextSite
-from lyra.vesper.expressions.functions import AGGREGATES, FUNCTIONS
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import parse_template
+from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
+    AGGREGATES,
+    FUNCTIONS,
     BinaryTerm,
     CallTerm,
     IndexTerm,
@@ -48,7 +47,7 @@ from lyra.vesper.expressions.terms import (
     children,
     printed,
 )
-from lyra.vesper.ir.expressions import (
+from lyra.vesper.ir import (
     Aggregate,
     Arithmetic,
     Compare,
@@ -72,7 +71,7 @@ from lyra.vesper.ir.expressions import (
     TemplateText,
     TypedExpression,
 )
-from lyra.vesper.loading.issues import ERROR, WARNING
+from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import PATTERN_SIZE_MAX, SCALE_MAX, TERMS_MAX
 from lyra.vesper.values.types import (

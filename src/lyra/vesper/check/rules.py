@@ -1,4 +1,4 @@
-"""ErrorRules about errors: `on_error` of a step, `error_handling` of the node, and retries.
+"""Rules about errors: `on_error` of a step, `error_handling` of the node, and retries.
 
 Each entry becomes an `ErrorRule`; an entry that joins `compensate` with `return_error` has both. `max_attempts`
 counts the first attempt, `max_retries` does not.
@@ -12,15 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.document import Path
-from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import Steps
-from lyra.vesper.ir.expressions import Constant
-from lyra.vesper.ir.program import ErrorAnswer, ErrorRule, Step, StepRetry
+from lyra.vesper.ir import Constant, ErrorAnswer, ErrorRule, Step, StepRetry
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import ATTEMPTS_MAX
+from lyra.vesper.values.triggers import seconds_of
 from lyra.vesper.values.types import STRING
 
 ACTIONS: Final = ("retry", "backoff", "map_to", "return_error", "compensate", "circuit_breaker")

@@ -14,18 +14,18 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir.expressions import (
+from lyra.vesper.ir import (
     Compare,
     Constant,
     FieldOf,
     IsNull,
     Length,
     Logic,
+    NodeProgram,
     NodeVariable,
     Not,
     TypedExpression,
 )
-from lyra.vesper.ir.program import NodeProgram
 from lyra.vesper.values.types import INTEGER, without_null
 
 _MIRROR: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}

@@ -13,10 +13,8 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing, map_of
-from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.state import CheckState, TextSite
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import parse_template
+from lyra.vesper.check.state import CheckState, NameScope, TextSite
+from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
     BinaryTerm,
     ListTerm,
@@ -29,8 +27,8 @@ from lyra.vesper.expressions.terms import (
     UnaryTerm,
     children,
 )
-from lyra.vesper.ir.expressions import Constant, TypedExpression
-from lyra.vesper.loading.issues import ERROR
+from lyra.vesper.ir import Constant, TypedExpression
+from lyra.vesper.loading import ERROR
 from lyra.vesper.sql.tokens import PLACEHOLDER_MARK, SqlRefused, SqlToken, sql_tokens
 from lyra.vesper.values.types import STRING
 

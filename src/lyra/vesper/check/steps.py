@@ -2,27 +2,25 @@
 
 The walk keeps the variables and their types in a `NameScope`. Branches share one scope: a variable that only some of
 them write may be null afterwards. `Steps.lower` looks the operation up in a table; effects are in `effects`,
-transforms in `transforms`.
+transforms in `transforms`. `names_in` and `writes_of` say what steps of the IR read and write.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from lyra.vesper.check.answers import AnswerReader
 from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.infer import Typing
-from lyra.vesper.check.kinds import common, element_of
-from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.transforms import Transforms
-from lyra.vesper.check.walk import names_in, writes_of
-from lyra.vesper.expressions.templates import has_placeholder
-from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.expressions import MatrixProduct, Rounded, TypedExpression
-from lyra.vesper.ir.program import (
+from lyra.vesper.check.types import common, element_of
+from lyra.vesper.expressions.parser import KEYWORDS, has_placeholder
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     Condition,
@@ -30,14 +28,19 @@ from lyra.vesper.ir.program import (
     ErrorAnswer,
     ForEachStep,
     LoopStep,
+    MatrixProduct,
+    NodeVariable,
     ParallelStep,
     ReturnStep,
+    Rounded,
     Step,
+    TransitionStep,
+    TypedExpression,
     ValidateStep,
 )
 from lyra.vesper.nodes.model import Setting, StepDeclaration
-from lyra.vesper.nodes.operations import CUSTOM, EFFECTS, OPERATIONS, operation_named
 from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.nodes.steps import CUSTOM, EFFECTS, OPERATIONS, operation_named
 from lyra.vesper.values.limits import ITERATIONS_DEFAULT, ITERATIONS_MAX, SCALE_MAX
 from lyra.vesper.values.names import is_identifier
 from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, ValueType, describe, is_numeric, without_null
@@ -440,3 +443,53 @@ def _returns(step: Step) -> bool:
     if isinstance(step, EffectStep):
         return always_returns(step.found) and always_returns(step.empty)
     return False
+
+
+# ---------------------------------------------------------------- walk
+
+
+def parts_of(part: Any) -> Iterator[Any]:
+    """The part and everything inside it."""
+    rest = [part]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, (list, tuple)):
+            rest.extend(reversed(item))
+        elif isinstance(item, msgspec.Struct):
+            yield item
+            rest.extend(getattr(item, name) for name in reversed(item.__struct_fields__))
+
+
+def depth_of(part: Any) -> int:
+    """How deep the expressions inside are, at most."""
+    deepest = 0
+    rest = [(part, 0)]
+    while rest:
+        item, depth = rest.pop()
+        if isinstance(item, (list, tuple)):
+            rest.extend((inner, depth) for inner in item)
+        elif isinstance(item, msgspec.Struct):
+            depth = depth + 1 if isinstance(item, TypedExpression) else 0
+            deepest = max(deepest, depth)
+            rest.extend((getattr(item, name), depth) for name in item.__struct_fields__)
+    return deepest
+
+
+def names_in(part: Any) -> set[str]:
+    """All names that expressions inside mention."""
+    return {item.name for item in parts_of(part) if isinstance(item, NodeVariable)}
+
+
+def writes_of(part: Any) -> set[str]:
+    """The variables that steps inside write."""
+    names: set[str] = set()
+    for item in parts_of(part):
+        if isinstance(item, AssignStep):
+            names.add(item.target)
+        elif isinstance(item, EffectStep):
+            names.update(name for name in (item.output, *(name for name, _ in item.extract)) if name)
+        elif isinstance(item, TransitionStep) and item.output:
+            names.add(item.output)
+        elif isinstance(item, ForEachStep):
+            names.add(item.variable)
+    return names

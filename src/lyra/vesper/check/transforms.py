@@ -12,14 +12,11 @@ from typing import Any, Final
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing, map_of
-from lyra.vesper.check.kinds import aggregate_type, common, element_of
-from lyra.vesper.check.scope import Element, NameScope
-from lyra.vesper.check.state import CheckState, TextSite
-from lyra.vesper.expressions.functions import AGGREGATES
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import has_placeholder
-from lyra.vesper.expressions.terms import BinaryTerm, CallTerm, NameTerm, StarTerm, Term
-from lyra.vesper.ir.expressions import (
+from lyra.vesper.check.state import CheckState, Element, NameScope, TextSite
+from lyra.vesper.check.types import aggregate_type, common, element_of
+from lyra.vesper.expressions.parser import has_placeholder, parse_expression
+from lyra.vesper.expressions.terms import AGGREGATES, BinaryTerm, CallTerm, NameTerm, StarTerm, Term
+from lyra.vesper.ir import (
     Aggregate,
     Aggregation,
     Constant,

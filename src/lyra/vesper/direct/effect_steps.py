@@ -10,16 +10,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from lyra.vesper.direct.answers import Answer, compile_failure, error_facts, matching_rules, rule_scope
 from lyra.vesper.direct.coercion import Misfit, reader
-from lyra.vesper.direct.contracts import Judge, all_hold
 from lyra.vesper.direct.expressions import compile_condition, compile_expression
-from lyra.vesper.direct.frames import EFFECTS, METER, Frame, Scope
-from lyra.vesper.direct.steps import RunStep, compile_step, loop_limit
+from lyra.vesper.direct.frames import EFFECTS, METER, Frame, Scope, acts_outside
+from lyra.vesper.direct.steps import (
+    Answer,
+    Judge,
+    RunStep,
+    all_hold,
+    compile_failure,
+    compile_step,
+    error_facts,
+    loop_limit,
+    matching_rules,
+    rule_scope,
+)
 from lyra.vesper.direct.transforms import elements_of
-from lyra.vesper.direct.walk import acts_outside
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     BranchStep,
     EffectStep,
     ErrorRule,

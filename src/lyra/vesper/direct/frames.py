@@ -1,4 +1,4 @@
-"""Frames of the direct path: where values stand while a program runs.
+"""Frames of the direct path: where values stand while a program runs, and which names, loops and effects a part has.
 
 A frame is a list. Slot 0 holds the Execution, slot 1 the Meter, slot 2 the state of the effects; every input, variable,
 element of a transform and field of the answer has a numbered slot that is settled when the program is compiled. A Scope
@@ -8,13 +8,15 @@ type error elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lyra.vesper.ir.program import NodeLimits, Step
-from lyra.vesper.values.execution import Execution
+import msgspec
+
+from lyra.vesper import ir
+from lyra.vesper.ir import AssignStep, EffectStep, ForEachStep, LoopStep, NodeLimits, Step, TransitionStep
 from lyra.vesper.values.limits import TEXT_MAX
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import Execution, NodeError
 
 Frame = list[Any]
 Evaluate = Callable[[Frame], Any]
@@ -145,3 +147,60 @@ class Scope:
     def of_compensation(self) -> Scope:
         """This scope, for steps that take something back."""
         return Scope(self._slots, self.names, self.guarded, in_compensation=True)
+
+
+# ---------------------------------------------------------------- walk
+
+_ROUNDS: Final = (
+    ForEachStep,
+    LoopStep,
+    ir.Quantifier,
+    ir.MapOver,
+    ir.Filter,
+    ir.Reduce,
+    ir.Aggregate,
+    ir.GroupBy,
+    ir.MatrixProduct,
+    EffectStep,
+    TransitionStep,
+)
+
+
+def parts_of(node: Any) -> Iterator[Any]:
+    """The node and everything inside it."""
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, tuple):
+            todo.extend(reversed(part))
+        elif isinstance(part, msgspec.Struct):
+            yield part
+            todo.extend(getattr(part, name) for name in reversed(part.__struct_fields__))
+
+
+def names_in(expression: ir.TypedExpression | None) -> frozenset[str]:
+    """All names that an expression mentions; none of none."""
+    return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable))
+
+
+def needs_meter(program: Any) -> bool:
+    return any(isinstance(part, _ROUNDS) for part in parts_of(program))
+
+
+def acts_outside(step: Step) -> bool:
+    return any(isinstance(part, EffectStep | TransitionStep) for part in parts_of(step))
+
+
+def assigned_names(steps: tuple[Step, ...]) -> list[str]:
+    """The variables that steps write, each once, in written order."""
+    names: dict[str, None] = {}
+    for part in parts_of(steps):
+        match part:
+            case AssignStep():
+                names[part.target] = None
+            case EffectStep():
+                names.update(dict.fromkeys([part.output, *(name for name, _ in part.extract)]))
+            case TransitionStep():
+                names[part.output] = None
+    names.pop("", None)
+    return list(names)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from lyra.vesper.direct.equality import ORDERS, group_key, in_order, least
+from lyra.vesper import ir
 from lyra.vesper.direct.expressions import Compiler, compile_condition, compile_expression
 from lyra.vesper.direct.frames import METER, Evaluate, Frame, Scope
-from lyra.vesper.direct.numbers import add, divide, kind_of, multiply
-from lyra.vesper.ir import expressions as ir
+from lyra.vesper.direct.numbers import ORDERS, add, divide, group_key, in_order, kind_of, least, multiply
 from lyra.vesper.values.outcome import NodeError
 
 _ELEMENT_BYTES: Final = 64  # roughly, of an element of an array; the characters of a text come on top

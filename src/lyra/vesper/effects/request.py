@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from lyra.vesper.ir.program import EffectStep, NodeProgram, StepRetry, TransitionStep
+from lyra.vesper.ir import EffectStep, NodeProgram, StepRetry, TransitionStep
 from lyra.vesper.values.outcome import CODES
 
 

@@ -11,10 +11,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS
+from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence.modes import MODES
-from lyra.vesper.evidence.state import NodeEvidence
+from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, NodeEvidence
 
 Labels = Mapping[str, str]
 

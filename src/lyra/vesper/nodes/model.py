@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from lyra.core.checking.document import Path
-from lyra.vesper.loading.document import NodeDocument
-from lyra.vesper.loading.issues import Issue
+from lyra.vesper.loading import Issue, NodeDocument
 
 
 class ChangelogEntry(msgspec.Struct, frozen=True):

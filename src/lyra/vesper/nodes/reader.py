@@ -13,8 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from lyra.core.checking.document import Path
-from lyra.vesper.loading.document import NodeDocument
-from lyra.vesper.loading.issues import ERROR, WARNING, Issues
+from lyra.vesper.loading import ERROR, WARNING, Issues, NodeDocument
 
 Form = Callable[[Any, Path], Any]
 

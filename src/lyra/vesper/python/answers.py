@@ -12,9 +12,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from lyra.vesper.ir.program import Contract, NodeOutput
-from lyra.vesper.python.checks import Checks
-from lyra.vesper.python.draft import NodeDraft, Parameter
+from lyra.vesper.ir import Contract, NodeOutput
+from lyra.vesper.python.draft import Checks, NodeDraft, Parameter
 from lyra.vesper.python.expressions import PythonScope
 from lyra.vesper.python.kinds import names_in, parts
 from lyra.vesper.python.steps import code_field, new_function, output_type

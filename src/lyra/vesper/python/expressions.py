@@ -12,7 +12,7 @@ import ast
 from collections.abc import Mapping
 from typing import Final
 
-from lyra.vesper.ir import expressions as ir
+from lyra.vesper import ir
 from lyra.vesper.python.kinds import (
     FULL,
     Interval,

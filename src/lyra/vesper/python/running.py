@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from lyra.errors import ContractViolation
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key
-from lyra.vesper.ir.program import StepRetry
+from lyra.vesper.ir import StepRetry
 from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
-from lyra.vesper.values.execution import Execution, new_execution
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import Execution, NodeError, new_execution
 
 __all__ = [
     "ABSENT",

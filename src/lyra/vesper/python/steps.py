@@ -11,9 +11,9 @@ import ast
 from collections.abc import Sequence
 from typing import Final
 
+from lyra.vesper import ir
 from lyra.vesper.effects.request import retry_of
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     EffectStep,
@@ -29,7 +29,7 @@ from lyra.vesper.ir.program import (
     TransitionStep,
     ValidateStep,
 )
-from lyra.vesper.python.checks import Checks
+from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
 from lyra.vesper.python.layout import SourceComment

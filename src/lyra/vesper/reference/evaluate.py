@@ -10,13 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import NodeLimits
-from lyra.vesper.reference.numbers import arithmetic, is_number, negated, parts, rounded, type_error
-from lyra.vesper.reference.values import equal, kind, less, read, sorted_set, text
-from lyra.vesper.values.execution import Execution
+from lyra.vesper import ir
+from lyra.vesper.ir import NodeLimits
+from lyra.vesper.reference.values import (
+    arithmetic,
+    equal,
+    is_number,
+    kind,
+    less,
+    negated,
+    parts,
+    read,
+    rounded,
+    sorted_set,
+    text,
+    type_error,
+)
 from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.types import ANY
 
 Variables = Mapping[str, Any]

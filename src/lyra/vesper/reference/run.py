@@ -15,16 +15,14 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.effects.drive import drive
+from lyra.vesper import ir
+from lyra.vesper import ir as flow
+from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir import program as flow
-from lyra.vesper.ir.program import Condition, Contract, ErrorAnswer, ErrorRule, NodeProgram, Step
+from lyra.vesper.ir import Condition, Contract, ErrorAnswer, ErrorRule, NodeProgram, Step
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, evaluate, is_true
-from lyra.vesper.reference.numbers import type_error
-from lyra.vesper.reference.values import computed, read, sorted_set, text
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
+from lyra.vesper.reference.values import computed, read, sorted_set, text, type_error
+from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
 

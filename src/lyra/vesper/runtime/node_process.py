@@ -18,17 +18,15 @@ import msgspec
 
 from lyra.core.codec import canonical
 from lyra.core.naming import VESPER_NODE, named
-from lyra.vesper.effects.door import DoorEffects
-from lyra.vesper.effects.execution_time import ExecutionTime
+from lyra.vesper.effects.door import DoorEffects, ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome_data import outcome_data
+from lyra.vesper.values.outcome import Execution, outcome_data
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vesper.effects.request import EffectRequest
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 

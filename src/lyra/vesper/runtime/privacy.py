@@ -17,14 +17,13 @@ from lyra.core.ids import random_key
 from lyra.errors import ConfigError
 from lyra.store.signing_key import own_signer
 from lyra.vesper.direct.coercion import Misfit, reader
-from lyra.vesper.effects.private_effects import PrivateEffects
-from lyra.vesper.effects.sealing import Sealer
+from lyra.vesper.effects.sealing import PrivateEffects, Sealer
+from lyra.vesper.values.json_values import to_json
 from lyra.vesper.values.redaction import REDACTED, Redaction
-from lyra.vesper.values.tagged import to_json
 from lyra.vesper.values.types import Array, MapType, RecordType, SetType, ValueType, without_null
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.values.outcome import Outcome
 
 

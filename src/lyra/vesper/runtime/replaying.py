@@ -17,19 +17,17 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.ir.program import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
+from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, is_true
+from lyra.vesper.runtime.debugger import WatchedPath, steps_by_name
 from lyra.vesper.runtime.recording import trace_data
-from lyra.vesper.runtime.watching import WatchedPath
-from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
-from lyra.vesper.values.outcome import NodeError
-from lyra.vesper.values.outcome_data import failed
+from lyra.vesper.values.outcome import Execution, NodeError, failed
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.evidence.traces import StoredTrace
+    from lyra.vesper.runtime.recording import StoredTrace
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
@@ -82,7 +80,7 @@ class NodeReplay:
         step = next((item for item in self.steps if item.number == number), None)
         if step is None:
             raise ConfigError(f"there is no step {number}", hint=f"1 to {len(self.steps)}", key="STEP")
-        acts = isinstance(self._declared(step.name), EffectStep | TransitionStep)
+        acts = isinstance(steps_by_name(self.program)[step.name], EffectStep | TransitionStep)
         if name not in step.variables and not acts:
             hint = close_to(name, step.variables) or f"here are {', '.join(step.variables)}"
             raise ConfigError(f"{step.name} has no value {name!r}", hint=hint, key="NAME")
@@ -149,11 +147,6 @@ class NodeReplay:
             return all(is_true(guard.expression, dict(values), meter) for guard in step.guards)
         except (NodeError, KeyError):
             return True
-
-    def _declared(self, name: str) -> Step:
-        from lyra.vesper.runtime.watching import steps_by_name
-
-        return steps_by_name(self.program)[name]
 
 
 def _with_parameter(payload: Any, name: str, value: Any) -> Any:

@@ -34,18 +34,15 @@ from lyra.kernel.seams import Seams
 from lyra.observe.exports import export_as_configured
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
-from lyra.vesper.effects.denied import without_denied
-from lyra.vesper.effects.machines import Machines, MachineState
-from lyra.vesper.effects.performers import NodeWorld
+from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, without_denied
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.modes import Route, mode_named, route
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
-from lyra.vesper.repository.additions import is_new
-from lyra.vesper.repository.folders import Repository
-from lyra.vesper.repository.stored import StoredNodes
+from lyra.vesper.repository.folders import Repository, StoredNodes
+from lyra.vesper.repository.versions import is_new
 from lyra.vesper.runtime.comparisons import Comparisons
-from lyra.vesper.runtime.event_entry import EventEntry
+from lyra.vesper.runtime.entries import EventEntry, ScheduleState
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
@@ -56,22 +53,18 @@ from lyra.vesper.runtime.privacy import (
     redaction_of,
     sensitive_inputs,
 )
-from lyra.vesper.runtime.rates import over_rate
 from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
-from lyra.vesper.runtime.scheduled_entry import ScheduleState
-from lyra.vesper.runtime.watch import NodeWatch, watch_of
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
-from lyra.vesper.values.outcome_data import failed, outcome_from
+from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of
+from lyra.vesper.values.json_values import from_json, to_json
+from lyra.vesper.values.outcome import Execution, Outcome, failed, outcome_from
 from lyra.vesper.values.plain import UnreadableInputs, plain_answers, plain_inputs
-from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.replay import EffectRecord
     from lyra.vesper.evidence.differential import ComparisonReport
-    from lyra.vesper.evidence.traces import StoredTrace
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
+    from lyra.vesper.runtime.recording import StoredTrace
 
 
 class NodeCaller(NamedTuple):

@@ -15,16 +15,18 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from lyra.vesper.sql.functions import ROW_FUNCTIONS
-from lyra.vesper.sql.items import (
+from lyra.vesper.sql.tokens import (
     AFTER_FROM,
     JOIN_WORDS,
     REFUSED_WORDS,
+    ROW_FUNCTIONS,
     SET_OPERATORS,
     WRITING_HINT,
     WRITING_WORDS,
     SqlItem,
     SqlParenthesis,
+    SqlRefused,
+    SqlToken,
     after_alias,
     after_join,
     after_word,
@@ -38,12 +40,12 @@ from lyra.vesper.sql.items import (
     item_of,
     name_of,
     not_understood,
+    sql_tokens,
     table_name,
     tree_of,
     unknown_function,
     word_of,
 )
-from lyra.vesper.sql.tokens import SqlRefused, SqlToken, sql_tokens
 
 _ONLY_READS: Final = "a query is one SELECT, or WITH … SELECT, that only reads"
 _TABLE_PART: Final = re.compile(r"[^\W\d]\w*")

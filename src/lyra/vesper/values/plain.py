@@ -5,6 +5,7 @@ str, int, float or dict that it stands for, so that all paths are given equal va
 caller. An object of any other type is left as it is, and the paths refuse it. `plain_inputs` is called once, where an
 execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when it
 is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
+`is_larger` estimates memory: the characters of texts, and a fixed number of bytes for each element.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import UTC, datetime, timezone
 from decimal import Decimal
 from typing import Any, Final
 
-from lyra.vesper.values.limits import TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
+from lyra.vesper.values.limits import ELEMENT_BYTES, TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
 
 _SCALARS: Final = frozenset({str, int, bool, float, Decimal, bytes, type(None)})
 _DEPTH_MAX: Final = VALUE_DEPTH_MAX + TYPE_DEPTH_MAX + 2  # deeper values fit no type
@@ -115,3 +116,25 @@ _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
     (tuple, _plain_tuple),
     ((set, frozenset), _plain_set),
 )
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def is_larger(value: Any, bytes_max: int) -> bool:
+    """Whether a value takes more than so many bytes. Counting ends where that is known."""
+    left = bytes_max
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, (str, bytes)):
+            left -= len(item)
+        elif isinstance(item, dict):
+            left -= ELEMENT_BYTES * len(item) + sum(map(len, item))
+            rest.extend(item.values())
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            left -= ELEMENT_BYTES * len(item)
+            rest.extend(item)
+        if left < 0:
+            return True
+    return False

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.ir.program import NodeProgram
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.ir import NodeProgram
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 _LOYALTY: Final = "loyalty_points_v1"

@@ -18,12 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.cleanup import cleanups_of
+from lyra.agents.session.agent_process import AgentProcess, EventFeed, FeedSink
 from lyra.agents.session.events import AgentEvent
-from lyra.agents.session.feeds import EventFeed, FeedSink
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.shared import runtime_of
+from lyra.agents.turn.tool_calls import cleanups_of
 from lyra.core.own_files import make_folder
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, ConfigError, LyraError, ModelError, Overloaded, RateLimited

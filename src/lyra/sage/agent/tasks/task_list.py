@@ -20,8 +20,7 @@ import msgspec
 
 from lyra.agents.headless.headless import event_line, result_line
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnyLine, Interrupted, ToolEnded, UsageTold
-from lyra.agents.session.notices import Notice
-from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.shared import Notice, runtime_of
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.errors import BudgetExceeded, ConfigError, Conflict, NoSuchProcess

@@ -176,7 +176,8 @@ class ObservedFiles:
         self, root: Beneath, path: str, status: os.stat_result, listing: WorkspaceListing, by: str, complete: set[str]
     ) -> list[JournalLine]:
         known = self._known.get(path)
-        is_listed = path in listing.listed
+        # The names in a folder that was closed since the last look stay known: those that are new later are told apart.
+        is_listed = path in listing.listed or (path in listing.closed and known is not None and known.is_listed)
         signature = signature_of(status)
         if known is not None and known.signature == signature and known.is_listed == is_listed:
             return []
@@ -331,14 +332,16 @@ _REPOSITORY: Final = frozenset(("HEAD", "objects", "refs"))  # a folder with the
 
 class WorkspaceListing:
     """`entries`: the status of each path; `listed`: the folders whose names are all among them; `leftovers`: files of
-    a restore that was cut off. `is_bounded`: folders were left out because there are too many files."""
+    a restore that was cut off; `closed`: folders that this user may not read. `is_bounded`: folders were left out
+    because there are too many files."""
 
-    __slots__ = ("entries", "is_bounded", "leftovers", "listed")
+    __slots__ = ("closed", "entries", "is_bounded", "leftovers", "listed")
 
     def __init__(self) -> None:
         self.entries: dict[str, os.stat_result] = {}
         self.listed: set[str] = set()
         self.leftovers: list[str] = []
+        self.closed: set[str] = set()
         self.is_bounded = False
 
 
@@ -365,8 +368,9 @@ def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_ma
     leftovers: list[str] = []
     try:
         fd = root.open(folder, os.O_RDONLY | os.O_DIRECTORY, links=False)
-    except (OSError, CapabilityDenied):
-        return []  # not readable, or replaced meanwhile
+    except (OSError, CapabilityDenied):  # not readable, or replaced meanwhile
+        listing.closed.add(folder)
+        return []
     prefix = folder.rstrip("/") + "/"
     try:
         with os.scandir(fd) as entries:

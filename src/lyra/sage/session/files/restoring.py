@@ -63,6 +63,12 @@ def restore_paths(
     return problems
 
 
+def set_folder_mode(root: str, path: str, mode: int) -> None:
+    """Set the mode of a folder of the workspace folder `root`, also of one that may not be read."""
+    with Beneath(root) as beneath, opened_parent(beneath, path) as (parent, name):
+        _change_mode(parent, name, mode)
+
+
 # ------------------------------------------------------------ steps; each says whether it has changed its path
 def _open_folder(root: Beneath, planned: PlannedPath, _contents: KeptContents) -> bool:
     """Give the owner of a folder all rights while what is in it is restored."""

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.a2a.content import content_of_parts
 from lyra.a2a.sdk import from_json, messages
-from lyra.agents.session.feeds import FeedSink
+from lyra.agents.session.agent_process import FeedSink
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.loop import once
 from lyra.core.codec import to_plain

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.agents.session.client_tools import client_tool_rows
+from lyra.agents.session.toolset import client_tool_rows
 from lyra.core.checking.check import is_nested_deeper
 from lyra.core.limits import SERVER_ID_CHARS_MAX, VALUE_DEPTH_MAX
 from lyra.core.message import Message

@@ -10,8 +10,8 @@ import datetime
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.agents.session.client_tools import client_answer, client_call_id
-from lyra.agents.session.unattended_turn import questions_below
+from lyra.agents.session.shared import questions_below
+from lyra.agents.session.toolset import client_answer, client_call_id
 from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT, KINDS, Answer, Interrupt
 from lyra.server.protocols.agui.input import tool_output

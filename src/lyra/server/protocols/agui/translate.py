@@ -22,7 +22,7 @@ from lyra.agents.session.events import (
     ToolStarted,
     UsageTold,
 )
-from lyra.agents.turn.call_drafts import CallDraft
+from lyra.agents.turn.model_effect import CallDraft
 from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER
 from lyra.server.protocols.agui.messages import MessageIds, as_json, as_text
 from lyra.server.protocols.agui.sdk import agui_types

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text, Thinking, ToolProgress
 from lyra.agents.session.replies import Stream
-from lyra.agents.session.shared import runtime_of
-from lyra.agents.session.unattended_turn import stop_turn
-from lyra.agents.turn.call_drafts import CallDraft
+from lyra.agents.session.shared import runtime_of, stop_turn
+from lyra.agents.turn.model_effect import CallDraft
 from lyra.errors import LyraError
 from lyra.kernel.programs.context import require_send
 

@@ -1,4 +1,0 @@
-"""Writes the generated pages of docs/reference from the tables that the code uses: `python -m lyra.cli.reference`.
-
-Start with `pages`, the list of pages and what writes each.
-"""

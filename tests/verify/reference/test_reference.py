@@ -1,0 +1,31 @@
+"""The reference pages are the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lyra.cli.app import COMMANDS
+from lyra.config import KEYS
+from verify.reference.pages import pages, write
+
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+
+
+def test_the_kept_pages_are_the_written_ones():
+    """After a change to a table: `python -m verify reference`."""
+    written = pages()
+    assert {name: (FOLDER / name).read_text(encoding="utf-8") for name in written} == written
+
+
+def test_the_pages_are_complete(tmp_path):
+    """Every key, every command and every exit code is on them."""
+    write(str(tmp_path))
+    configuration = (tmp_path / "configuration.md").read_text(encoding="utf-8")
+    for key in KEYS.values():
+        assert f"| `{key.name}` |" in configuration
+        assert key.variable in configuration
+    commands = (tmp_path / "cli.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"### lyra {name}\n" in commands
+    for number in (0, 1, 2, 3, 4, 130):
+        assert f"| {number} |" in commands

@@ -1,0 +1,279 @@
+"""Reference of Vesper's files, from the tables that read, check and run them.
+
+`vesper-nodes.md` has the sections with their keys, the types, the operations, the expression language and all codes;
+`vsp.schema.json` is the JSON Schema for editors. Called by `pages`, which writes and checks all pages.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+import lyra.vesper.check
+import lyra.vesper.nodes
+from lyra.vesper.check.rules import ACTIONS
+from lyra.vesper.check.semantics import NODE_TYPES
+from lyra.vesper.expressions import parser
+from lyra.vesper.expressions.terms import AGGREGATES, FORMS, FUNCTIONS
+from lyra.vesper.format.layout import KEY_ORDER
+from lyra.vesper.nodes.steps import CUSTOM, OPERATIONS, STEP_KEYS, Operation
+from lyra.vesper.schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
+from lyra.vesper.values.outcome import CODES
+from lyra.vesper.values.types import SCALARS, describe
+
+Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
+
+_PAGE: Final = """\
+# Vesper: nodes
+
+{written}
+
+A node is a YAML file whose name ends in `.vsp`. Its keys, the operations of its steps, the expressions in it and the
+codes it can answer with are listed here. Editors that read a JSON Schema complete and check such files with
+[vsp.schema.json](vsp.schema.json); `vesper validate` checks what they mean, `vesper fmt` gives them one layout.
+
+## Keys
+
+In this order, by `vesper fmt`. The first three must be there.
+
+{keys}
+
+Usual values of `type`:
+{node_types}.
+
+{sections}
+
+## Types
+
+A type is the text of an input, an output or a field, or its key `type`. Custom types of `types` go by their names.
+
+{types}
+
+## Steps
+
+Keys that every step may have:
+
+{step_keys}
+
+### Operations
+
+Settings stand at the top of a step or under `parameters`. Those in bold must be there. Operations that *act* go through
+the kernel, which checks the node's rights; the others only compute. *Free* operations take values by names of your
+choice under `parameters`.
+
+{operations}
+
+`{custom}NAMESPACE.OPERATION` calls a function of the embedding program, by registration; all its parameters are free.
+
+### Rules about errors
+
+`on_error` of a step and `error_handling` of the node say what is done about an error:
+{actions}.
+
+## Expressions
+
+Keywords are upper case. Operators, those that bind weakest first:
+
+{operators}
+
+Besides: `NOT` (weaker than comparisons, stronger than `AND`), `IS NOT NULL`, `FORALL x IN list: condition`,
+`EXISTS x IN list: condition`, `list.field` (the field of each element), `text.length`, `[1, 2]`.
+{forms} have forms of their own:
+`old(x)` is the value before the first step, `all(…)` and `any(…)` judge each element.
+
+{functions}
+
+Aggregates over a list: {aggregates}; `COUNT(*)` counts the elements of a group.
+
+## Error codes
+
+Codes that Lyra gives; a node declares others of its own in `outputs.error`.
+
+{codes}
+
+## Remarks of the checker
+
+The codes in the output of `vesper validate --json`.
+
+{remarks}
+"""
+
+_TYPE_TEXTS: Final = {
+    "string": "a text",
+    "integer": "a whole number of 64 bits with a sign",
+    "decimal": "an exact decimal number; `decimal(2)`, or `scale: 2`, has exactly two digits after the point",
+    "boolean": "true or false",
+    "bytes": "bytes; base64 in JSON",
+    "timestamp": "a moment; ISO 8601 in JSON, in UTC with Z on the way out",
+    "any": "whatever an execution brings",
+}
+_GENERIC_TYPES: Final = (
+    ("`enum[a, b]`", "one of some texts; also a list, or `type: enum` with `values`"),
+    ("`array<T>`", "a list"),
+    ("`set<T>`", "a list without duplicates, of scalars"),
+    ("`map<string, T>`", "values by text"),
+)
+_CODE_TEXTS: Final = {
+    "invalid_input": "an input is missing, unknown, of the wrong type or breaks a constraint",
+    "precondition_failed": "a precondition is false",
+    "postcondition_failed": "a postcondition is false",
+    "invariant_failed": "an invariant is false, at the start, after an act or at the end",
+    "validation_failed": "a validation step fails and names no other code",
+    "overflow": "a number is larger than its type allows",
+    "division_by_zero": "a divisor is zero",
+    "type_error": "values do not fit an operation, or an output its type",
+    "incomplete_output": "the flow ends without a required output",
+    "invalid_transition": "a state machine does not allow the move, or the entity is in another state",
+    "loop_limit": "a loop runs more often than it may",
+    "capability_denied": "the node needs a right that was not granted",
+    "timeout": "the time of the node or of an act is over",
+    "resource_limit": "the node needs more steps or memory than it may",
+    "effect_failed": "an act fails for another reason",
+}
+
+
+def pages(written: str, table: Table) -> dict[str, str]:
+    """The page and the schema by file name."""
+    schema = json_schema()
+    text = _PAGE.format(
+        written=written,
+        keys=table(("key", "is"), [(f"`{key}`", SECTION_TEXTS[key]) for key in KEY_ORDER]),
+        node_types=_listed(NODE_TYPES),
+        sections="\n\n".join(_sections(schema, table)),
+        types=table(("type", "is"), _types()),
+        step_keys=table(("key", "is"), [(f"`{key}`", STEP_TEXTS[key]) for key in STEP_KEYS]),
+        operations=table(("operation", "does", "settings", ""), [_operation(row) for row in OPERATIONS.values()]),
+        custom=CUSTOM,
+        actions=_listed(ACTIONS),
+        operators=table(("strength", "operators"), _operators()),
+        forms=_listed(FORMS),
+        functions=table(("function", "gives", "is"), _functions()),
+        aggregates=_listed(AGGREGATES),
+        codes=table(("code", "means"), [(f"`{code}`", _CODE_TEXTS[code]) for code in CODES]),
+        remarks=table(("code", "severity"), _remarks()),
+    )
+    return {"vesper-nodes.md": text, "vsp.schema.json": schema_text()}
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+# ------------------------------------------------------------------ sections
+def _sections(schema: dict[str, Any], table: Table) -> Iterator[str]:
+    """A table of keys for each section whose keys are fixed, and for fields."""
+    for key in KEY_ORDER:
+        rows = list(_keys(schema["properties"][key], ""))
+        if rows:
+            yield f"### {key}\n\n{table(('key', 'form'), rows)}"
+    field = next(form for form in schema["$defs"]["fields"]["additionalProperties"]["anyOf"] if "properties" in form)
+    title = "### An input, an output or a field of a type\n\nA type alone, a list of texts (an enum), or a mapping:"
+    yield f"{title}\n\n{table(('key', 'form'), list(_keys(field, '')))}"
+
+
+def _keys(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """The keys of a mapping and of the mappings inside it."""
+    for key, inner in schema.get("properties", {}).items():
+        meaning = f"; {inner['description']}" if "description" in inner else ""
+        yield f"`{prefix}{key}`", f"{_form(inner)}{meaning}"
+        yield from _keys(inner, f"{prefix}{key}.")
+    for name, mark in (("items", "[]"), ("additionalProperties", "NAME")):
+        inner = schema.get(name)
+        if isinstance(inner, dict):
+            yield from _keys(inner, f"{prefix.removesuffix('.')}{mark}." if mark == "[]" else f"{prefix}{mark}.")
+
+
+def _form(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(f"`{word}`" for word in schema["enum"] if word is not None)
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2].replace("_", " ")
+    if "anyOf" in schema:
+        forms = dict.fromkeys(_form(form) for form in schema["anyOf"] if form != {"type": "null"})
+        return " or ".join(forms)
+    kinds = schema.get("type", "anything")
+    kinds = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
+    if "string" in kinds and "number" in kinds:
+        return "text"
+    words = {
+        "string": "text",
+        "array": "list",
+        "object": "mapping",
+        "integer": "whole number",
+        "boolean": "true or false",
+    }
+    return " or ".join(words.get(kind, kind) for kind in kinds)
+
+
+def _types() -> list[tuple[str, str]]:
+    return [*((f"`{describe(SCALARS[name])}`", _TYPE_TEXTS[name]) for name in SCALARS), *_GENERIC_TYPES]
+
+
+def _operation(operation: Operation) -> tuple[str, ...]:
+    settings = [f"**`{key}`**" if key in operation.required else f"`{key}`" for key in operation.settings]
+    marks = [word for word, holds in (("acts", operation.acts), ("free", operation.free)) if holds]
+    return f"`{operation.name}`", operation.text, ", ".join(settings), ", ".join(marks)
+
+
+# ------------------------------------------------------------------ expressions
+def _operators() -> list[tuple[str, str]]:
+    levels: dict[int, list[str]] = {}
+    for operator, level in parser._BINARY.items():
+        levels.setdefault(level, []).append({"NOT": "NOT IN", "IS": "IS NULL"}.get(operator, operator))
+    return [(str(number), _listed(levels[level])) for number, level in enumerate(sorted(levels), 1)]
+
+
+def _functions() -> list[tuple[str, str, str]]:
+    return [
+        (
+            f"`{function.name}({', '.join(function.parameters)})`",
+            "as its argument" if function.result is None else describe(function.result),
+            function.text,
+        )
+        for function in FUNCTIONS.values()
+    ]
+
+
+# ------------------------------------------------------------------ remarks
+_SEVERITIES: Final = {"error": "error", "warn": "warning", "info": "info"}
+_NAMES: Final = {"ERROR": "error", "WARNING": "warning", "INFO": "info"}
+
+
+def _remarks() -> list[tuple[str, str]]:
+    """The codes that the reader and the checker pass to their remarks, found in their source."""
+    severities: dict[str, set[str]] = {}
+    for module in _modules(lyra.vesper.nodes, lyra.vesper.check):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            for code, severity in _remark(node):
+                severities.setdefault(code, set()).add(severity)
+    return [(f"`{code}`", ", ".join(sorted(severities[code]))) for code in sorted(severities)]
+
+
+def _modules(*packages: ModuleType) -> Iterator[ModuleType]:
+    for package in packages:
+        for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            yield import_module(info.name)
+
+
+def _remark(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """`self.error("code", …)`, `state.mark(WARNING, "code", …)`, `Issue(severity=ERROR, code="code")`."""
+    if not isinstance(node, ast.Call):
+        return
+    values = [argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant)]
+    texts = [value for value in values if isinstance(value, str)]
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if name in _SEVERITIES and texts and isinstance(node.args[0], ast.Constant):
+        yield texts[0], _SEVERITIES[name]
+    elif name == "_wrong" and texts and isinstance(node.args[0], ast.Constant):
+        yield texts[0], "error"
+    elif name == "mark" and texts and isinstance(node.args[0], ast.Name) and node.args[0].id in _NAMES:
+        yield texts[0], _NAMES[node.args[0].id]
+    keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+    severity, code = keywords.get("severity"), keywords.get("code")
+    if isinstance(severity, ast.Name) and severity.id in _NAMES and isinstance(code, ast.Constant):
+        yield str(code.value), _NAMES[severity.id]

@@ -1,0 +1,105 @@
+"""The grain of the source tree: how large files and functions are, and which of them are too small to stand alone.
+
+A module of under `SMALL_LINES` lines with one importer is a section of its importer, unless its docstring says why it
+"stands alone". Generated modules are left out. `tests/test_structure.py` holds the counts to limits.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from verify.structure.source_tree import Module, SourceTree
+
+SMALL_LINES: Final = 80
+FILE_LINES_MAX: Final = 700
+FUNCTION_LINES_MAX: Final = 80
+ONE_LINERS: Final = 4  # lines of a private function that is called once and may read as well in place
+NO_VERBS: Final = ("What ", "How ", "Where ", "The same")
+_ALONE: Final = "stands alone"
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Grain(NamedTuple):
+    files: int
+    lines: int
+    small_modules: list[str]  # under SMALL_LINES, one importer, no reason given
+    one_importer: list[str]
+    long_files: list[str]
+    long_functions: list[str]
+    called_once: list[str]  # private functions that are named once in their module
+    short_and_called_once: list[str]  # of those, the ones of at most ONE_LINERS lines
+    no_verbs: list[str]  # functions whose docstring begins with no verb
+
+    @property
+    def mean_lines(self) -> float:
+        return self.lines / self.files
+
+
+def measure_grain(tree: SourceTree) -> Grain:
+    modules = [module for module in tree.modules.values() if "generated" not in module.path.parts]
+    importers: dict[str, set[str]] = {}
+    for edge in tree.imports:
+        importers.setdefault(edge.target, set()).add(edge.source)
+    lines = {module.name: module.text.count("\n") for module in modules}
+    one_importer = [
+        module.name
+        for module in modules
+        if not module.is_folder and len(importers.get(module.name, ())) == 1 and not module.name.endswith("__main__")
+    ]
+    once = [(place, size) for module in modules for place, size in _functions_called_once(module)]
+    return Grain(
+        files=len(modules),
+        lines=sum(lines.values()),
+        small_modules=[
+            name
+            for name in one_importer
+            if lines[name] < SMALL_LINES and _ALONE not in " ".join(tree.modules[name].docstring.split()).lower()
+        ],
+        one_importer=one_importer,
+        long_files=[name for name, count in lines.items() if count > FILE_LINES_MAX],
+        long_functions=[place for module in modules for place in _long_functions(module)],
+        called_once=[place for place, _ in once],
+        short_and_called_once=[place for place, size in once if size <= ONE_LINERS],
+        no_verbs=[place for module in modules for place in _functions_without_verbs(module)],
+    )
+
+
+def _long_functions(module: Module) -> Iterator[str]:
+    for node in module.nodes:
+        if isinstance(node, _FUNCTIONS):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX:
+                yield f"{module.name}.{node.name} ({size} lines)"
+
+
+def _functions_without_verbs(module: Module) -> Iterator[str]:
+    for node in module.nodes:
+        if isinstance(node, _FUNCTIONS) and (ast.get_docstring(node) or "").startswith(NO_VERBS):
+            yield f"{module.name}.{node.name}"
+
+
+def _functions_called_once(module: Module) -> Iterator[tuple[str, int]]:
+    """Yield each private function that its module names once, with the lines of its code."""
+    names: Counter[str] = Counter()
+    for node in module.nodes:
+        if isinstance(node, ast.Name):
+            names[node.id] += 1
+        elif isinstance(node, ast.Attribute):
+            names[node.attr] += 1
+    for node in module.nodes:
+        if (
+            isinstance(node, _FUNCTIONS)
+            and _is_private(node.name)
+            and names[node.name] == 1
+            and not node.decorator_list
+        ):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            size = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            yield f"{module.name}.{node.name}", size
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
