@@ -157,7 +157,7 @@ def test_rows_and_snapshots_of_earlier_versions_are_read_with_fixed_names():
 def test_exceptions_of_earlier_versions_come_back_as_their_class(monkeypatch, name):
     """An `except` clause of Lyra's own meets the same class after its file has moved."""
     importlib.import_module("lyra.vega.values.values")
-    importlib.import_module("lyra.cli.demo.service")
+    importlib.import_module("lyra.cli.demo.team")
     kind: Any = named_thing(name)
     error = kind("Overflow", "too large") if name == "lyra:vega.Fault" else kind(503)
     with an_earlier_version(monkeypatch):

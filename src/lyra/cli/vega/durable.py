@@ -21,8 +21,7 @@ from lyra.errors import ConfigError, Conflict, LyraError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
-    from lyra.cli.vega.call_records import CallRecords
-    from lyra.cli.vega.output import ProgramOutput
+    from lyra.cli.vega.output import CallRecords, ProgramOutput
     from lyra.config import Config
     from lyra.errors import VegaError
     from lyra.kernel.interrupts.interrupt import Interrupt

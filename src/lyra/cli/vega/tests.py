@@ -13,8 +13,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.vega.files import Files, error_data, problem_data, say_error, say_problems
-from lyra.cli.vega.nodes import node_host
-from lyra.cli.vega.setup import settings_of
+from lyra.cli.vega.setup import node_host, settings_of
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:

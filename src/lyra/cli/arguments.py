@@ -1,15 +1,21 @@
-"""A Python file with a function `setup`, which `lyra serve` and `lyra worker` are given with `--load`, or with an agent
-of one's own, named as FILE:NAME.
+"""What several commands are given as arguments: Python files, new files and addresses of providers.
 
-The file is run, as a program of the person who names it. What it prints goes to stderr: stdout has the ready line.
+`setup_of` runs a file with a function `setup`, which `lyra serve` and `lyra worker` are given with `--load`, and
+`object_of` one with an agent of one's own, named as FILE:NAME. Such a file is run as a program of the person who names
+it; what it prints goes to stderr: stdout has the ready line. `check_folder` refuses a path whose folder does not exist,
+and `provider_addresses` reads `--provider NAME=URL`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from lyra.core.secrets.secret import is_reference
+from lyra.errors import ConfigError
 
 
 def setup_of(file: str, argument: str) -> Callable[[Any], Any]:
@@ -59,3 +65,35 @@ def object_of(reference: str) -> Any:
     if not hasattr(module, name):
         raise ConfigError(f"{file} has no {name}", key="--agent")
     return getattr(module, name)
+
+
+# ---------------------------------------------------------------- new file
+
+_USUAL: Final = ".lyra"
+
+
+def check_folder(target: str, option: str) -> None:
+    """ConfigError where a store would lie in a folder that is not there; a URL and `memory` lie in none."""
+    path = target.removeprefix("sqlite://")
+    if "://" in path or path == "memory" or is_reference(path):
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    needed = os.path.dirname(folder) if os.path.basename(folder) == _USUAL else folder
+    if not os.path.isdir(needed):
+        raise ConfigError(
+            f"{option} {target}: there is no folder {needed}", hint="is the path right? Then make it first", key=option
+        )
+
+
+# ---------------------------------------------------------------- provider addresses
+
+
+def provider_addresses(pairs: Iterable[str]) -> dict[str, str]:
+    """The addresses by name; ConfigError for a text that is no NAME=URL."""
+    addresses: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, url = pair.partition("=")
+        if not equals or not name or "://" not in url:
+            raise ConfigError(f"{pair!r} is no NAME=URL", key="--provider")
+        addresses[name] = url
+    return addresses
