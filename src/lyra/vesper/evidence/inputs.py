@@ -19,7 +19,6 @@ import msgspec
 
 from lyra.core.ids import seeded
 from lyra.vesper import ir
-from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.values.types import (
     INTEGER_MAX,
     INTEGER_MIN,
@@ -234,7 +233,7 @@ def _later(boundaries: Boundaries, depth: int) -> Draw:
 class InputGenerator:
     """An endless, repeatable stream of inputs for one program."""
 
-    def __init__(self, program: NodeProgram, seed: int = 0) -> None:
+    def __init__(self, program: ir.NodeProgram, seed: int = 0) -> None:
         self._rng = seeded(seed)
         boundaries = Boundaries(program)
         self._names = tuple(declared.name for declared in program.inputs)
@@ -286,7 +285,7 @@ class InputGenerator:
             row[name] = rng.choice(_ODD_VALUES)
 
 
-def _edges(declared: NodeInput, boundaries: Boundaries) -> list[Any]:
+def _edges(declared: ir.NodeInput, boundaries: Boundaries) -> list[Any]:
     """All boundary values of an input: each is drawn in every batch of some size."""
     kind = declared.type.type if isinstance(declared.type, Nullable) else declared.type
     match kind:
@@ -340,7 +339,7 @@ def _constant_in(part: Any) -> Any:
     match part:
         case ir.Constant():
             return part.value
-        case LoopStep():
+        case ir.LoopStep():
             return part.max_iterations
     return None
 
@@ -348,7 +347,7 @@ def _constant_in(part: Any) -> Any:
 class Boundaries:
     """Interesting values of each kind, for one program."""
 
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram) -> None:
         integers: dict[int, None] = dict.fromkeys(_INTEGERS)
         integers.update(dict.fromkeys([_ROOT_OF_MAX, _ROOT_OF_MAX + 1]))
         decimals: dict[str, None] = dict.fromkeys((*_DECIMALS, *_LONG_DECIMALS))

@@ -383,7 +383,7 @@ class ExpressionWriter:
         for part, piece in zip(node.parts, pieces, strict=True):
             is_text = isinstance(part, str) or (isinstance(piece, ast.Constant) and isinstance(piece.value, str))
             fields.append(piece if is_text else ast.FormattedValue(piece, -1))
-        text = ast.JoinedStr([field for field in fields if not _is_empty_text(field)])
+        text = ast.JoinedStr([field for field in fields if not (isinstance(field, ast.Constant) and field.value == "")])
         if all(isinstance(part, str) or kind != STRING for part, kind in zip(node.parts, kinds, strict=True)):
             return text  # numbers and words of enums are short
         return self.helper("short_text", text, *limit)
@@ -520,16 +520,8 @@ def _may_be_text(kind: ValueType) -> bool:
     return inner == ANY or _is_text(inner)
 
 
-def _is_text_constant(node: ir.TypedExpression) -> bool:
-    return isinstance(node, ir.Constant) and isinstance(node.value, str)
-
-
 def _are_texts(items: tuple[ir.TypedExpression, ...]) -> bool:
-    return bool(items) and all(_is_text_constant(item) for item in items)
-
-
-def _is_empty_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value == ""
+    return bool(items) and all(isinstance(item, ir.Constant) and isinstance(item.value, str) for item in items)
 
 
 def _have_order(left: ValueType, right: ValueType) -> bool:

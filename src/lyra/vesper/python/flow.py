@@ -13,17 +13,7 @@ import ast
 from collections.abc import Sequence
 from itertools import takewhile
 
-from lyra.vesper.ir import (
-    AssignStep,
-    Condition,
-    Contract,
-    EffectStep,
-    NodeInput,
-    ParallelStep,
-    ReturnStep,
-    Step,
-    ValidateStep,
-)
+from lyra.vesper import ir
 from lyra.vesper.python.answers import AnswerWriter, Refusal
 from lyra.vesper.python.draft import Checks, NodeDraft, compensations
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
@@ -87,7 +77,11 @@ class FlowWriter:
         acts = (*program.steps, *compensations(program))
         early = read_too_early(program.steps, inputs) | absent | of_compensations
         early |= names_in(
-            (program.rules, program.machines, *(step.rules for step in parts(program) if isinstance(step, EffectStep)))
+            (
+                program.rules,
+                program.machines,
+                *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep)),
+            )
         )
         early |= _shared(program.steps) | _of_several_types(acts, kinds)
         for variable in variables:
@@ -107,7 +101,9 @@ class FlowWriter:
         program = self.program
         if self.draft.is_async or program.rules:
             return False
-        returns = [step for step in parts(program.steps) if isinstance(step, ReturnStep) and step.success is not None]
+        returns = [
+            step for step in parts(program.steps) if isinstance(step, ir.ReturnStep) and step.success is not None
+        ]
         last = program.steps[-1] if program.steps else None
         return not returns or (returns == [last] and not returns[0].guards)
 
@@ -116,7 +112,7 @@ class FlowWriter:
         steps, flow = self.steps, self.program.steps
         first = list(self.declarations.values())
         last = flow[-1] if flow else None
-        if isinstance(last, ReturnStep) and last.success is not None:
+        if isinstance(last, ir.ReturnStep) and last.success is not None:
             body = steps.steps(flow[:-1])
             before, values = steps.success_values(last.success)
         else:
@@ -219,22 +215,22 @@ class FlowWriter:
 
 
 # ------------------------------------------------------------ questions about steps
-def _falls_through(steps: tuple[Step, ...]) -> bool:
-    return not (steps and isinstance(steps[-1], ReturnStep) and not steps[-1].guards)
+def _falls_through(steps: tuple[ir.Step, ...]) -> bool:
+    return not (steps and isinstance(steps[-1], ir.ReturnStep) and not steps[-1].guards)
 
 
-def _shared(steps: tuple[Step, ...]) -> set[str]:
+def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
     """Variables that steps of a Parallel assign while others run."""
     shared: set[str] = set()
     for step in parts(steps):
-        if isinstance(step, ParallelStep) and acts_outside(step):
+        if isinstance(step, ir.ParallelStep) and acts_outside(step):
             shared |= set(assigned(step.steps))
     return shared
 
 
-def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, ValueType]) -> set[str]:
+def _of_several_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -> set[str]:
     """Variables with more than one assignment whose values have no single Python type."""
-    sites = [step.target for step in parts(steps) if isinstance(step, AssignStep)]
+    sites = [step.target for step in parts(steps) if isinstance(step, ir.AssignStep)]
     plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)
     return {
         target
@@ -287,13 +283,13 @@ class EntryWriter:
             checks.insert(0, SourceComment("What the caller must see to"))
         return [*statements, *checks, *self._old_statements()]
 
-    def _is_about_variables(self, contract: Contract) -> bool:
+    def _is_about_variables(self, contract: ir.Contract) -> bool:
         """Whether a contract names what has no value before the first step."""
         later = {*self.draft.variables(), "success", "error"}
         later |= {output.name for output in (*self.program.success, *self.program.error)}
         return bool(names_in(contract.expression) & (later - {*self.draft.parameters}))
 
-    def _coercion(self, item: NodeInput) -> list[ast.stmt]:
+    def _coercion(self, item: ir.NodeInput) -> list[ast.stmt]:
         python, kind = self.draft.parameters[item.name], self.draft.kinds[item.name]
         label = ast.Constant(item.name)
         checked = {INTEGER: ("int", "to_integer"), STRING: ("str", "to_string"), BOOLEAN: ("bool", "to_boolean")}
@@ -309,7 +305,7 @@ class EntryWriter:
         value = call(accept, self.parts.runtime(coercer), name(python), label)
         return [if_(is_other, [assign(python, value)])]
 
-    def _constraint(self, item: NodeInput, check: Condition, refused: list[ast.stmt]) -> list[ast.stmt]:
+    def _constraint(self, item: ir.NodeInput, check: ir.Condition, refused: list[ast.stmt]) -> list[ast.stmt]:
         kind = self.draft.kinds[item.name]
         python = self.draft.parameters[item.name]
         inner = kind.type if isinstance(kind, Nullable) else kind
@@ -323,7 +319,7 @@ class EntryWriter:
     def _leading_validations(self) -> list[ast.stmt]:
         """A call of the validations at the start of the flow: if one of them fails, its error is the answer."""
         draft = self.draft
-        leading = tuple(takewhile(lambda step: isinstance(step, ValidateStep), self.program.steps))
+        leading = tuple(takewhile(lambda step: isinstance(step, ir.ValidateStep), self.program.steps))
         has_checks = self.program.preconditions or self.program.invariants
         if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
             return []

@@ -11,7 +11,6 @@ from typing import Any
 
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.vesper import ir
-from lyra.vesper.ir import NodeLimits
 from lyra.vesper.reference.values import (
     arithmetic,
     equal,
@@ -41,7 +40,7 @@ class Unjudged(NodeError):
 class StepMeter:
     """The execution, and what is left of its limits and `old` values."""
 
-    def __init__(self, execution: Execution, limits: NodeLimits) -> None:
+    def __init__(self, execution: Execution, limits: ir.NodeLimits) -> None:
         self.execution = execution
         self.steps = limits.steps
         self.deadline = execution.monotonic() + limits.time_s
@@ -340,14 +339,10 @@ def _matrix_product(left: Any, right: Any, budget: StepMeter) -> list[list[Any]]
         for column in range(width):
             total: Any = 0
             for index, number in enumerate(row):
-                total = arithmetic("+", total, _product(number, right[index][column]))
+                total = arithmetic("+", total, arithmetic("*", number, right[index][column]))
             sums.append(total)
         result.append(sums)
     return result
-
-
-def _product(left: Any, right: Any) -> Any:
-    return arithmetic("*", left, right)
 
 
 def _call(function: str, values: list[Any], budget: StepMeter) -> Any:

@@ -264,11 +264,8 @@ class EventEntry:
     def loaded(self, program: NodeProgram) -> None:
         """Make the subscriptions of a node's `event_subscribe` steps, before its first execution."""
         for event, handler in _steps(program):
-            if self._may_subscribe(event):
+            if self._runtime.grant.allows(Capability.parse(f"events.subscribe.{event}")):
                 self._thread.post(partial(self._subscribe, event=event, handler=handler))
-
-    def _may_subscribe(self, event: str) -> bool:
-        return self._runtime.grant.allows(Capability.parse(f"events.subscribe.{event}"))
 
     def _subscribe(self, kernel: Kernel, event: str, handler: str, node: Node | None = None) -> None:
         if (event, handler) in self._subscribed:
