@@ -60,7 +60,7 @@ class ContractReader:
         self.typing = typing
 
     def contract(self, source: ContractText, scope: NameScope) -> ir.Contract:
-        """A contract; without an expression where it cannot be judged."""
+        """Return a contract; without an expression where it cannot be judged."""
         site = TextSite(source.path)
         if source.is_prose:
             return self._unverifiable(source, "it is a sentence", site, 0)
@@ -95,7 +95,7 @@ class ContractReader:
         return ir.Contract(source.text, None, reason)
 
     def guard(self, value: object, path: tuple[str | int, ...], scope: NameScope) -> ir.Condition:
-        """A guard: a condition, or the bare name of a predicate of the embedding program."""
+        """Return a guard: a condition, or the bare name of a predicate of the embedding program."""
         if not isinstance(value, str):
             expression = self.typing.condition(value, path, scope)
             return ir.Condition(str(value).lower() if isinstance(value, bool) else str(value), expression)
@@ -121,7 +121,7 @@ class ContractReader:
 
 
 def _undefined_bare(term: Term, scope: NameScope) -> str | None:
-    """The name of a term that is nothing but an undefined name."""
+    """Return the name of a term that is nothing but an undefined name."""
     if not isinstance(term, NameTerm):
         return None
     is_known = term.name in scope.names or term.name in scope.aliases or term.name in AMBIENT
@@ -129,7 +129,7 @@ def _undefined_bare(term: Term, scope: NameScope) -> str | None:
 
 
 def _is_prose(text: str, error: ParseError) -> bool:
-    """Whether a text is a sentence: two words in a row that are no keywords in the wrong case."""
+    """Return whether a text is a sentence: two words in a row that are no keywords in the wrong case."""
     if not error.fields.get("after_name"):
         return False
     upper = _LOWER_KEYWORD.sub(lambda match: match[0].upper(), text)
@@ -164,7 +164,7 @@ class Constraints:
     def of_field(
         self, field: FieldDeclaration, kind: ValueType, subject: ir.TypedExpression | None = None
     ) -> tuple[ir.Condition, ...]:
-        """The checks of an input's or output's value; `subject` stands for it, `value` where there is none."""
+        """Return the checks of an input's or output's value; `subject` stands for it, `value` where there is none."""
         target = subject or ir.NodeVariable(type=kind, name="value", place=self.state.document.place(field.path))
         checks = self._field(field, target, 0)
         return tuple(ir.Condition(text, self._unless_null(target, expression)) for text, expression in checks)
@@ -358,7 +358,7 @@ class Constraints:
     def _expression(
         self, text: str, path: Path, subject: ir.TypedExpression, own_name: str
     ) -> tuple[str, ir.TypedExpression] | None:
-        """A comparison with the value on its left, or any expression over `value`."""
+        """Return a comparison with the value on its left, or any expression over `value`."""
         lead = "value " if _COMPARISON.match(text) else ""
         site = TextSite(path, -len(lead))
         try:
@@ -381,7 +381,7 @@ class Constraints:
 
 
 def _over(subject: ir.TypedExpression, expression: ir.TypedExpression) -> ir.TypedExpression:
-    """The expression with the subject in place of `value`, the element of a record's constraints."""
+    """Return the expression with the subject in place of `value`, the element of a record's constraints."""
     if isinstance(subject, ir.NodeVariable) and subject.name == "value":
         return expression
     replaced: ir.TypedExpression = replace_name(expression, "value", lambda: subject)
@@ -389,7 +389,7 @@ def _over(subject: ir.TypedExpression, expression: ir.TypedExpression) -> ir.Typ
 
 
 def replace_name(expression: Any, name: str, value: Callable[[], ir.TypedExpression]) -> Any:
-    """The expression with another one in place of a name."""
+    """Return the expression with another one in place of a name."""
     if isinstance(expression, ir.NodeVariable):
         return value() if expression.name == name else expression
     if isinstance(expression, tuple):

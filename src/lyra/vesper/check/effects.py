@@ -141,7 +141,7 @@ class EffectLowering:
         return request, capabilities, Array(ANY)
 
     def _read_rights(self, query: str, setting: Setting) -> list[str]:
-        """The right for each table that a query reads."""
+        """Return the right for each table that a query reads."""
         try:
             return [f"database.read.{table}" for table in query_tables(query).tables] or ["database.read"]
         except SqlRefused as error:
@@ -185,7 +185,7 @@ class EffectLowering:
         return request, [f"database.write.{table}"] if table else [], ANY
 
     def _change(self, column: str, value: Any, path: Path, scope: NameScope, table: str) -> ir.TypedExpression:
-        """The new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
+        """Return the new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
         if isinstance(value, dict) and list(value) == ["expression"]:
             value, path, is_row = value["expression"], (*path, "expression"), True
         else:
@@ -317,7 +317,7 @@ class EffectLowering:
         return tuple(extract)
 
     def _path(self, text: Any, path: Path, scope: NameScope, response: ir.TypedExpression) -> ir.TypedExpression:
-        """A value of the response: an expression, a template, or a path inside the response."""
+        """Return a value of the response: an expression, a template, or a path inside the response."""
         if not isinstance(text, str) or has_placeholder(text):
             return self.typing.value(text, path, scope)
         text = text.removeprefix("$.")
@@ -348,7 +348,7 @@ class EffectLowering:
 
     # ------------------------------------------------------------ rights and times
     def _covered(self, capabilities: list[str], step: StepDeclaration) -> str:
-        """The capability of the step; each that it needs is declared."""
+        """Return the capability of the step; each that it needs is declared."""
         declared = self.state.node.security.capabilities_required
         result = ""
         for capability in capabilities:
@@ -410,7 +410,7 @@ class HttpLowering:
         return map_of(values), [f"network.http_client.{name or host}"] if name or host else [], ANY
 
     def _endpoint(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
-        """A text, or a list in which texts of the file and values take turns: values are quoted on their own."""
+        """Return a text, or a list in which texts of the file and values take turns: values are quoted on their own."""
         expression = self._value(setting, scope)
         if isinstance(expression, ir.Constant):
             return expression
@@ -446,7 +446,7 @@ _READ, _WRITE = "database.read.", "database.write."
 
 
 def matches(pattern: str, capability: str) -> bool:
-    """Whether a declared capability covers one that is needed."""
+    """Return whether a declared capability covers one that is needed."""
     wanted, parts = capability.split("."), pattern.split(".")
     for index, part in enumerate(parts):
         if part == "*" and index == len(parts) - 1:
@@ -458,8 +458,8 @@ def matches(pattern: str, capability: str) -> bool:
 
 
 def covering(capability: str, declared: Iterable[str]) -> str | None:
-    """The capability to ask for: the declared one that names the same thing, the needed one where a pattern covers it,
-    None where nothing does."""
+    """Return the capability to ask for: the declared one that names the same thing, the needed one where a pattern
+    covers it, None where nothing does."""
     declared = list(declared)
     if any(matches(pattern, capability) for pattern in declared):
         return capability
@@ -476,12 +476,12 @@ def covering(capability: str, declared: Iterable[str]) -> str | None:
 
 
 def overlap(required: str, denied: str) -> bool:
-    """Whether a denied capability covers a required one or a part of it."""
+    """Return whether a denied capability covers a required one or a part of it."""
     return matches(denied, required) or matches(required, denied)
 
 
 def denied_capability(text: str) -> Capability | None:
-    """The capability that a denial means; `network` means all of `network.*`. None where it means none."""
+    """Return the capability that a denial means; `network` means all of `network.*`. None where it means none."""
     for spelling in (text, f"{text}.*"):
         try:
             return Capability.parse(spelling)

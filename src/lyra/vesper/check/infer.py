@@ -89,7 +89,7 @@ class Typing:
 
     # ------------------------------------------------------------ texts
     def expression(self, text: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
-        """A text of the file as an expression; `any` after a remark. Numbers and words stand for themselves."""
+        """Return a text of the file as an expression; `any` after a remark. Numbers and words stand for themselves."""
         if not isinstance(text, str):
             return self.value(text, path, scope)
         site = TextSite(path)
@@ -101,13 +101,13 @@ class Typing:
         return self.term(term, scope, site)
 
     def condition(self, text: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
-        """An expression that must be a boolean."""
+        """Return an expression that must be a boolean."""
         expression = self.expression(text, path, scope)
         self._boolean(expression, TextSite(path), 0)
         return expression
 
     def template(self, text: str, path: Path, scope: NameScope) -> ir.TypedExpression:
-        """A template: the typed value of a single placeholder, else a text."""
+        """Return a template: the typed value of a single placeholder, else a text."""
         site = TextSite(path)
         try:
             template = parse_template(text)
@@ -130,7 +130,7 @@ class Typing:
         return expression
 
     def value(self, value: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
-        """A value of the file; texts inside it are templates."""
+        """Return a value of the file; texts inside it are templates."""
         place = self.state.document.value_place(path)
         if isinstance(value, str):
             return self.template(value, path, scope)
@@ -144,14 +144,14 @@ class Typing:
     def mapping(
         self, values: dict[str, tuple[Any, Path]], scope: NameScope, place: tuple[int, int] = (0, 0)
     ) -> ir.MapOf:
-        """A map written out."""
+        """Return a map written out."""
         return map_of(
             {name: self.value(item, item_path, scope) for name, (item, item_path) in values.items()}, place=place
         )
 
     # ------------------------------------------------------------ terms
     def term(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        """The expression of a term."""
+        """Return the expression of a term."""
         self._terms += 1
         if self._terms > TERMS_MAX:
             if self._terms == TERMS_MAX + 1:
@@ -440,7 +440,7 @@ class Typing:
         return ir.Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=inner, place=place)
 
     def _collection(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        """A term whose `query_result.field` is that of every row."""
+        """Return a term whose `query_result.field` is that of every row."""
         outer, self._projects = self._projects, True
         try:
             return self.term(term, scope, site)
@@ -571,7 +571,7 @@ _PARAMETERS: Final[dict[str, Callable[[ValueType], bool]]] = {
 
 
 def pattern_problem(pattern: str) -> str:
-    """Why a regular expression cannot be used; empty where it can."""
+    """Return why a regular expression cannot be used; empty where it can."""
     try:
         RegexProgram(pattern, size_max=PATTERN_SIZE_MAX)
     except BadPattern as error:
@@ -580,13 +580,13 @@ def pattern_problem(pattern: str) -> str:
 
 
 def map_of(entries: dict[str, ir.TypedExpression], *, place: tuple[int, int] = (0, 0)) -> ir.MapOf:
-    """A map of expressions; its type is a record without a name."""
+    """Return a map of expressions; its type is a record without a name."""
     kind = RecordType("", tuple(RecordField(name, value.type) for name, value in entries.items()))
     return ir.MapOf(type=kind, entries=tuple(entries.items()), place=place)
 
 
 def _has_field(kind: ValueType, name: str, scope: NameScope) -> bool:
-    """Whether a bare name can mean a field of the element. Elements of unknown type have every field."""
+    """Return whether a bare name can mean a field of the element. Elements of unknown type have every field."""
     inner = without_null(kind)
     if isinstance(inner, RecordType):
         return inner.field(name) is not None
@@ -594,7 +594,7 @@ def _has_field(kind: ValueType, name: str, scope: NameScope) -> bool:
 
 
 def _plural_root(term: Term, scope: NameScope) -> str | None:
-    """The first name in a term whose plural is the name of a collection."""
+    """Return the first name in a term whose plural is the name of a collection."""
     if isinstance(term, NameTerm):
         plural = scope.names.get(f"{term.name}s")
         is_collection = plural is not None and element_of(plural) is not None
@@ -621,5 +621,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _nothing(place: tuple[int, int] = (0, 0)) -> ir.TypedExpression:
-    """What stands for an expression with a mistake."""
+    """Return what stands for an expression with a mistake."""
     return ir.Constant(type=ANY, value=None, place=place)

@@ -38,12 +38,12 @@ from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordTy
 
 
 def check(node: Node, *, strict: bool = False) -> list[Issue]:
-    """All remarks on a node, in order of place."""
+    """Return all remarks on a node, in order of place."""
     return _checked(node, strict=strict)[1]
 
 
 def check_text(text: str, file: str = "<text>", *, strict: bool = False) -> list[Issue]:
-    """All remarks on the text of a file; a text that is no YAML has one."""
+    """Return all remarks on the text of a file; a text that is no YAML has one."""
     try:
         node, issues = read_node(text, file)
     except ParseError as error:
@@ -52,7 +52,7 @@ def check_text(text: str, file: str = "<text>", *, strict: bool = False) -> list
 
 
 def program_of(node: Node, *, strict: bool = False) -> ir.NodeProgram:
-    """The program of a node; CheckError with all remarks in `fields["problems"]` where it has errors."""
+    """Return the program of a node; CheckError with all remarks in `fields["problems"]` where it has errors."""
     program, issues = _checked(node, strict=strict)
     if has_errors(issues):
         raise error_of(issues, node.file)
@@ -60,7 +60,7 @@ def program_of(node: Node, *, strict: bool = False) -> ir.NodeProgram:
 
 
 def lowered(node: Node) -> ir.NodeProgram:
-    """The program of a node that may have errors: to look at, not to run."""
+    """Return the program of a node that may have errors: to look at, not to run."""
     return lower_node(node)[0]
 
 
@@ -99,7 +99,7 @@ _NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "i
 
 
 def lower_node(node: Node) -> tuple[ir.NodeProgram, CheckState]:
-    """The program of a node and the state of the check; after an error the program is not fit to run."""
+    """Return the program of a node and the state of the check; after an error the program is not fit to run."""
     state = CheckState(node)
     return _Lowering(state).program(), state
 
@@ -221,8 +221,8 @@ class _Lowering:
         )
 
     def _invariant_scope(self, entry: NameScope, success: tuple[ir.NodeOutput, ...]) -> NameScope:
-        """What invariants may name: inputs, variables and success fields. A variable may change its type on the way,
-        and an invariant about one that has no value says nothing."""
+        """Return what invariants may name: inputs, variables and success fields. A variable may change its type on the
+        way, and an invariant about one that has no value says nothing."""
         fields = {output.name: output.type for output in success}
         variables = dict.fromkeys(self.state.end_names, ANY)
         return entry.changed(names={**fields, **variables, **entry.names})
@@ -231,7 +231,7 @@ class _Lowering:
         return tuple(self.contracts.contract(text, scope) for text in texts)
 
     def _output_contracts(self, success: tuple[ir.NodeOutput, ...]) -> list[ir.Contract]:
-        """Constraints of outputs hold like postconditions."""
+        """Return the constraints of outputs as postconditions."""
         contracts: list[ir.Contract] = []
         for field, output in zip(self.node.success, success, strict=True):
             subject = ir.NodeVariable(type=output.type, name=field.name, place=self.state.document.place(field.path))
@@ -247,7 +247,7 @@ class _Lowering:
 
 
 def holds_sensitive(field: FieldDeclaration, types: tuple[TypeDeclaration, ...]) -> bool:
-    """Whether a field, or a field of a custom type in it, is declared sensitive: then the whole value is."""
+    """Return whether a field, or a field of a custom type in it, is declared sensitive: then the whole value is."""
     declared = {kind.name: kind for kind in types}
     rest = [field]
     while rest:
@@ -262,7 +262,7 @@ def holds_sensitive(field: FieldDeclaration, types: tuple[TypeDeclaration, ...])
 
 
 def digest_of(program: ir.NodeProgram) -> str:
-    """A hash over everything that decides what a program does."""
+    """Return a hash over everything that decides what a program does."""
     plain = _plain(program)
     return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
@@ -288,7 +288,7 @@ def _plain(value: Any) -> Any:
 def machine_of(
     state: CheckState, contracts: ContractReader, declared: MachineDeclaration, names: dict[str, ValueType]
 ) -> ir.Machine:
-    """The machine of a declaration; a state that is not listed is an error."""
+    """Return the machine of a declaration; a state that is not listed is an error."""
     if not declared.states:
         state.error("missing_key", f"state machine `{declared.name}` has no states", declared.path)
     elif declared.initial not in declared.states:

@@ -39,7 +39,7 @@ def judge_contracts(program: ir.NodeProgram, state: CheckState) -> None:
 
 
 def folded(expression: ir.TypedExpression) -> bool | None:
-    """True or false where an expression is constant; None where it depends on a value."""
+    """Return true or false where an expression is constant; None where it depends on a value."""
     match expression:
         case ir.Constant(value=bool() as value):
             return value
@@ -158,7 +158,7 @@ def _narrow(
 
 
 def _comparisons(expression: ir.TypedExpression) -> list[tuple[str, ir.TypedExpression, Any]]:
-    """The comparisons with constants that must all hold."""
+    """Return the comparisons with constants that must all hold."""
     match expression:
         case ir.Logic(operator="and"):
             return _comparisons(expression.left) + _comparisons(expression.right)

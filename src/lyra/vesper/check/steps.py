@@ -57,7 +57,7 @@ class Steps:
 
     # ------------------------------------------------------------ blocks
     def block(self, declarations: Sequence[StepDeclaration], scope: NameScope) -> tuple[ir.Step, ...]:
-        """The steps of a block. Those after a return are never reached."""
+        """Return the steps of a block. Those after a return are never reached."""
         steps: list[ir.Step] = []
         is_over = False
         for declaration in declarations:
@@ -127,7 +127,7 @@ class Steps:
         return {"name": step.name, "guards": guards, "place": self.state.document.place(step.path)}
 
     def output(self, step: StepDeclaration) -> str:
-        """The variable that a step writes: `output`, or the step's name."""
+        """Return the variable that a step writes: `output`, or the step's name."""
         setting = step.settings.get("output")
         if setting is None:
             return _NOT_IDENTIFIER.sub("_", step.name) or "step"
@@ -151,7 +151,7 @@ class Steps:
         scope.aliases = {alias: value for alias, value in scope.aliases.items() if alias != name}
 
     def parameters(self, step: StepDeclaration, scope: NameScope) -> NameScope:
-        """The scope with the step's free parameters as names."""
+        """Return the scope with the step's free parameters as names."""
         if not step.parameters:
             return scope
         values = {
@@ -160,7 +160,7 @@ class Steps:
         return scope.changed(aliases=scope.aliases | values)
 
     def value_of(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
-        """An expression, or a template where the text has a placeholder."""
+        """Return an expression, or a template where the text has a placeholder."""
         if isinstance(setting.value, str) and not has_placeholder(setting.value):
             return self.typing.expression(setting.value, setting.path, scope)
         return self.typing.value(setting.value, setting.path, scope)
@@ -311,8 +311,8 @@ class Steps:
         return setting.value
 
     def _repeated(self, step: StepDeclaration, scope: NameScope, extra: dict[str, ValueType]) -> tuple[ir.Step, ...]:
-        """The steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number of
-        such walks is bounded, since loops inside loops multiply them."""
+        """Return the steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number
+        of such walks is bounded, since loops inside loops multiply them."""
         before = dict(scope.names)
         inner = scope.changed()
         inner.names.update(extra)
@@ -414,7 +414,7 @@ def merge(scope: NameScope, sides: Sequence[NameScope]) -> None:
 
 
 def always_returns(steps: Sequence[ir.Step]) -> bool:
-    """Whether the steps always end the node."""
+    """Return whether the steps always end the node."""
     return any(_returns(step) for step in steps)
 
 
@@ -434,7 +434,7 @@ def _returns(step: ir.Step) -> bool:
 
 
 def parts_of(part: Any) -> Iterator[Any]:
-    """The part and everything inside it."""
+    """Yield the part and everything inside it."""
     rest = [part]
     while rest:
         item = rest.pop()
@@ -446,7 +446,7 @@ def parts_of(part: Any) -> Iterator[Any]:
 
 
 def depth_of(part: Any) -> int:
-    """How deep the expressions inside are, at most."""
+    """Return how deep the expressions inside are, at most."""
     deepest = 0
     rest = [(part, 0)]
     while rest:
@@ -461,12 +461,12 @@ def depth_of(part: Any) -> int:
 
 
 def names_in(part: Any) -> set[str]:
-    """All names that expressions inside mention."""
+    """Return all names that expressions inside mention."""
     return {item.name for item in parts_of(part) if isinstance(item, ir.NodeVariable)}
 
 
 def writes_of(part: Any) -> set[str]:
-    """The variables that steps inside write."""
+    """Return the variables that steps inside write."""
     names: set[str] = set()
     for item in parts_of(part):
         if isinstance(item, ir.AssignStep):

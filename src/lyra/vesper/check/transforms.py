@@ -33,7 +33,7 @@ class Transforms:
         self.typing = typing
 
     def transform(self, step: StepDeclaration, scope: NameScope) -> ir.TypedExpression:
-        """The expression of a step."""
+        """Return the expression of a step."""
         collection = self.collection(step.settings.get("input"), scope)
         item = element_of(collection.type)
         setting = step.settings["transform"]
@@ -52,7 +52,7 @@ class Transforms:
         return self._kinds[kind](self, step, scope, collection, item)
 
     def collection(self, setting: Setting | None, scope: NameScope) -> ir.TypedExpression:
-        """The input of a step: an expression, or a template with one placeholder."""
+        """Return the input of a step: an expression, or a template with one placeholder."""
         if setting is None:
             return ir.Constant(type=ANY, value=None)
         if isinstance(setting.value, str) and has_placeholder(setting.value):
@@ -110,7 +110,7 @@ class Transforms:
     def _whole(
         self, step: StepDeclaration, setting: Setting, scope: NameScope, collection: ir.TypedExpression, item: ValueType
     ) -> ir.TypedExpression:
-        """One aggregate over the whole collection: a function's name, with a field, or an expression."""
+        """Return one aggregate over the whole collection: a function's name, with a field, or an expression."""
         word = str(setting.value).strip()
         if word.upper() not in AGGREGATES:
             name = self._identifier(step, "as", "record")
@@ -179,7 +179,7 @@ class Transforms:
     def _body(
         self, step: StepDeclaration, key: str, scope: NameScope, item: ValueType, *, fields_first: bool = False
     ) -> tuple[str, ir.TypedExpression]:
-        """The element's name and the expression for each element."""
+        """Return the element's name and the expression for each element."""
         name = self._identifier(step, "as", "record")
         setting = step.settings.get(key)
         if setting is None:
@@ -200,7 +200,7 @@ class Transforms:
         return self.typing.term(term.right, inner, TextSite(setting.path))
 
     def _mapped(self, value: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
-        """A mapping of expressions is a record for each element; texts with placeholders are templates."""
+        """Return a mapping of expressions is a record for each element; texts with placeholders are templates."""
         if isinstance(value, dict):
             return map_of({key: self._mapped(item, (*path, key), scope) for key, item in value.items()})
         if isinstance(value, str) and not has_placeholder(value):
@@ -306,7 +306,7 @@ class Transforms:
 
 
 def _lambda_name(value: Any) -> str | None:
-    """The parameter of `name => expression`."""
+    """Return the parameter of `name => expression`."""
     if not isinstance(value, str) or "=>" not in value:
         return None
     try:

@@ -237,7 +237,7 @@ def compile_async_rule(rule: ir.ErrorRule, program: ir.NodeProgram, scope: Scope
 
 
 def _guarded_by_rules(step: ir.EffectStep, act: RunAsync, program: ir.NodeProgram, scope: Scope) -> RunAsync:
-    """The act, with the step's rules about its errors."""
+    """Return the act, with the step's rules about its errors."""
     rules = [compile_async_rule(rule, program, scope) for rule in step.rules]
 
     async def run(frame: Frame) -> Answer | None:
@@ -255,7 +255,7 @@ def _guarded_by_rules(step: ir.EffectStep, act: RunAsync, program: ir.NodeProgra
 
 
 def _response_scope(step: ir.EffectStep, scope: Scope) -> tuple[Scope, list[int]]:
-    """The scope after the act: the response under its output's name and the name that its kind gives it."""
+    """Return the scope after the act: the response under its output's name and the name that its kind gives it."""
     usual = "query_result" if step.kind == "db.query" else "response"
     inner, (slot,) = scope.bind(usual)
     outputs = [slot]

@@ -134,13 +134,13 @@ class Scope:
         return self.names.get(name)
 
     def bind(self, *names: str) -> tuple[Scope, tuple[int, ...]]:
-        """A scope in which these names have new slots, which always hold a value when they are read."""
+        """Return a scope in which these names have new slots, which always hold a value when they are read."""
         slots = tuple(self._slots.new() for _ in names)
         known = {**self.names, **dict(zip(names, slots, strict=True))}
         return Scope(self._slots, known, self.guarded, in_compensation=self.in_compensation), slots
 
     def with_slot(self, name: str, slot: int) -> Scope:
-        """A scope in which the name stands for a slot that is there already."""
+        """Return a scope in which the name stands for a slot that is there already."""
         return Scope(self._slots, {**self.names, name: slot}, self.guarded, in_compensation=self.in_compensation)
 
     def of_compensation(self) -> Scope:
@@ -166,7 +166,7 @@ _ROUNDS: Final = (
 
 
 def parts_of(node: Any) -> Iterator[Any]:
-    """The node and everything inside it."""
+    """Yield the node and everything inside it."""
     todo = [node]
     while todo:
         part = todo.pop()
@@ -178,7 +178,7 @@ def parts_of(node: Any) -> Iterator[Any]:
 
 
 def names_in(expression: ir.TypedExpression | None) -> frozenset[str]:
-    """All names that an expression mentions; none of none."""
+    """Return all names that an expression mentions; none of none."""
     return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable))
 
 
@@ -191,7 +191,7 @@ def acts_outside(step: ir.Step) -> bool:
 
 
 def assigned_names(steps: tuple[ir.Step, ...]) -> list[str]:
-    """The variables that steps write, each once, in written order."""
+    """Return the variables that steps write, each once, in written order."""
     names: dict[str, None] = {}
     for part in parts_of(steps):
         match part:

@@ -68,7 +68,7 @@ def compile_success(
 
 
 def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
-    """The answer of a flow that ends without a return: variables named like success fields."""
+    """Return the answer of a flow that ends without a return: variables named like success fields."""
     outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
     slots = {output.name: None if output.name in ambient else scope.slot(output.name) for output in outputs}
     declared = [(output.name, slots[output.name], output_writer(output), output.required) for output in outputs]
@@ -87,7 +87,7 @@ def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Fra
 
 
 def code_field(program: ir.NodeProgram) -> str:
-    """The declared error field that holds the code; empty if there is none."""
+    """Return the declared error field that holds the code; empty if there is none."""
     names = {output.name for output in program.error}
     return next((name for name in CODE_FIELDS if name in names), "")
 
@@ -117,7 +117,7 @@ def failure_of(error: NodeError) -> NodeFailure:
 
 
 def declared_message(failure: NodeFailure) -> str:
-    """The message that the error declares; how Lyra words its own errors decides no contract."""
+    """Return the message that the error declares; how Lyra words its own errors decides no contract."""
     return failure.message if "message" in failure.fields else ""
 
 
@@ -133,7 +133,7 @@ def error_object(code: str | None, message: str | None) -> dict[str, Any]:
 
 
 def matching_rules(rules: tuple[ir.ErrorRule, ...], kinds: tuple[str, ...]) -> list[int]:
-    """The numbers of the rules that a path obeys for an error with these names, in order."""
+    """Return the numbers of the rules that a path obeys for an error with these names, in order."""
     return [
         number
         for number, rule in enumerate(rules)
@@ -142,7 +142,7 @@ def matching_rules(rules: tuple[ir.ErrorRule, ...], kinds: tuple[str, ...]) -> l
 
 
 def rule_scope(scope: Scope) -> tuple[Scope, int]:
-    """A scope in which `error` is the error that a rule is about, and its slot."""
+    """Return a scope in which `error` is the error that a rule is about, and its slot."""
     inner, (slot,) = scope.bind("error")
     return inner, slot
 
@@ -283,7 +283,7 @@ Judge = Callable[[Frame, list[str]], str | None]  # the text of the first contra
 
 
 def all_hold(checks: Iterable[ir.Condition], scope: Scope) -> Callable[[Frame], bool]:
-    """Whether all checks are true, in order, to the first that is not."""
+    """Return whether all checks are true, in order, to the first that is not."""
     conditions = [compile_condition(check.expression, scope) for check in checks]
     if len(conditions) == 1:
         return conditions[0]

@@ -242,7 +242,7 @@ class InputGenerator:
         self._edges = [_edges(declared, boundaries) for declared in program.inputs]
 
     def batch(self, count: int) -> list[dict[str, Any]]:
-        """So many inputs."""
+        """Return `count` generated inputs."""
         rng = self._rng
         if not self._names:
             return [{} for _ in range(count)]
@@ -256,14 +256,14 @@ class InputGenerator:
         return rows
 
     def _column(self, draw: Draw, edges: list[Any], count: int) -> list[Any]:
-        """Values of one input, each from a new pool of boundary values and random ones."""
+        """Return values of one input, each from a new pool of boundary values and random ones."""
         rng = self._rng
         few = rng.sample(edges, min(len(edges), _EDGES))
         pool = few + [draw(rng) for _ in range(_POOL - len(few))]
         return [pool[byte] for byte in rng.randbytes(count)]
 
     def _rows(self, columns: list[list[Any]]) -> list[dict[str, Any]]:
-        """One dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
+        """Return one dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
         match self._names:
             case (first,):
                 return [{first: value} for value in columns[0]]
@@ -286,7 +286,7 @@ class InputGenerator:
 
 
 def _edges(declared: ir.NodeInput, boundaries: Boundaries) -> list[Any]:
-    """All boundary values of an input: each is drawn in every batch of some size."""
+    """Return all boundary values of an input: each is drawn in every batch of some size."""
     kind = declared.type.type if isinstance(declared.type, Nullable) else declared.type
     match kind:
         case Scalar(kind="integer"):
@@ -323,7 +323,7 @@ _TEXTS: Final = ("", " ", "a", "A", "ab", "abc", " x ", "ß", "é", "0", "-1", "
 
 
 def parts_of(node: Any) -> Iterator[Any]:
-    """A struct of the IR and all structs inside it."""
+    """Yield a struct of the IR and all structs inside it."""
     todo = [node]
     while todo:
         part = todo.pop()
@@ -335,7 +335,7 @@ def parts_of(node: Any) -> Iterator[Any]:
 
 
 def _constant_in(part: Any) -> Any:
-    """The constant that a part of a program holds: its value, or its number of rounds."""
+    """Return the constant that a part of a program holds: its value, or its number of rounds."""
     match part:
         case ir.Constant():
             return part.value

@@ -46,25 +46,25 @@ class LikelyInputs:
         self._accepted = {declared.name: self._values(program, declared) for declared in program.inputs}
 
     def row(self) -> dict[str, Any]:
-        """Inputs that are each accepted by themselves."""
+        """Return inputs that are each accepted by themselves."""
         rng = self._rng
         chosen = [item for item in self._inputs if item.required or rng.random() >= _ABSENT_SHARE]
         return {declared.name: self.value(declared.name) for declared in chosen}
 
     def near_case(self) -> dict[str, Any]:
-        """The inputs of a test case with one of them changed; any row where there is no test case."""
+        """Return the inputs of a test case with one of them changed; any row where there is no test case."""
         if not self._cases or not self._inputs:
             return self.row()
         name = self._rng.choice(self._inputs).name
         return {**self._rng.choice(self._cases), name: self.value(name)}
 
     def value(self, name: str) -> Any:
-        """A value that the constraints of an input accept; any of its type where none is known."""
+        """Return a value that the constraints of an input accept; any of its type where none is known."""
         pool = self._accepted[name]
         return self._rng.choice(pool) if pool else self._draws[name](self._rng)
 
     def _values(self, program: ir.NodeProgram, declared: ir.NodeInput) -> list[Any]:
-        """Values that an input accepts, from several sources in turn."""
+        """Return values that an input accepts, from several sources in turn."""
         sources = [self._draws[declared.name], *_pattern_draws(declared), _long_text]
         given = [case[declared.name] for case in self._cases if declared.name in case]
         alone = _alone(program, declared)
@@ -100,7 +100,7 @@ def _long_text(rng: Random) -> str:
 
 
 def _alone(program: ir.NodeProgram, declared: ir.NodeInput) -> ir.NodeProgram:
-    """A program with one input of another, which only checks it."""
+    """Return a program with one input of another, which only checks it."""
     return msgspec.structs.replace(
         program,
         inputs=(declared,),
@@ -196,7 +196,7 @@ class _PatternWalk:
         self.characters.append(character)
 
     def _member(self, parts: list[tuple[str, Any]]) -> str:
-        """A character of a class such as `[a-z_]` or `[^0-9]`."""
+        """Return a character of a class such as `[a-z_]` or `[^0-9]`."""
         if parts[0][0] != "NEGATE":
             return self._character(*self._rng.choice(parts))
         for _ in range(_CLASS_TRIES):

@@ -126,7 +126,7 @@ _ERRORS: Final = ("timeout", "overloaded", "invalid_transition", "declined")
 
 
 def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execution]:
-    """Some contexts; in the last, predicates and ambient objects are missing."""
+    """Return some contexts; in the last, predicates and ambient objects are missing."""
     hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
     if not hosts and not program.ambient:
         return [Execution(now=_NOW, trace_id=f"t{seed}")]
@@ -141,7 +141,8 @@ def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execu
 
 
 def open_execution(program: ir.NodeProgram, seed: int) -> Execution:
-    """A context that stands in no node's way: predicates hold, and contracts about ambient objects are unverifiable."""
+    """Return a context that stands in no node's way: predicates hold, and contracts about ambient objects are
+    unverifiable."""
     hosts = {part.name for part in parts_of(program) if isinstance(part, ir.Host)}
     predicates: dict[str, Callable[..., bool]] = dict.fromkeys(hosts, _holds)
     return Execution(now=_NOW, trace_id=f"t{seed}-open", predicates=predicates)
@@ -152,7 +153,7 @@ def _holds(*_: Any) -> bool:
 
 
 def _ambient_fields(program: ir.NodeProgram) -> dict[str, list[str]]:
-    """The fields of ambient objects that the program reads."""
+    """Return the fields of ambient objects that the program reads."""
     fields: dict[str, set[str]] = {name: set() for name in program.ambient}
     for part in parts_of(program):
         if isinstance(part, ir.FieldOf) and isinstance(part.target, ir.NodeVariable) and part.target.name in fields:

@@ -55,20 +55,20 @@ class NodeDraft:
         return bool(self.program.postconditions or self.program.invariants)
 
     def final_names(self) -> set[str]:
-        """All names in contracts about the answer."""
+        """Return all names in contracts about the answer."""
         return names_in((self.program.postconditions, self.program.invariants))
 
     def watched(self) -> list[str]:
-        """The variables that invariants name; inputs are among them where a step assigns them."""
+        """Return the variables that invariants name; inputs are among them where a step assigns them."""
         used = names_in(self.program.invariants)
         return [variable for variable in self.variables() if variable in used]
 
     def variables(self) -> list[str]:
-        """All variables of the flow and of compensations."""
+        """Return all variables of the flow and of compensations."""
         return assigned((*self.program.steps, *compensations(self.program)))
 
     def passed(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
-        """Parameters of a helper function for the inputs that it uses, and the arguments at its call."""
+        """Return parameters of a helper function for the inputs that it uses, and the arguments at its call."""
         parameters: list[Parameter] = []
         if uses_run:
             self.needs_run = True
@@ -83,23 +83,23 @@ class NodeDraft:
         return parameters, [name(text) for text, _, _ in parameters]
 
     def errors(self) -> ast.expr:
-        """What a step may raise."""
+        """Return what a step may raise."""
         return ast.Tuple([self.parts.runtime("NodeError"), name("ArithmeticError")], ast.Load())
 
 
 def input_type(declared: ir.NodeInput) -> ValueType:
-    """The type of an input's value: null too, where it may be absent without a default."""
+    """Return the type of an input's value: null too, where it may be absent without a default."""
     is_absent_null = not declared.required and declared.default in (msgspec.UNSET, None)
     return Nullable(declared.type) if is_absent_null and not isinstance(declared.type, Nullable) else declared.type
 
 
 def compensations(program: ir.NodeProgram) -> tuple[ir.Step, ...]:
-    """The steps of all compensations, of steps and of the node."""
+    """Return the steps of all compensations, of steps and of the node."""
     return tuple(step for rule in parts(program) if isinstance(rule, ir.ErrorRule) for step in rule.compensation)
 
 
 def _own_names(program: ir.NodeProgram) -> set[str]:
-    """All names that the node gives to values."""
+    """Return all names that the node gives to values."""
     own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
     own |= names_in(program) | set(assigned((*program.steps, *compensations(program))))
     for part in parts(program):
@@ -126,7 +126,7 @@ class Checks:
     def all_true(
         self, checks: Sequence[ir.Condition], scope: PythonScope, sink: list[ast.stmt], *, in_loop: bool
     ) -> ast.expr:
-        """Whether all checks are true, from left to right."""
+        """Return whether all checks are true, from left to right."""
         writer = ExpressionWriter(self.module, scope, sink, in_loop=in_loop)
         first, *rest = checks
         tests = [writer.condition(first.expression)]
@@ -135,7 +135,7 @@ class Checks:
         return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
 
     def contract(self, contract: ir.Contract, scope: PythonScope, failure: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Statements that do `failure` where the contract does not hold."""
+        """Return statements that do `failure` where the contract does not hold."""
         note = ast.Expr(call(attribute(name("run"), "unverified"), ast.Constant(contract.text)))
         if contract.expression is None:
             self.uses_run = True
@@ -145,7 +145,7 @@ class Checks:
     def condition(
         self, check: ir.Condition, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
     ) -> list[ast.stmt]:
-        """Statements that do `failure` where the condition is not true, or raises."""
+        """Return statements that do `failure` where the condition is not true, or raises."""
         statements: list[ast.stmt] = []
         writer = ExpressionWriter(self.module, scope, statements)
         test = writer.condition(check.expression)
@@ -173,8 +173,8 @@ class Checks:
 
 
 def _for_every(test: ast.expr, failure: Sequence[ast.stmt]) -> ast.stmt | None:
-    """A loop in place of `all(…)`, which would make a generator; None for another test. The name of the element is no
-    other's, and the failure ends the function."""
+    """Return a loop in place of `all(…)`, which would make a generator; None for another test. The name of the element
+    is no other's, and the failure ends the function."""
     match test:
         case ast.Call(
             func=ast.Name("all"), args=[ast.GeneratorExp(elt=body, generators=[ast.comprehension(ifs=[]) as loop])]

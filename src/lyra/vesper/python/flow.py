@@ -62,7 +62,7 @@ class FlowWriter:
         return self._straight() if self._is_straight() else self._apart()
 
     def _scope(self) -> PythonScope:
-        """The scope of the steps."""
+        """Return the scope of the steps."""
         draft, program = self.draft, self.program
         variables = draft.variables()
         inputs = frozenset(draft.parameters)
@@ -97,7 +97,7 @@ class FlowWriter:
 
     # ------------------------------------------------------------ steps in the node's function
     def _is_straight(self) -> bool:
-        """Whether success is reached in one place only, at the end, and no rule looks at errors."""
+        """Return whether success is reached in one place only, at the end, and no rule looks at errors."""
         program = self.program
         if self.draft.is_async or program.rules:
             return False
@@ -108,7 +108,7 @@ class FlowWriter:
         return not returns or (returns == [last] and not returns[0].guards)
 
     def _straight(self) -> list[ast.stmt]:
-        """The steps inside the node's function itself."""
+        """Return the steps inside the node's function itself."""
         steps, flow = self.steps, self.program.steps
         first = list(self.declarations.values())
         last = flow[-1] if flow else None
@@ -135,7 +135,8 @@ class FlowWriter:
         return settled_after(self.program.steps, frozenset(self.draft.parameters), set())
 
     def _guarded(self, body: list[ast.stmt], inside: list[ast.stmt] | None = None) -> list[ast.stmt]:
-        """The statements, with the handlers for errors that they raise; `inside` is what a call among them runs."""
+        """Return the statements, with the handlers for errors that they raise; `inside` is what a call among them
+        runs."""
         refusal = self.answers.refusal() if self.steps.may_raise else None
         if refusal is None and not _uses_exact([*body, *(inside or [])]):
             return body
@@ -149,7 +150,7 @@ class FlowWriter:
 
     # ------------------------------------------------------------ steps in a function of their own
     def _apart(self) -> list[ast.stmt]:
-        """The steps in a function of their own, which returns the outputs."""
+        """Return the steps in a function of their own, which returns the outputs."""
         draft, program = self.draft, self.program
         body = self._body()
         function = draft.names.private("steps")
@@ -182,7 +183,7 @@ class FlowWriter:
     def _define(
         self, function: str, parameters: Sequence[tuple[str, ast.expr, ast.expr | None]], body: list[ast.stmt]
     ) -> list[ast.stmt]:
-        """The function of the steps: in the module, or before its call where invariants watch its variables."""
+        """Return the function of the steps: in the module, or before its call where invariants watch its variables."""
         draft = self.draft
         watched = self.answers.watched
         doc = ast.Expr(ast.Constant("Run the steps and return the outputs."))
@@ -200,7 +201,7 @@ class FlowWriter:
         return [*outer, new_function(function, parameters, statements, self.parts.dict_type(), is_async=draft.is_async)]
 
     def _awaited(self, flow: ast.expr, outputs: str, ensured: list[ast.stmt]) -> list[ast.stmt]:
-        """The call of steps that act outside. A broken invariant takes back what was done."""
+        """Return the call of steps that act outside. A broken invariant takes back what was done."""
         self.draft.needs_run = True
         attempt = self._attempt([assign(outputs, flow)], self.answers.refusal())
         if not self.program.invariants:
@@ -220,7 +221,7 @@ def _falls_through(steps: tuple[ir.Step, ...]) -> bool:
 
 
 def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
-    """Variables that steps of a Parallel assign while others run."""
+    """Return variables that steps of a Parallel assign while others run."""
     shared: set[str] = set()
     for step in parts(steps):
         if isinstance(step, ir.ParallelStep) and acts_outside(step):
@@ -242,7 +243,7 @@ def _of_several_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -
 
 
 def _uses_exact(body: Sequence[ast.stmt]) -> bool:
-    """Whether a statement works with decimals without a handler of its own."""
+    """Return whether a statement works with decimals without a handler of its own."""
     return any(
         isinstance(node, ast.Name) and node.id in ("EXACT", "total_decimals")
         for item in body
@@ -284,7 +285,7 @@ class EntryWriter:
         return [*statements, *checks, *self._old_statements()]
 
     def _is_about_variables(self, contract: ir.Contract) -> bool:
-        """Whether a contract names what has no value before the first step."""
+        """Return whether a contract names what has no value before the first step."""
         later = {*self.draft.variables(), "success", "error"}
         later |= {output.name for output in (*self.program.success, *self.program.error)}
         return bool(names_in(contract.expression) & (later - {*self.draft.parameters}))
@@ -317,7 +318,7 @@ class EntryWriter:
         return [if_(ast.Compare(name(python), [ast.IsNot()], [ast.Constant(None)]), statements)]
 
     def _leading_validations(self) -> list[ast.stmt]:
-        """A call of the validations at the start of the flow: if one of them fails, its error is the answer."""
+        """Return a call of the validations at the start of the flow: if one of them fails, its error is the answer."""
         draft = self.draft
         leading = tuple(takewhile(lambda step: isinstance(step, ir.ValidateStep), self.program.steps))
         has_checks = self.program.preconditions or self.program.invariants
@@ -370,7 +371,7 @@ class EntryWriter:
 
 
 def input_intervals(draft: NodeDraft) -> dict[str, Interval]:
-    """What constraints and preconditions say about integers."""
+    """Return what constraints and preconditions say about integers."""
     intervals: dict[str, Interval] = {}
     for item in draft.program.inputs:
         if draft.kinds[item.name] != INTEGER:

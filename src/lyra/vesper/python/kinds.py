@@ -46,7 +46,7 @@ Known = Mapping[str, ValueType]
 
 
 def parts(node: Any) -> Iterable[Any]:
-    """The structure and all structures inside it."""
+    """Yield the structure and all structures inside it."""
     if isinstance(node, tuple):
         for element in node:
             yield from parts(element)
@@ -61,7 +61,7 @@ def names_in(node: Any) -> set[str]:
 
 
 def assigned(steps: tuple[ir.Step, ...]) -> list[str]:
-    """Variables that the steps assign, in written order; elements of loops are not among them."""
+    """Return variables that the steps assign, in written order; elements of loops are not among them."""
     names: dict[str, None] = {}
     for step in parts(steps):
         match step:
@@ -85,12 +85,12 @@ def is_number(kind: ValueType) -> bool:
 
 
 def item_kind(kind: ValueType) -> ValueType:
-    """The type of a collection's elements."""
+    """Return the type of a collection's elements."""
     return kind.item if isinstance(kind, Array | SetType) else ANY
 
 
 def joined(left: ValueType | None, right: ValueType) -> ValueType:
-    """A type that values of both have."""
+    """Return a type that values of both have."""
     if left is None or left == right:
         return right
     if is_decimal(left) and is_decimal(right):
@@ -130,7 +130,7 @@ _CONDITIONS: Final = (ir.Not, ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir
 
 
 def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
-    """The type that the value surely has; ANY where only a run knows."""
+    """Return the type that the value surely has; ANY where only a run knows."""
     if isinstance(node, _CONDITIONS):
         return BOOLEAN
     match node:
@@ -227,7 +227,7 @@ def _aggregate_kind(node: ir.Aggregate, known: Known) -> ValueType:
 
 
 def inner_steps(step: ir.Step) -> list[tuple[ir.Step, ...]]:
-    """The sequences of steps inside a step."""
+    """Return the sequences of steps inside a step."""
     match step:
         case ir.BranchStep():
             return [step.then, step.otherwise]
@@ -239,8 +239,8 @@ def inner_steps(step: ir.Step) -> list[tuple[ir.Step, ...]]:
 
 
 def variable_kinds(steps: tuple[ir.Step, ...], inputs: Known) -> dict[str, ValueType]:
-    """The types of inputs and variables. A variable is ANY where values of several types are assigned to it, or where
-    it may be read before it is assigned."""
+    """Return the types of inputs and variables. A variable is ANY where values of several types are assigned to it, or
+    where it may be read before it is assigned."""
     variables = assigned(steps)
     unsettled = read_too_early(steps, frozenset(inputs))
     kinds: dict[str, ValueType] = dict(inputs)
@@ -272,14 +272,15 @@ def _collect_kinds(steps: tuple[ir.Step, ...], kinds: Known, results: dict[str, 
 
 # ------------------------------------------------------------ variables that may have no value yet
 def read_too_early(steps: tuple[ir.Step, ...], inputs: frozenset[str]) -> set[str]:
-    """Variables that some step may read before they are assigned; their value is then null."""
+    """Return variables that some step may read before they are assigned; their value is then null."""
     early: set[str] = set()
     settled_after(steps, inputs, early)
     return early & set(assigned(steps))
 
 
 def settled_after(steps: tuple[ir.Step, ...], settled: frozenset[str], early: set[str]) -> frozenset[str]:
-    """The names that surely have a value after the steps. Names that are read before that are added to `early`."""
+    """Return the names that surely have a value after the steps. Names that are read before that are added to
+    `early`."""
     for step in steps:
         settled |= _settled_by(step, settled, early)
     return settled
@@ -332,7 +333,7 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
 def bounds(condition: ir.TypedExpression, name: str) -> Interval:
-    """The integers that a name may have where the condition is true."""
+    """Return the integers that a name may have where the condition is true."""
     match condition:
         case ir.Logic(operator="and"):
             return _meet(bounds(condition.left, name), bounds(condition.right, name))
@@ -366,7 +367,7 @@ def _half_line(operator: str, limit: Any) -> Interval:
 
 
 def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> Interval:
-    """The integers that an expression of integers may give, before any check of its own result."""
+    """Return the integers that an expression of integers may give, before any check of its own result."""
     match node:
         case ir.Constant(value=int() as value):
             return value, value
@@ -385,7 +386,7 @@ def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> 
 
 
 def _within(interval: Interval) -> Interval:
-    """What is left of an interval after a check."""
+    """Return what is left of an interval after a check."""
     return _meet(interval, FULL)
 
 

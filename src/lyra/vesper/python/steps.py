@@ -28,7 +28,7 @@ def acts_outside(steps: object) -> bool:
 
 
 def code_field(program: ir.NodeProgram) -> str:
-    """The declared error field that holds the code; empty if there is none."""
+    """Return the declared error field that holds the code; empty if there is none."""
     declared = {output.name for output in program.error}
     return next((field for field in ("error_code", "code") if field in declared), "")
 
@@ -74,7 +74,7 @@ class StepWriter:
         return call(attribute(name("run"), method), *arguments, **keywords)
 
     def inside(self, scope: PythonScope, steps: Sequence[ir.Step], *, in_loop: bool = False) -> list[ast.stmt]:
-        """The steps in another scope."""
+        """Return the steps in another scope."""
         kept = self.scope, self._in_loop
         self.scope, self._in_loop = scope, self._in_loop or in_loop
         statements = self.steps(steps)
@@ -138,7 +138,7 @@ class StepWriter:
     def failure(
         self, value: ir.ErrorAnswer, scope: PythonScope | None = None, *, plainly: bool = False
     ) -> list[ast.stmt]:
-        """Statements that answer with a declared error."""
+        """Return statements that answer with a declared error."""
         statements: list[ast.stmt] = []
         writer = self.writer(statements, scope)
         nodes = [value.code, *(node for _, node in value.fields)]
@@ -261,7 +261,7 @@ class StepWriter:
     def success_values(
         self, fields: Sequence[tuple[str, ir.TypedExpression]]
     ) -> tuple[list[ast.stmt], list[tuple[ir.NodeOutput, ast.expr]]]:
-        """The outputs of a success in declared order, and the statements before them."""
+        """Return the outputs of a success in declared order, and the statements before them."""
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         values = dict(zip((field for field, _ in fields), writer.operands(*(node for _, node in fields)), strict=True))
@@ -304,7 +304,7 @@ class StepWriter:
         ]
 
     def fall_through(self, settled: frozenset[str]) -> tuple[list[ast.stmt], list[tuple[ir.NodeOutput, ast.expr]]]:
-        """The outputs of a flow without a return: variables named like success fields."""
+        """Return the outputs of a flow without a return: variables named like success fields."""
         statements: list[ast.stmt] = []
         values: dict[str, ast.expr] = {}
         for output in self.program.success:
@@ -327,13 +327,13 @@ class StepWriter:
         return statements, self._outputs(statements, values, kinds)
 
     def outputs(self, values: Sequence[tuple[ir.NodeOutput, ast.expr]]) -> ast.expr:
-        """The dict of outputs; optional ones without a value are left out."""
+        """Return the dict of outputs; optional ones without a value are left out."""
         keys: list[ast.expr | None] = [ast.Constant(output.name) for output, _ in values]
         everything = ast.Dict(keys, [value for _, value in values])
         return call(self.module.runtime("without_absent"), everything) if self.conditional else everything
 
     def coerced(self, value: ast.expr, kind: ValueType, declared: ValueType, where: str) -> ast.expr:
-        """The value in its declared type; nothing is done to one that surely has it."""
+        """Return the value in its declared type; nothing is done to one that surely has it."""
         if where in self.conditional:
             self.may_raise = True
             coercer = self.module.coercer(declared, is_output=True)
@@ -349,8 +349,8 @@ class StepWriter:
 
     # ------------------------------------------------------------ steps at once
     def _parallel(self, step: ir.ParallelStep) -> list[ast.stmt]:
-        """The steps as tasks that run at once, all to their end; then the first in written order that has ended the
-        node counts. Where none acts outside, they run one after the other."""
+        """Return the steps as tasks that run at once, all to their end; then the first in written order that has ended
+        the node counts. Where none acts outside, they run one after the other."""
         has_return = any(isinstance(part, ir.ReturnStep) for part in parts(step.steps))
         if not acts_outside(step) or (has_return and self._in_compensation):
             return self.inside(self.scope, step.steps) or [ast.Pass()]
@@ -406,7 +406,7 @@ class StepWriter:
         return [*statements, if_(test, with_rows, self.inside(scope, step.empty))]
 
     def _retry(self, step: ir.EffectStep | ir.TransitionStep) -> dict[str, ast.expr]:
-        """The argument that says how often a request may be repeated."""
+        """Return the argument that says how often a request may be repeated."""
         retry = retry_of(step, self.program)
         if retry is None:
             return {}
@@ -459,7 +459,7 @@ class StepWriter:
         return [*statements, *self.invariants()]
 
     def invariants(self) -> list[ast.stmt]:
-        """Checks of the node's invariants after an act. One about a variable without a value says nothing."""
+        """Return checks of the node's invariants after an act. One about a variable without a value says nothing."""
         statements: list[ast.stmt] = []
         fields = {output.name for output in (*self.program.success, *self.program.error)}
         later = {"success", "error", *(fields - set(assigned(self.program.steps)))}
@@ -484,14 +484,14 @@ class StepWriter:
     # ------------------------------------------------------------ rules and compensation
     @staticmethod
     def _answering(rules: Sequence[ir.ErrorRule]) -> list[ir.ErrorRule]:
-        """The rules that a path obeys; retries and circuit breakers are the host's."""
+        """Return the rules that a path obeys; retries and circuit breakers are the host's."""
         return [rule for rule in rules if rule.action in ANSWERING]
 
     def with_rules(
         self, body: list[ast.stmt], rules: Sequence[ir.ErrorRule], *, may_act: bool = True, is_node: bool = False
     ) -> list[ast.stmt]:
-        """The statements, with the rules for their errors. Before rules of the node, a broken invariant takes back
-        what was done."""
+        """Return the statements, with the rules for their errors. Before rules of the node, a broken invariant takes
+        back what was done."""
         problem, error = self.module.names.fresh("problem"), self.module.names.fresh("error")
         known: ast.expr = call(self.module.runtime("as_error"), name(problem))
         if is_node and may_act:
@@ -544,7 +544,7 @@ class StepWriter:
         return statements
 
     def _immediate(self, steps: tuple[ir.Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
-        """A function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
+        """Return a function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
         function = self.module.names.fresh("take_back")
         body = self._taken_back(scope, steps)
         written = sorted(scope.python[variable] for variable in assigned(steps))
@@ -553,7 +553,7 @@ class StepWriter:
         return function, new_function(function, [], [*current, *body], ast.Constant(None), is_async=is_async)
 
     def _compensation(self, steps: tuple[ir.Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
-        """A function that takes a step back later. It has variables of its own, with the values of now."""
+        """Return a function that takes a step back later. It has variables of its own, with the values of now."""
         function = self.module.names.fresh("take_back")
         inner = PythonScope(scope.python, scope.kinds, None, scope.absent)
         used = names_in((steps, self.program.machines))
@@ -576,7 +576,7 @@ class StepWriter:
 
 
 def never_ends(body: Sequence[ast.stmt]) -> bool:
-    """Whether the end of the statements is never reached."""
+    """Return whether the end of the statements is never reached."""
     last = next((item for item in reversed(body) if not isinstance(item, SourceComment)), None)
     if isinstance(last, ast.Return | ast.Raise):
         return True
@@ -591,7 +591,7 @@ def output_type(output: ir.NodeOutput) -> ValueType:
 
 
 def _fits(kind: ValueType, declared: ValueType) -> bool:
-    """Whether values of the one type surely are values of the other as they stand."""
+    """Return whether values of the one type surely are values of the other as they stand."""
     if isinstance(declared, Nullable):
         declared = declared.type
     if is_decimal(kind) and isinstance(declared, DecimalType):
@@ -604,7 +604,7 @@ def _fits(kind: ValueType, declared: ValueType) -> bool:
 
 
 def _types(kind: ValueType) -> list[ValueType]:
-    """The type and the types inside it."""
+    """Return the type and the types inside it."""
     inside: list[ValueType] = []
     for field in kind.__struct_fields__:
         value = getattr(kind, field)
@@ -637,7 +637,7 @@ def new_function(
 
 
 def _is_settled(value: ast.expr) -> bool:
-    """Whether an expression may stand anywhere: a name, a constant or an empty collection."""
+    """Return whether an expression may stand anywhere: a name, a constant or an empty collection."""
     match value:
         case ast.Name() | ast.Constant() | ast.List(elts=[]) | ast.Dict(keys=[]):
             return True

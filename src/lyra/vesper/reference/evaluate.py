@@ -56,7 +56,7 @@ class StepMeter:
 
 
 def is_true(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> bool:
-    """A condition: null is false, and only booleans are conditions."""
+    """Return a condition: null is false, and only booleans are conditions."""
     value = evaluate(expression, variables, budget)
     if value is None or isinstance(value, bool):
         return value is True
@@ -164,7 +164,8 @@ def _short(result: str, budget: StepMeter) -> str:
 
 
 def _limited(results: list[Any], budget: StepMeter) -> list[Any]:
-    """The array, if it needs no more memory than allowed: 64 bytes for an element, and the characters of texts."""
+    """Return the array, if it needs no more memory than allowed: 64 bytes for an element, and the characters of
+    texts."""
     if sum(64 + (len(result) if isinstance(result, str) else 0) for result in results) > budget.memory:
         raise NodeError("resource_limit", "the array takes too much memory")
     return results

@@ -27,7 +27,7 @@ from lyra.vesper.values.types import ANY, Nullable
 def run(
     program: ir.NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
-    """The outcome of an execution. Effects, if there are any, must answer at once."""
+    """Return the outcome of an execution. Effects, if there are any, must answer at once."""
     return drive(start(program, inputs, execution, effects))
 
 
@@ -159,7 +159,7 @@ class _Walk:
         raise _Answered(_failure(refusal))
 
     def refusal(self) -> NodeError | None:
-        """Why the inputs are refused, if they are."""
+        """Return why the inputs are refused, if they are."""
         for item in self.program.inputs:
             value = self.inputs[item.name]
             if value is None and (not item.required or isinstance(item.type, Nullable)):
@@ -173,14 +173,14 @@ class _Walk:
         return self.broken_invariant(self.fields_known())
 
     def holds(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
-        """Whether a contract is true; an error in it is a failure of it."""
+        """Return whether a contract is true; an error in it is a failure of it."""
         try:
             return is_true(expression, variables, self.budget)
         except NodeError:
             return False
 
     def is_broken(self, contract: ir.Contract, variables: dict[str, Any]) -> bool:
-        """Whether a contract is false. One that cannot be judged is not; its text is kept."""
+        """Return whether a contract is false. One that cannot be judged is not; its text is kept."""
         if contract.expression is not None:
             try:
                 return not is_true(contract.expression, variables, self.budget)
@@ -195,7 +195,8 @@ class _Walk:
     # ------------------------------------------------------------ contracts at the end
 
     def fields_known(self) -> dict[str, Any]:
-        """What an invariant may see during the flow: inputs and variables. The answer itself has no value yet."""
+        """Return what an invariant may see during the flow: inputs and variables. The answer itself has no value
+        yet."""
         known = {name: value for name, value in self.variables.items() if name not in ("success", "error")}
         return {**self.ambient, **self.inputs, **known}
 
@@ -208,7 +209,7 @@ class _Walk:
         return None
 
     def is_early(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
-        """Whether an invariant names a variable or a field of the answer that has no value yet."""
+        """Return whether an invariant names a variable or a field of the answer that has no value yet."""
         names = {"success", "error"} | {output.name for output in (*self.program.success, *self.program.error)}
         names |= self.assigned
         return any(name in names and name not in variables for name in _names(expression))
@@ -289,7 +290,7 @@ class _Walk:
         return all(is_true(check.expression, variables, self.budget) for check in checks)
 
     def fail(self, value: ir.ErrorAnswer, local: dict[str, Any]) -> _Answered:
-        """The declared error."""
+        """Return the declared error."""
         code = self.value(value.code, local)
         if not isinstance(code, str):
             raise type_error("an error code is a text")
