@@ -22,7 +22,10 @@ import msgspec
 from lyra.errors import Corrupt
 from lyra.store.protocol import Snapshot, Store
 
-ENDED: Final = "~ended/"  # begins the key of a segment or a list in a snapshot; no pid begins with ~
+# Begins the key of a segment or a list in a snapshot; no pid begins with ~. Those of another form need another
+# beginning: an older Lyra takes a name with ~ that it does not know for that of a newer one, and a known one that it
+# cannot read for damage.
+ENDED: Final = "~ended/"
 
 _NUMBERED: Final = re.compile(r"p([0-9]{1,18})x*\Z").match  # pids that the kernel gives
 _HASH_BYTES: Final = 6

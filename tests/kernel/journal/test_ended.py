@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lyra.core.faultpoint import SimulatedCrash, armed
-from lyra.errors import Corrupt
+from lyra.errors import Corrupt, StoreError
 from lyra.kernel import Kernel
 from lyra.kernel.journal import rows, snapshots
 from lyra.kernel.journal.history import Fold, encode_state
@@ -494,3 +494,22 @@ def test_an_effect_that_ends_after_its_process_was_put_away_is_paid_for():
     assert "x" not in fold.dump()
     with pytest.raises(Corrupt, match="never created"):
         fold.add(_paid(4, "y", 5))
+
+
+def test_segments_of_a_newer_lyra_are_told_as_such(path):
+    """A part of a snapshot under a name that this version does not write is no damage: the error says to upgrade."""
+    store = SqliteStore(path)
+    lease = store.acquire("other", now=1.0, ttl_s=1.0)
+    store.append([Record(1, 1.0, "p1", "process.created", rows.encode(rows.Created("p")))], lease.epoch)
+    store.save_snapshots(1, {"~ended2/00000001": b"\x93\x01\x02\x03"}, lease.epoch)
+    store.release(lease)
+    store.close()
+
+    async def main():
+        with pytest.raises(StoreError, match="written by a newer Lyra") as caught:
+            async with Kernel(path):
+                pass
+        assert not isinstance(caught.value, Corrupt)
+        assert "upgrade" in (caught.value.hint or "")
+
+    run(main())

@@ -10,8 +10,8 @@ import pytest
 import lyra.vega
 from lyra.errors import BytecodeError, Divergence, SourceError
 from lyra.vega.host import local as host_module
+from lyra.vega.host.effects import HostProcess
 from lyra.vega.host.local import LocalHost
-from lyra.vega.host.processes import HostProcess
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.snapshot import from_data, to_data

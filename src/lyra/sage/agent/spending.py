@@ -18,7 +18,7 @@ from lyra.config import Config
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.core.clock import Clock
-from lyra.core.event import Event
+from lyra.core.event import Event, ModelCalled
 from lyra.core.secrets.redact import redact
 from lyra.errors import BudgetExceeded, StoreError
 from lyra.kernel.kernel import Kernel
@@ -50,18 +50,17 @@ class SessionSpending:
         return kernel.on_event(self._count, kinds=(_CALLED,))
 
     def _count(self, event: Event) -> None:
-        data = event.data
-        cost = data["cost_usd"]
+        called = ModelCalled.from_data(event.data)
         call = UsageCall(
             session=self._session,
             turn=self.turn,
-            agent=self._clean(str(data["agent"])),
-            model=self._clean(str(data["model"])),
-            input_tokens=data.get("total_input_tokens", data["input_tokens"]),
-            output_tokens=data["output_tokens"],
-            cache_read_tokens=data.get("cache_read_tokens", 0),
-            cache_write_tokens=data.get("cache_write_tokens", 0),
-            cost_micro_usd=None if cost is None else round(cost * 1_000_000),
+            agent=self._clean(called.agent),
+            model=self._clean(called.model),
+            input_tokens=called.all_input_tokens,
+            output_tokens=called.output_tokens,
+            cache_read_tokens=called.cache_read_tokens,
+            cache_write_tokens=called.cache_write_tokens,
+            cost_micro_usd=None if called.cost_usd is None else called.micro_usd,
         )
         try:
             self.log.add(call, now=self._clock.now())

@@ -52,8 +52,7 @@ from lyra.vega.syntax.ast import (
     Try,
     While,
 )
-from lyra.vega.syntax.facts import ends
-from lyra.vega.syntax.walk import own_parts
+from lyra.vega.syntax.facts import ends, own_parts
 
 # What `catch` may name although no statement of the program throws it.
 CATCH_NAMES: Final = frozenset({row.catch for row in CODES.values()}) | frozenset(ERRORS)

@@ -9,8 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from lyra.vega.format.blocks import FormatState, format_block, format_statement, gap
-from lyra.vega.format.layout import HARD, LINE, SOFT, Doc, group, indent, join, nest, only_broken
+from lyra.vega.format.layout import (
+    HARD,
+    LINE,
+    SOFT,
+    Doc,
+    FormatState,
+    format_block,
+    format_statement,
+    gap,
+    group,
+    indent,
+    join,
+    nest,
+    only_broken,
+)
 from lyra.vega.syntax.ast import (
     Argument,
     Arm,

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.vega.bytecode.program import Program
-from lyra.vega.host.effects import EFFECTS
-from lyra.vega.host.processes import HostProcess, ParallelCalls
+from lyra.vega.host.effects import EFFECTS, HostProcess, ParallelCalls
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.vm import run

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from lyra.vega.bytecode.opcodes import OP_EFFECT, OP_PRINT, OP_RECEIVE
-from lyra.vega.bytecode.program import Program
+import msgspec
+
+from lyra.errors import VegaError
+from lyra.vega.bytecode.opcodes import OP_CALL, OP_EFFECT, OP_PRINT, OP_RECEIVE, OP_RETURN
+from lyra.vega.bytecode.program import Function, Program, TestInfo
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import Trees, link
 from lyra.vega.machine.vm import run
-from lyra.vega.values.errors import VegaError
 
 _FUEL: Final = 1 << 30  # no other process waits for a turn
 _HALT: Final = 0xFF
@@ -59,3 +61,27 @@ def run_plain(program: Program, write: Callable[[str], object], args: Sequence[s
             if outcome.error is not None:
                 raise VegaError.of(outcome.error)
             return outcome.value
+
+
+# ---------------------------------------------------------------- test blocks
+# `test "name" { … }` blocks as programs: what `vega test` runs.
+
+
+def test_program(program: Program, test: TestInfo) -> Program:
+    """The program that runs one of its tests in place of `main`."""
+    (op, into, top_level, _), *_ = program.functions[program.entry].code
+    assert op == OP_CALL, "a program begins with its top level"
+    start = Function(
+        name="start",
+        file=program.functions[program.entry].file,
+        registers=1,
+        code=[(OP_CALL, 0, top_level, 0), (OP_CALL, 0, test.function, 0), (OP_RETURN, 0, 0, 0)],
+        places=[0, 0, 0],
+        is_hidden=True,
+    )
+    assert into >= 0
+    functions = [*program.functions, start]
+    return msgspec.structs.replace(program, functions=functions, entry=len(functions) - 1, main=-1)
+
+
+test_program.__test__ = False  # type: ignore[attr-defined]  # a name that pytest would collect

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.vega.checker.settings import BLOCKS
-from lyra.vega.syntax.lexer import Lexed, lex
+from lyra.vega.syntax.lexer import KEYWORDS, Lexed, lex
 from lyra.vega.syntax.source import Source
-from lyra.vega.syntax.tokens import KEYWORDS
 
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
 _NEVER_CLOSED: Final = "this `${` is never closed"

@@ -1,6 +1,6 @@
 """Lines above calls that say what they overlap with, from the plan of automatic parallelism.
 
-`compiler.plan_of` makes the plan, the same that `vega plan` shows. A program with mistakes has none.
+`compiler.compiler.plan_of` makes the plan, the same that `vega plan` shows. A program with mistakes has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def overlaps(text: str, name: str, load: Load | None = None) -> list[tuple[int, 
     """(line from 1, text) for every call that may run beside others, in order of place. It takes a while for a long
     text, and it changes no shared state, so a thread may ask for it."""
     try:
-        from lyra.vega.compiler.plan_of import plan_of  # an editor asks for it when the first text is open
+        from lyra.vega.compiler.compiler import plan_of  # an editor asks for it when the first text is open
 
         groups = plan_of(text, name, load=load).to_data()["groups"]
     except (ImportError, SourceError):

@@ -22,9 +22,8 @@ from lyra.core.imported_node import NodeFile
 from lyra.vega.lsp import wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.document import Document, Position, TextChange
-from lyra.vega.lsp.project import Project, path_of
-from lyra.vega.lsp.protocol import Protocol
+from lyra.vega.lsp.project import Document, Position, Project, TextChange, path_of
+from lyra.vega.lsp.wire import Protocol
 
 _MOMENT_S: Final = 0.004  # after a change; most editors send the next one later than this
 _MOMENT_S_MAX: Final = 1.0

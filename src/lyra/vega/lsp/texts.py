@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from lyra.core.budgets.money import Money
-from lyra.vega.lsp.symbols import SourceSymbol
+from lyra.vega.lsp.index import SourceSymbol
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source

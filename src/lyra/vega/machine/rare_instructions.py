@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra import errors
+from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega.bytecode.opcodes import (
     OP_AWAIT,
@@ -32,23 +33,22 @@ from lyra.vega.bytecode.opcodes import (
     OP_SPAWN_SUPERVISED,
     OP_STREAM_CLOSE,
 )
-from lyra.vega.machine.early_calls import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
-from lyra.vega.machine.fiber import Done, Fiber, VmEffect, wrong_count
+from lyra.vega.machine.fiber import REFUSED, Done, EarlyCall, EarlyCallGroup, Fiber, NotEarly, VmEffect, wrong_count
 from lyra.vega.machine.link import Code
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import METHODS, entry
-from lyra.vega.values.fuel import CHARS, WORK
 from lyra.vega.values.operators import field, set_field
 from lyra.vega.values.operators import key as map_key
 from lyra.vega.values.values import (
+    CHARS,
     SHARED,
     UNSET,
+    WORK,
     Closure,
     Duration,
     ErrorValue,
     Fault,
     Future,
-    Money,
     Process,
     Stream,
     copied,

@@ -30,12 +30,10 @@ from lyra.vega.bytecode.opcodes import OP_GLOBAL_GET
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone, reached
 from lyra.vega.durable.durable_run import agent_of, arguments_of
-from lyra.vega.durable.effect_words import describe_effect
-from lyra.vega.durable.new_program import ProgramMigration
-from lyra.vega.durable.record import MAIN
+from lyra.vega.durable.record import MAIN, ProgramMigration
 from lyra.vega.machine.link import link
 from lyra.vega.migrate.changes import Owners, SourceChange, changes, is_same_code, lines_changed
-from lyra.vega.migrate.rehearsal import Rehearsal
+from lyra.vega.migrate.rehearsal import Rehearsal, describe_effect
 from lyra.vega.runtime.agents.setting_versions import HARMLESS, difference
 from lyra.vega.runtime.rights import Rights, settings_of
 from lyra.vega.values.values import UNSET

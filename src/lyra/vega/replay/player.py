@@ -20,12 +20,9 @@ from lyra.vega.machine.rare_instructions import again
 from lyra.vega.machine.snapshot import from_data, to_data, value_from_data
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.agents import AgentView
-from lyra.vega.replay.evaluate import WatchExpression
-from lyra.vega.replay.frozen_kernel import depth_of
-from lyra.vega.replay.silent_effects import answered
+from lyra.vega.replay.frozen_kernel import answered, depth_of
 from lyra.vega.replay.timeline import END, START, ProcessFacts, Timeline, TimelineStep
-from lyra.vega.replay.traps import Traps
-from lyra.vega.replay.variables import Variables
+from lyra.vega.replay.variables import Traps, Variables, WatchExpression
 from lyra.vega.runtime.world import padded
 from lyra.vega.values.values import copied
 

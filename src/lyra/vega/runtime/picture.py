@@ -16,6 +16,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.budgets.money import Money
+from lyra.core.event import ModelCalled
 from lyra.vega.bytecode.opcodes import OP_RECEIVE, OP_RECEIVE_NEXT
 
 if TYPE_CHECKING:
@@ -261,7 +262,8 @@ class Picture:
         _HEARD[event.kind](self, event.pid, event.data)
 
     def _model_called(self, pid: str, data: Any) -> None:
-        tokens, micro_usd = data["input_tokens"] + data["output_tokens"], round((data["cost_usd"] or 0.0) * 1_000_000)
+        call = ModelCalled.from_data(data)
+        tokens, micro_usd = call.input_tokens + call.output_tokens, call.micro_usd
         self._model_calls += 1
         self._tokens += tokens
         self._micro_usd += micro_usd
@@ -270,8 +272,8 @@ class Picture:
             seen.calls += 1
             seen.tokens += tokens
             seen.micro_usd += micro_usd
-        outcome = f"{tokens} tokens, {Money(micro_usd)}" if data["status"] == "ok" else f"failed: {data['status']}"
-        self._say(data["agent"], outcome)
+        outcome = f"{tokens} tokens, {Money(micro_usd)}" if call.status == "ok" else f"failed: {call.status}"
+        self._say(call.agent, outcome)
 
     def _answered(self, pid: str, _data: Any) -> None:
         seen = self._calls.get(pid)

@@ -32,7 +32,7 @@ from lyra.vega.machine.snapshot import value_from_data, value_to_data
 from lyra.vega.runtime.agents.plan import AgentPlan
 from lyra.vega.runtime.agents.setting_versions import SettingVersions, is_alike, name_plan
 from lyra.vega.runtime.agents.slot import AgentSlot
-from lyra.vega.runtime.agents.undeclared_tools import UndeclaredTools
+from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms, UndeclaredTools
 from lyra.vega.runtime.light_processes import LightProcesses, ScheduledFiber
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.runtime.worker_threads import WORKERS_MAX, ThreadedLightProcesses
@@ -44,12 +44,9 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
     from lyra.vega.runtime.agents.slot import AgentStream, AgentTurn
-    from lyra.vega.runtime.durability import ProcessSaver, ResumeBarrier, RunRecord
-    from lyra.vega.runtime.early.speculative import SpeculativeCall
-    from lyra.vega.runtime.heirs import SupervisedChild
-    from lyra.vega.runtime.job import VegaJob
+    from lyra.vega.runtime.early_budget import SpeculativeCall
+    from lyra.vega.runtime.job import ProcessSaver, ResumeBarrier, RunRecord, SupervisedChild, VegaJob
     from lyra.vega.runtime.picture import Picture
-    from lyra.vega.runtime.programs import ProcessPrograms
 
 
 _PART: Final = "vega"

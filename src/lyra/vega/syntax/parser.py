@@ -8,18 +8,232 @@ here. The parser knows the shape of a program only; the checker knows names and 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX, VEGA_SOURCE_CHARS_MAX
 from lyra.errors import ParseError
-from lyra.vega.syntax.ast import Module, Statement
-from lyra.vega.syntax.cursor import Cursor, Grammar
-from lyra.vega.syntax.declarations import DECLARATIONS
-from lyra.vega.syntax.expressions import EXPRESSIONS
+from lyra.vega.syntax.ast import (
+    Agent,
+    Child,
+    Const,
+    Expression,
+    Function,
+    Import,
+    Module,
+    Parameter,
+    Statement,
+    Supervisor,
+    Test,
+    Tool,
+    Type,
+    TypeLiteral,
+)
+from lyra.vega.syntax.cursor import Cursor, Grammar, Stop
+from lyra.vega.syntax.expressions import (
+    EXPRESSIONS,
+    parse_expression,
+    parse_parameters,
+    parse_settings,
+    parse_target,
+    parse_type,
+)
 from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.patterns import MATCHES
 from lyra.vega.syntax.source import Diagnostic, Source, source_error
 from lyra.vega.syntax.statements import STATEMENTS, parse_block, parse_statements
+
+# ---------------------------------------------------------------- declarations
+# Declarations: functions, tools, agents, supervisors, constants, imports and tests.
+
+_STEM = re.compile(r"([^\W\d]\w*)(?:\.\w+)?\Z")
+
+
+def _parse_head(cursor: Cursor, what: str) -> tuple[str, list[Parameter], Type | None]:
+    name = cursor.name(f"the name of a {what}")
+    cursor.expect("(", f"after the {what}'s name")
+    parameters = parse_parameters(cursor, ")")
+    return name, parameters, parse_type(cursor) if cursor.take("->") else None
+
+
+def _parse_function(cursor: Cursor) -> Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name, parameters, result = _parse_head(cursor, "function")
+    if cursor.kinds[cursor.i] == ":":
+        cursor.fail_here("write the return type after `->`", f"write `fn {name}(…) -> type {{`")
+    body = parse_block(cursor, "before the body of the function")
+    return Function(name, parameters, result, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_tool(cursor: Cursor) -> Tool:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name, parameters, result = _parse_head(cursor, "tool")
+    settings, places = parse_settings(cursor, "{")
+    body = parse_block(cursor, "before the body of the tool")
+    return Tool(name, parameters, result, settings, body, places, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_agent(cursor: Cursor) -> Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of an agent")
+    cursor.open_brace("after the agent's name")
+    agent = Agent(name, {}, {}, [], at=offset)
+    depth, braces = cursor.depth, len(cursor.braces)
+    while cursor.kinds[cursor.i] != "}":
+        if cursor.kinds[cursor.i] == "end":
+            cursor.fail_unclosed()
+        try:
+            _parse_agent_part(cursor, agent)
+        except Stop:
+            cursor.depth = depth
+            _recover_field(cursor, braces)
+    cursor.close_brace("after the agent")
+    agent.end = cursor.ends[cursor.i - 1]
+    return agent
+
+
+def _parse_agent_part(cursor: Cursor, agent: Agent) -> None:
+    if cursor.kinds[cursor.i] == "tool":
+        agent.tools.append(_parse_tool(cursor))
+        return
+    place = cursor.starts[cursor.i]
+    name = cursor.any_word("a field of the agent")
+    if name in agent.fields:
+        cursor.note(place, cursor.ends[cursor.i - 1], f"`{name}` is given twice")
+    if name == "output":
+        start = cursor.starts[cursor.i]
+        value: Expression | dict[str, Expression] = TypeLiteral(
+            parse_type(cursor), at=start, end=cursor.ends[cursor.i - 1]
+        )
+    elif cursor.kinds[cursor.i] == "{" and not cursor.is_map():
+        cursor.open_brace("")
+        value, places = parse_settings(cursor, "}")
+        cursor.close_brace(f"after the settings of `{name}`")
+        agent.places.update({f"{name}.{setting}": where for setting, where in places.items()})
+    else:
+        if cursor.kinds[cursor.i] in (":", "="):
+            cursor.fail_here(f"a field is written without `{cursor.kinds[cursor.i]}`", f'such as `{name} "…"`')
+        value = parse_expression(cursor)
+    agent.fields[name] = value
+    agent.places[name] = place
+    while cursor.kinds[cursor.i] in (",", ";"):
+        cursor.i += 1
+
+
+def _recover_field(cursor: Cursor, braces: int) -> None:
+    """Skip a wrong field: to the next line of the agent, to its `}`, or to a tool."""
+    inner = max(0, len(cursor.braces) - braces)
+    del cursor.braces[braces:]
+    while (kind := cursor.kinds[cursor.i]) != "end" and not (inner == 0 and kind == "}"):
+        inner += (kind == "{") - (kind == "}")
+        cursor.i += 1
+        if inner == 0 and (
+            cursor.kinds[cursor.i] == "tool" or (cursor.kinds[cursor.i] == "name" and cursor.begins_line())
+        ):
+            return
+
+
+def _parse_supervisor(cursor: Cursor) -> Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of a supervisor")
+    cursor.open_brace("after the supervisor's name")
+    settings: dict[str, Expression] = {}
+    places: dict[str, int] = {}
+    children: list[Child] = []
+    while cursor.kinds[cursor.i] not in ("}", "end"):
+        if cursor.is_word("child") and cursor.kinds[cursor.i + 2] == "=":
+            children.append(_parse_child(cursor))
+            continue
+        place = cursor.starts[cursor.i]
+        setting = cursor.any_word("a setting or `child name = …`")
+        if setting in settings:
+            cursor.note(place, cursor.ends[cursor.i - 1], f"`{setting}` is given twice")
+        settings[setting] = parse_expression(cursor)
+        places[setting] = place
+        while cursor.kinds[cursor.i] in (",", ";"):
+            cursor.i += 1
+    cursor.close_brace("after the children")
+    return Supervisor(name, settings, children, places, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_child(cursor: Cursor) -> Child:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of a child")
+    cursor.expect("=", "after the child's name")
+    is_function = cursor.kinds[cursor.i] == "fn"
+    target = parse_target(cursor, "child")
+    end = cursor.ends[cursor.i - 1]
+    while cursor.kinds[cursor.i] in (",", ";"):
+        cursor.i += 1
+    return Child(name, target, is_function, at=offset, end=end)
+
+
+def _parse_const(cursor: Cursor) -> Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of a constant")
+    kind = parse_type(cursor) if cursor.take(":") else None
+    cursor.expect("=", "after the constant's name", "a constant has a value")
+    value = parse_expression(cursor)
+    cursor.semicolon("this `const`")
+    return Const(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_import(cursor: Cursor) -> Statement:
+    offset, kind, name = cursor.starts[cursor.i], "vega", ""
+    cursor.i += 1
+    if cursor.is_word("tools"):
+        kind = "mcp"
+        cursor.i += 1
+        for word in ("from", "mcp"):
+            if not cursor.is_word(word):
+                cursor.expected(f"`{word}`", hint='write `import tools from mcp "server";`')
+            cursor.i += 1
+    elif cursor.kinds[cursor.i] == "name":
+        kind = cursor.values[cursor.i]
+        if kind not in ("node", "python"):
+            cursor.fail_here(f"`{kind}` cannot be imported", 'write `import "./file.vega" as name;`')
+        cursor.i += 1
+    if cursor.kinds[cursor.i] != "string":
+        cursor.expected("a string", where="after `import`", hint='write `import "./file.vega" as name;`')
+    place, target = cursor.i, cursor.values[cursor.i]
+    cursor.i += 1
+    if cursor.is_word("as"):
+        cursor.i += 1
+        name = cursor.name("the name of an import")
+    elif kind != "mcp":
+        stem = _STEM.match(target.rpartition("/")[2].rpartition(":")[2])
+        if stem is None:
+            cursor.note(cursor.starts[place], cursor.ends[place], "this import needs a name", "add `as name`")
+        name = stem[1] if stem else "_"
+    cursor.semicolon("this `import`")
+    return Import(kind, target, name, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_test(cursor: Cursor) -> Statement:
+    offset, name = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
+    cursor.i += 2
+    body = parse_block(cursor, "after the test's name")
+    return Test(name, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+# The keyword that begins a declaration → its rule. `test` is a keyword only before a string.
+DECLARATIONS: Final[dict[str, Callable[[Cursor], Statement]]] = {
+    "fn": _parse_function,
+    "tool": _parse_tool,
+    "agent": _parse_agent,
+    "supervisor": _parse_supervisor,
+    "const": _parse_const,
+    "import": _parse_import,
+    "test": _parse_test,
+}
+
 
 GRAMMAR: Final = Grammar({**EXPRESSIONS, **MATCHES}, {**STATEMENTS, **DECLARATIONS}, parse_block)
 

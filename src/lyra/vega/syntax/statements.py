@@ -28,10 +28,8 @@ from lyra.vega.syntax.ast import (
     While,
 )
 from lyra.vega.syntax.cursor import Cursor, Stop
-from lyra.vega.syntax.expressions import parse_expression
-from lyra.vega.syntax.patterns import parse_match, parse_receive
-from lyra.vega.syntax.simple_statements import parse_jump, parse_simple
-from lyra.vega.syntax.types import parse_type
+from lyra.vega.syntax.expressions import parse_expression, parse_type
+from lyra.vega.syntax.patterns import parse_jump, parse_match, parse_receive, parse_simple
 
 # Behind a name these can only mean that the name was to be a keyword.
 _NO_CONTINUATION: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration", "true", "null"})
