@@ -12,7 +12,7 @@ from lyra.vega.machine.fiber import Fiber
 from lyra.vega.values.values import STREAM_IS_OVER, ErrorValue, Fault, Future, Process, Span, Stream, copied, shown
 
 if TYPE_CHECKING:
-    from lyra.vega.host.local import LocalHost
+    from tests.vega.local_host import LocalHost
 
 
 def _print(host: LocalHost, process: HostProcess, fiber: Fiber, text: str) -> None:

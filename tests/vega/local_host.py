@@ -2,8 +2,7 @@
 
 It runs the processes of one program in turns, carries messages, keeps links, monitors and names, and answers agents
 with a function given to it. Nothing outside is touched: files, network and commands are refused. Sleeping costs no
-time: when every process waits, the clock jumps to the next timer. Used by the language's own tests and by `vega test`
-style runs; programs that people run go through the kernel instead.
+time: when every process waits, the clock jumps to the next timer. The language's tests compare it with the kernel.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.vega.bytecode.program import Program
-from lyra.vega.host.effects import EFFECTS, HostProcess, ParallelCalls
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import ErrorValue, Process
+from tests.vega.local_effects import EFFECTS, HostProcess, ParallelCalls
 
 FUEL: Final = 4_096
 
@@ -115,7 +114,7 @@ class LocalHost:
     def host_function(self, fiber: Fiber, effect: VmEffect) -> None:
         try:
             fiber.resume(self.functions[effect.kind[6:]](*effect.arguments))
-        except Exception as error:  # noqa: BLE001 - whatever a host function raises, a program may catch
+        except Exception as error:
             fiber.throw(type(error).__name__, str(error))
 
     # ------------------------------------------------------------ time

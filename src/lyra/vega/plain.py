@@ -63,8 +63,7 @@ def run_plain(program: Program, write: Callable[[str], object], args: Sequence[s
             return outcome.value
 
 
-# ---------------------------------------------------------------- test blocks
-# `test "name" { … }` blocks as programs: what `vega test` runs.
+# ---------------- `test "name" { … }` blocks as programs: what `vega test` runs
 
 
 def test_program(program: Program, test: TestInfo) -> Program:
