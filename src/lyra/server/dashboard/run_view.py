@@ -17,7 +17,7 @@ from lyra.observe.timeline.step import STEP_KINDS, RunStep
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
-from lyra.vega.replay.fork_run import replay_command, started_outside
+from lyra.vega.replay.fork import replay_command, started_outside
 
 if TYPE_CHECKING:
     from lyra.vega.durable.runs import DurableRun
