@@ -25,8 +25,7 @@ from lyra.models.script import Reply, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.store.memory import MemoryStore
 from lyra.testing.loop import run as run_in_virtual_time
-from lyra.vega.plan.python import plan_of_python
-from lyra.vega.plan.render import text_of
+from lyra.vega.plan.render import plan_of_python, text_of
 from tests.agents.support import clock_here
 from verify.planted import planted
 from verify.planted.agent_early_calls import BUGS
