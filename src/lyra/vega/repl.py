@@ -238,8 +238,7 @@ def _assigning(text: str, statements: Iterable[ast.Statement], known: list[str])
     return text
 
 
-# ---------------------------------------------------------------- interactive
-# A program that is written while it runs: the main process of a REPL.
+# ---------------- A program that is written while it runs: the main process of a REPL
 
 
 class Interactive(World):

@@ -249,7 +249,7 @@ def signature_text(name: str, row: LibraryEntry) -> str:
 
 
 def takes_text(takes: str) -> str:
-    """What a setting takes, from the word for it in the checker's tables."""
+    """Describe what a setting takes, from the word for it in the checker's tables."""
     text = _TAKES.get(takes)
     if text is not None:
         return text

@@ -153,8 +153,7 @@ CALLS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
 }
 
 
-# ---------------------------------------------------------------- library
-# Calls of the standard library, of host functions and of the prelude to register code.
+# ---------------- Calls of the standard library, of host functions and of the prelude to register code
 
 # Functions that only the prelude calls.
 PRIVATE: Final = {"list::sorted": LibraryEntry((("xs", "list"),), 1, "list", "pure", "")}
@@ -272,8 +271,7 @@ def library_value(out: FunctionCode, node: ast.SyntaxNode, module: str, name: st
     return into
 
 
-# ---------------------------------------------------------------- references
-# Names and paths as values to register code: variables, functions, agents, imports, the library.
+# ---------------- Names and paths as values to register code: variables, functions, agents, imports, the library
 
 
 def _compile_name(out: FunctionCode, node: ast.Name, into: int | None) -> int:
@@ -312,8 +310,7 @@ REFERENCES: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = 
 }
 
 
-# ---------------------------------------------------------------- node imports
-# `import node`: the rows of a program's imports that hold nodes, and the arguments of their calls.
+# ---------------- `import node`: the rows of a program's imports that hold nodes, and the arguments of their calls
 
 
 def import_node(linker: Linker, module: ModuleScope, symbol: Symbol) -> None:
@@ -354,8 +351,7 @@ def compile_node_arguments(out: FunctionCode, node: ast.Call, symbol: Symbol) ->
     return first, count
 
 
-# ---------------------------------------------------------------- arguments
-# Which argument of a call goes to which parameter, and the run of registers that holds them.
+# ---------------- Which argument of a call goes to which parameter, and the run of registers that holds them
 
 
 def compile_arguments(out: FunctionCode, node: ast.Call, parameters: list[ast.Parameter], name: str) -> int:

@@ -286,7 +286,7 @@ class Linker:
     def prelude(self, full: str) -> tuple[int, int, int]:
         """A library function written in Vega: its index, how many parameters it has and needs."""
         if full not in self.preludes:
-            from lyra.vega.stdlib.prelude import PRELUDE
+            from lyra.vega.stdlib.table import PRELUDE
             from lyra.vega.syntax.parser import parse
 
             source = Source(f"<library {full}>", PRELUDE[full])
@@ -458,8 +458,7 @@ def type_text(written: ast.Type | None) -> str:
     return f"{written.name}[{', '.join(type_text(part) for part in written.parameters)}]"
 
 
-# ---------------------------------------------------------------- plan of
-# The plan of a source: it is compiled, and the compiler notes which calls overlap.
+# ---------------- The plan of a source: it is compiled, and the compiler notes which calls overlap
 
 
 def plan_of(

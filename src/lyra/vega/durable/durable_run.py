@@ -177,7 +177,7 @@ class RunExecution:
         self._record.migrate(facts, lambda _: migration.done())
 
     async def _ended(self, main: Handle) -> Exit:
-        """How the main process ended, once that is in the store, however long there is no room in it."""
+        """Return how the main process ended, once that is in the store, however long there is no room in it."""
         assert self._unfit is not None
         while True:
             end = self.kernel.tasks.start(main.wait(), name="vega main")
@@ -213,7 +213,7 @@ class RunExecution:
 
     @property
     def lack(self) -> LyraError | None:
-        """What this machine lacks, where that has ended this execution: the run waits for one that has it."""
+        """Return what this machine lacks, where that has ended this execution: the run waits for one that has it."""
         return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
 
     def _expect(self, before: DurableRun) -> None:
@@ -347,7 +347,7 @@ def prepare(world: World, before: DurableRun, migration: ProgramMigration | None
 
 
 def arguments_of(before: DurableRun, state: ProcessState) -> Any:
-    """What a process was started with."""
+    """Return what a process was started with."""
     created = state.created
     return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
 

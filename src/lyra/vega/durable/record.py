@@ -117,7 +117,7 @@ class RunState:
 
 
 def state_of(reason: str, error: Any) -> str:
-    """How a run stands whose main process ended like that."""
+    """Return the state of a run whose main process ended like that."""
     if reason == "cancelled":
         return "cancelled"
     return "finished" if reason == "normal" and error is None else "failed"
@@ -193,7 +193,7 @@ class DurableRecord:
         self._kernel.fact(self._state, pid, "run.named", {"name": name, "pid": pid})
 
     def paid(self, session: str) -> dict[str, int]:
-        """What conversations were paid in a session so far."""
+        """Return what conversations were paid in a session so far."""
         return self._state.paid.get(session, {})
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
@@ -203,7 +203,7 @@ class DurableRecord:
 
     @property
     def learned(self) -> dict[str, tuple[float, int]]:
-        """How models count tokens: what calls are expected to cost depends on it."""
+        """Return how models count tokens: what calls are expected to cost depends on it."""
         return self._state.learned
 
     def learn(self, model: str, rate: float, missed: int) -> None:
@@ -222,7 +222,7 @@ class DurableRecord:
         kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
 
     def _committed(self, seq: int) -> None:
-        """What is in the store now may be shown."""
+        """Show what is in the store now."""
         unsaid = self._unsaid
         while unsaid and unsaid[0][0] <= seq:
             _, say, text = unsaid.popleft()

@@ -124,8 +124,7 @@ def numbers(lines: LineOffsets, tokens: list[Coloured]) -> list[int]:
     return packed
 
 
-# ---------------------------------------------------------------- protocol
-# The Language Server Protocol as pygls speaks it, with what a rude or broken client needs.
+# ---------------- The Language Server Protocol as pygls speaks it, with what a rude or broken client needs
 
 REQUEST_FAILED = -32803  # the request was understood, and cannot be done
 

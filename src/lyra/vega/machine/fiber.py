@@ -231,8 +231,7 @@ _DEEP: Final = frozenset({list, dict, Closure, Ok, Err, Builder, Cell})
 MISS: Final = object()  # the generated code gave up: the machine makes the same call instruction by instruction
 
 
-# ---------------------------------------------------------------- early calls
-# Calls made ahead of their turn, as the plain data of a fiber.
+# ---------------- Calls made ahead of their turn, as the plain data of a fiber
 
 OPEN: Final = "open"  # started, and the program has not come to it
 REFUSED: Final = "refused"  # the host would not start it: it is made when its turn comes
@@ -355,6 +354,6 @@ class EarlyCallGroup:
         return group
 
     def fill(self, parts: list[Any]) -> None:
-        """What `parts` gave, back where it was."""
+        """Put what `parts` gave back where it was."""
         for call, arguments in zip([call for calls in self.calls.values() for call in calls], parts, strict=True):
             call.arguments = arguments

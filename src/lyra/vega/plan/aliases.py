@@ -244,7 +244,7 @@ class Aliases:
         return []
 
     def _result(self, node: ast.Call, module: ModuleScope, todo: list[Any]) -> list[int]:
-        """What the value of a call may hold; its arguments, where one cannot see into it, go on the list."""
+        """Return what the value of a call may hold; its arguments, where one cannot see into it, go on the list."""
         if self.is_scalar(node, module):
             return []
         meaning = module.meanings.get(id(node.callee))
@@ -415,8 +415,8 @@ class Targets:
         return frozenset(agents) or None
 
     def process(self, node: Any, module: ModuleScope) -> int | None:
-        """What tells one process from another: the `spawn` it comes from, under whatever names; None where several may
-        be meant."""
+        """Return what tells one process from another: the `spawn` it comes from, under whatever names; None where
+        several may be meant."""
         value: Any = node
         for _ in range(_NAMES_MAX):
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None

@@ -141,8 +141,7 @@ def svg_of(plan: OverlapPlan, *, embedded: bool = False) -> str:
     return canvas.document(plan.name, width, y + _MARGIN, _STYLE)
 
 
-# ---------------------------------------------------------------- python
-# The plan of a Python file's `@lyra.parallel` functions, in the same words as a Vega program's.
+# ---------------- The plan of a Python file's `@lyra.parallel` functions, in the same words as a Vega program's
 
 
 def plan_of_python(text: str, name: str) -> OverlapPlan:
@@ -165,7 +164,7 @@ def _early(call: CallSite, name: str) -> PlannedCall:
 
 
 def _unless(call: CallSite) -> str:
-    """What decides when the function runs: whom it asks, and where that one lives."""
+    """Say what decides when the function runs: whom it asks, and where that one lives."""
     more = "the agent has a memory, a limit, a prompt made anew for each call, or tools that do more than read"
     asked = call.node.value if isinstance(call.node, ast.Await) else call.node
     if isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr == "send":

@@ -126,8 +126,7 @@ def _begun_with(node: Any, first: ast.Expression) -> Any:
     return replace(node, left=first) if isinstance(node, ast.Binary) else replace(node, target=first)
 
 
-# ---------------------------------------------------------------- slices
-# The part of a stretch that one look ahead has to run.
+# ---------------- The part of a stretch that one look ahead has to run
 
 _LOOPS = (ast.While, ast.For, ast.ForIn)
 _VALUES = (ast.Let, ast.Const, ast.Assign)

@@ -218,8 +218,7 @@ def _scopes(module: ast.Module) -> Iterator[tuple[ast.SyntaxNode, tuple[int, int
             todo += [(inner, holder) for inner in node.values()]
 
 
-# ---------------------------------------------------------------- evaluate
-# A Vega expression over the variables in view: for `print`, and for breakpoints with a condition.
+# ---------------- A Vega expression over the variables in view: for `print`, and for breakpoints with a condition
 
 _FUEL: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

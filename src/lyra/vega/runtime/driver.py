@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import ProcessSaver
 
 
-# ---------------------------------------------------------------- agent
-# The process of an agent: it lives, crashes and is restarted as supervision says.
+# ---------------- The process of an agent: it lives, crashes and is restarted as supervision says
 
 
 @named(VEGA_AGENT)

@@ -147,7 +147,7 @@ def _path(group: EarlyCallGroup, key: str) -> str:
 
 
 def _may_start(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, asks_once: bool) -> bool:
-    """What only the run knows: who is asked, and whether money allows to look ahead."""
+    """Decide what only the run knows: who is asked, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
     if limited and (group_calls.has_gap or not call.in_order):
         return False  # a call before it comes later, and its cost is not known
@@ -232,7 +232,7 @@ async def _called(job: VegaJob, early: SpeculativeCall) -> Any:
 
 
 def _depth(job: VegaJob) -> int:
-    """How deep a function is that its caller waits for, whichever process it runs in."""
+    """Return how deep a function is that its caller waits for, whichever process it runs in."""
     return job.fiber.depth + 1
 
 

@@ -227,7 +227,7 @@ class JobState:
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 
     def told_at(self, key: Any) -> int:
-        """How often the program has told its trace something since the effect before this one."""
+        """Count how often the program has told its trace something since the effect before this one."""
         self.told = (key, self.told[1] + 1 if self.told[0] == key else 1)
         return self.told[1]
 
@@ -268,7 +268,7 @@ class RunRecord(Protocol):
         """A process was registered under a name."""
 
     def paid(self, session: str) -> dict[str, int]:
-        """What conversations have spent in a session so far."""
+        """Return what conversations have spent in a session so far."""
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
         """A conversation spends in these sessions."""

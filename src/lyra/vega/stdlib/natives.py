@@ -18,8 +18,7 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.operators import less, negate
 from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, checked, kind_of, shown
 
-# ---------------------------------------------------------------- regex
-# `regex::…`: patterns as in Python, matched in time that grows with the text, never exponentially.
+# ---------------- `regex::…`: patterns as in Python, matched in time that grows with the text, never exponentially
 
 
 class Pattern:
@@ -113,8 +112,7 @@ _REGEX: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-# ---------------------------------------------------------------- maths
-# `math::…`.
+# ---------------- `math::…`
 
 
 def _number(value: Any, function: str) -> Any:

@@ -15,8 +15,7 @@ from lyra.core.limits import MONEY_MICRO_USD_MAX, VEGA_PROBLEMS_MAX
 from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.values.values import INT_MAX, UNITS, Duration
 
-# ---------------------------------------------------------------- tokens
-# The words and signs of Vega, and what a lexer hands to a parser.
+# ---------------- The words and signs of Vega, and what a lexer hands to a parser
 
 # What stands in a message for a kind that is not its own text.
 KINDS: Final[dict[str, str]] = {

@@ -271,7 +271,7 @@ def shown(value: Any) -> str:
 
 
 def shown_with_id(value: Any) -> str:
-    """The same for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
+    """Render a value for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
     if type(value) is Process:
         return f"<process {value.pid}>"
     if type(value) is Future or type(value) is Stream:
@@ -459,8 +459,7 @@ def _shell(value: Any, memo: dict[int, Any]) -> Any:
     return new
 
 
-# ---------------------------------------------------------------- errors
-# Errors on their way between a Vega program and the rest of Lyra.
+# ---------------- Errors on their way between a Vega program and the rest of Lyra
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -484,8 +483,7 @@ def uncaught(error: BaseException, file: str = "", line: int = 0, column: int = 
     return VegaError.of(ErrorValue(fault.name, fault.text, file, line, column))
 
 
-# ---------------------------------------------------------------- fuel
-# The fuel that a step of the machine costs for the size of the data it works on.
+# ---------------- The fuel that a step of the machine costs for the size of the data it works on
 
 BULK: Final = 5  # a shift: so many items that are copied together are one loop turn, as a power of two
 CHARS: Final = 9  # a shift: so many characters that are copied together are one loop turn, as a power of two

@@ -21,8 +21,7 @@ from lyra.vega.stdlib.natives import native
 from lyra.vega.values import operators, values
 from lyra.vega.values.values import INT_MAX, INT_MIN
 
-# ---------------------------------------------------------------- expressions
-# Values of generated code: each kind of node as an expression of Python's.
+# ---------------- Values of generated code: each kind of node as an expression of Python's
 
 STEP_MAX: Final = 1 << 30
 _NUMBERS: Final = frozenset({"int", "float"})
@@ -219,8 +218,7 @@ class Values:
         return call(name, *(self.value(value) for value in arguments))
 
 
-# ---------------------------------------------------------------- pieces
-# Pieces of Python's `ast` that generated code is put together from.
+# ---------------- Pieces of Python's `ast` that generated code is put together from
 
 SMALL: Final = 0x3FFFFFFF  # one digit of a Python int
 LOAD, STORE = ast.Load(), ast.Store()
@@ -280,7 +278,7 @@ def _walked(value: Any) -> Any:
 
 
 def namespace() -> dict[str, Any]:
-    """What generated functions see: the machine's own functions. (`STOP` and `PAUSE` are there already.)"""
+    """Return what generated functions see: the machine's own functions. (`STOP` and `PAUSE` are there already.)"""
     return {
         "__builtins__": {"len": len, "list": list, "type": type, "int": int, "GiveUp": GiveUp},
         "give_up": _gave_up,
@@ -466,7 +464,7 @@ def _changes(value: list[Any]) -> bool:
 
 
 def _count_sets(statements: list[Any], slot: int) -> int:
-    """How often these may set a slot in one turn; two for one that is inside another loop."""
+    """Count how often these may set a slot in one turn; two for one that is inside another loop."""
     count = 0
     for node in statements:
         if node[0] in ("set", "each") and node[1] == slot:

@@ -126,8 +126,7 @@ def _in_seconds(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.seconds if type(value) is Duration else value for name, value in settings.items()}
 
 
-# ---------------------------------------------------------------- tools
-# A Vega tool as a tool of an agent: a model calls it, and it runs as a process with a Grant of its own.
+# ---------------- A Vega tool as a tool of an agent: a model calls it, and it runs as a process with a Grant of its own
 
 
 def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -> list[Any]:
@@ -276,7 +275,7 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
 
 
 def _read(value: Any, written: Type, name: str) -> Any:
-    """What a model sent as the parameter's type; a number in quotes will do for a number."""
+    """Read what a model sent as the parameter's type; a number in quotes will do for a number."""
     kind = written.name
     if kind == "money":
         return Money.parse(str(value))
@@ -297,8 +296,7 @@ def _read(value: Any, written: Type, name: str) -> Any:
     return from_python(float(value) if kind == "float" else value)
 
 
-# ---------------------------------------------------------------- node calls
-# Calls of imported nodes: each is one Effect of the process that calls.
+# ---------------- Calls of imported nodes: each is one Effect of the process that calls
 
 _INPUTS_FROM: Final = 5  # where the names of a node's inputs begin in its row
 

@@ -168,7 +168,7 @@ class OpenStream:
         return None if self._position >= passed else {"restart": self._position}
 
     def close(self, job: VegaJob) -> None:
-        """What the agent is still saying is cancelled."""
+        """Cancel what the agent is still saying."""
         if self._reader is not None:
             self._reader.remove_done_callback(self._reader_ended)
             if self.child is not None:
