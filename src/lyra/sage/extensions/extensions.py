@@ -27,8 +27,7 @@ from lyra.core.clock import Clock, loop_clock
 from lyra.core.data_folder import data_folder
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
-from lyra.sage.extensions.agent_files import AgentFiles
-from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+from lyra.sage.extensions.agent_files import AgentFiles, SubAgentDefinition
 from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
 from lyra.sage.extensions.extension_files import (
     PROJECT_FOLDER,

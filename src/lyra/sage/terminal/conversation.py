@@ -22,6 +22,7 @@ from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.tasks.state import TaskRecord
+from lyra.sage.terminal.attachments import prompt_of
 from lyra.sage.terminal.commands_view import is_command, run_slash_command
 from lyra.sage.terminal.echo import (
     Folds,
@@ -33,9 +34,8 @@ from lyra.sage.terminal.echo import (
     prompt_lines,
     task_words,
 )
-from lyra.sage.terminal.prompt.attachments import prompt_of
-from lyra.sage.terminal.questions.desk import QuestionDesk
-from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.question_desk import QuestionDesk
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, shown, shown_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
 

@@ -16,8 +16,7 @@ from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.agents.helpers.task import KINDS, sub_agent_of
 from lyra.core.rights.capability import VERBS, Capability, Grant
 from lyra.core.tool import Tool
-from lyra.sage.extensions.agent_files import tighter_mode
-from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+from lyra.sage.extensions.agent_files import SubAgentDefinition, tighter_mode
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.rules import Rule

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
-    from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+    from lyra.sage.extensions.agent_files import SubAgentDefinition
 
 __all__ = ["TaskList"]
 

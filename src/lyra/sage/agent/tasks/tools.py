@@ -29,7 +29,7 @@ from lyra.tools.function import tool
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+    from lyra.sage.extensions.agent_files import SubAgentDefinition
 
 __all__ = ["task_tools"]
 

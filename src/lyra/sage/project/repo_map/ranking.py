@@ -20,9 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from lyra._version import __version__
-from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, is_installed
-from lyra.sage.project.repo_map.outline import FileOutline
-from lyra.sage.project.repo_map.symbol import MapSymbol
+from lyra.sage.project.repo_map.outline import LANGUAGES, FileOutline, MapSymbol, is_installed
 
 _RECENT_NS: Final = 24 * 3600 * 10**9  # of the newest file
 _RECENT_SHARE_MAX: Final = 0.1  # of the files; after a checkout all of them are new, which says nothing

@@ -16,8 +16,8 @@ from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.terminal.echo import Folds, Sheet, error_lines, note_lines
-from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
+from lyra.sage.terminal.question import Decision, TerminalQuestion
+from lyra.sage.terminal.question_view import AboutSetting, about_lines, key_lines, why_lines
 from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line, shown
 from lyra.sage.terminal.turn_view import TurnView
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from lyra.sage.terminal.echo import Folds
-from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.question import TerminalQuestion
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines, diff_of
 from lyra.sage.terminal.text.styled_lines import (
     MARGIN,
