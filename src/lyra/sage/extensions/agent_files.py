@@ -121,7 +121,7 @@ assert set(_TIGHTNESS) == set(MODES)
 
 
 def tighter_mode(own: str, callers: str) -> str:
-    """The permission mode of a sub-agent: its own where that is tighter than its caller's, else the caller's."""
+    """Return the permission mode of a sub-agent: its own where that is tighter than its caller's, else the caller's."""
     return min(own or callers, callers, key=_TIGHTNESS.index)
 
 
@@ -143,8 +143,8 @@ class AgentFiles(ExtensionFiles[SubAgentDefinition]):
 
 
 def sub_agent_definitions(places: Iterable[ExtensionPlace]) -> dict[str, SubAgentDefinition]:
-    """The sub-agents by name: built-in ones first, then those of the places. Files with mistakes are left out; an
-    AgentFiles says which."""
+    """Return the sub-agents by name: built-in ones first, then those of the places. Files with mistakes are left out;
+    an AgentFiles says which."""
     return AgentFiles(places).definitions()
 
 
@@ -176,7 +176,7 @@ def _definition(file: MarkdownFile, place: ExtensionPlace) -> SubAgentDefinition
 
 
 def _budget(file: MarkdownFile) -> str | Mapping[str, Any] | None:
-    """The budget as written, once a Budget can be made of it: "$0.50", or a mapping of limits."""
+    """Return the budget as written, once a Budget can be made of it: "$0.50", or a mapping of limits."""
     value = file.keys.get("budget")
     if value is None and "budget" not in file.keys:
         return None

@@ -146,7 +146,7 @@ class Conversation:
         self.refresh()
 
     def notice(self, task: TaskRecord) -> None:
-        """A sub-agent or command in the background is done, has failed or asks something."""
+        """Show that a sub-agent or command in the background is done, has failed or asks something."""
         line = task.question_line()
         if line is not None:
             self.note(f"{task_words(task)} asks:", "waits")
@@ -291,7 +291,7 @@ class Conversation:
 
     # ------------------------------------------------------------ what is live
     def live_lines(self, width: int, rows: int) -> list[Line]:
-        """What runs, the current question, and what waits; in at most so many lines."""
+        """Return what runs, the current question, and what waits; in at most so many lines."""
         if self.desk.current is not None:
             return self.desk.live_lines(width)[:rows]
         lines: list[Line] = []

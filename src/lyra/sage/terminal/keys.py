@@ -75,8 +75,8 @@ class Keyboard:
                 box.bring_back()
 
     def answer_key(self, key: str) -> None:
-        """A key while a question is open. It answers where it stands alone: one that belongs to what is being typed
-        goes into the prompt, and so does the first letter of a word, which the next key shows it to be."""
+        """Take a key while a question is open. It answers where it stands alone: one that belongs to what is being
+        typed goes into the prompt, and so does the first letter of a word, which the next key shows it to be."""
         queue, question, now_s = self.conversation.desk.queue, self.conversation.desk.current, self._now_s()
         meant = queue.key_pressed() and now_s - self._text_key_s >= _WORD_S
         if self._held is not None:
@@ -132,7 +132,7 @@ class Keyboard:
 
 
 def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
-    """The key bindings of the screen."""
+    """Return the key bindings of the screen."""
     keys = KeyBindings()
     asks = Condition(lambda: keyboard.asks_for_key)
     typing = ~asks & ~is_searching
@@ -281,7 +281,7 @@ class PromptBox:
         self.buffer.insert_text(self._pastes.fold(text))
 
     def take(self, *, keep: bool = True) -> Submission:
-        """The text of the prompt, which is empty then; `keep` adds it to the history."""
+        """Return the text of the prompt, which is empty then; `keep` adds it to the history."""
         folded = self.buffer.text
         if keep:
             self._kept.add(folded)

@@ -97,7 +97,7 @@ async def _run_live(
 
 
 async def _after_first_frame(session: LiveSession, bar: StatusBar, conversation: Conversation) -> None:
-    """What may take longer than the prompt: the branch, the highlighter, the sandbox."""
+    """Load what may take longer than the prompt: the branch, the highlighter, the sandbox."""
     await asyncio.sleep(0.05)
     await asyncio.to_thread(_load_slow_parts)
     bar.refresh()
@@ -112,7 +112,7 @@ def _load_slow_parts() -> None:
 
 
 def command_names(session: Any) -> Sequence[CommandName]:
-    """The commands that can be completed."""
+    """Return the commands that can be completed."""
     from lyra.sage.commands.registry import command_list
 
     return sorted(CommandName(name, summary) for name, summary in command_list(session))
@@ -179,7 +179,7 @@ class FileNotices:
             self._note(notice["text"], "failed" if notice["level"] == "warning" else "faint")
 
     def _problems(self) -> list[str]:
-        """What is wrong with files of tools and extensions now."""
+        """Return what is wrong with files of tools and extensions now."""
         sources = self._session.headless.agent.sources
         of_sources = [problem for source in sources for problem in getattr(source, "problems", ())]
         equipment = self._session.equipment
@@ -227,7 +227,7 @@ class StatusBar:
         await self._tasks.close()
 
     async def _read_own(self, own: StatusLine) -> None:
-        """The text of the user's StatusLine hooks."""
+        """Read the text of the user's StatusLine hooks."""
         session = self._session
         data = {
             "session_id": session.id,
@@ -249,7 +249,7 @@ class StatusBar:
 
 
 def _own_status(session: LiveSession) -> StatusLine | None:
-    """The status line that hooks of the user write; None where no hook does."""
+    """Return the status line that hooks of the user write; None where no hook does."""
     if session.hooks is None or session.hooks.status_for("StatusLine", {}) is None:
         return None
     from lyra.sage.extensions.hooks.hooks import StatusLine

@@ -51,7 +51,7 @@ class MapSymbol(NamedTuple):
 
 
 def one_line(source: str, *, comment: str = "#") -> str:
-    """The source of a signature on one line, strings masked and comments left out, which `#` or `//` begins."""
+    """Return the source of a signature on one line, strings masked and comments left out, which `#` or `//` begins."""
     text = _STRING.sub("...", source)
     text = _BLANKS.sub(" ", _COMMENTS[comment].sub(" ", text)).strip()
     text = text.replace("( ", "(").replace(", )", ")").replace(" )", ")")
@@ -59,7 +59,8 @@ def one_line(source: str, *, comment: str = "#") -> str:
 
 
 def identifiers(text: str) -> set[str]:
-    """The different names of three characters and more that a source mentions outside of comments and strings."""
+    """Return the different names of three characters and more that a source mentions outside of comments and
+    strings."""
     names = set(_IDENTIFIER.findall(_PROSE.sub(" ", text)))
     return names if len(names) <= _IDENTIFIERS_MAX else set()  # a word list or generated code says nothing
 
@@ -120,7 +121,7 @@ def _compiled(name: str) -> tuple[re.Pattern[str], ...]:
 
 
 def pattern_symbols(name: str, text: str) -> list[MapSymbol]:
-    """The symbols in the order of the source; none for a language without patterns."""
+    """Return the symbols in the order of the source; none for a language without patterns."""
     patterns = _compiled(name)
     symbols: list[MapSymbol] = []
     if not patterns:
@@ -144,7 +145,7 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python_symbols(text: str) -> list[MapSymbol]:
-    """The symbols in the order of the source; SyntaxError and others for a file that Python cannot read."""
+    """Return the symbols in the order of the source; SyntaxError and others for a file that Python cannot read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes in other people's files
         tree = ast.parse(text)
@@ -175,7 +176,7 @@ def _constants(node: ast.Assign | ast.AnnAssign) -> Iterator[MapSymbol]:
 
 
 def _signature_head(node: _Definition, lines: Sequence[str]) -> str:
-    """The source from `def` or `class` to the colon before the body."""
+    """Return the source from `def` or `class` to the colon before the body."""
     first = node.body[0]
     decorators = getattr(first, "decorator_list", ())
     end = min([first.lineno, *(decorator.lineno for decorator in decorators)])
@@ -205,7 +206,7 @@ class GrammarLanguage(NamedTuple):
 
 
 def _language(module: str, function: str, *, classes: str = "", others: str, enters: str) -> GrammarLanguage:
-    """The language whose definitions are `classes` and `others`."""
+    """Return the language whose definitions are `classes` and `others`."""
     kinds = [frozenset(words.split()) for words in (f"{classes} {others}", classes, enters)]
     return GrammarLanguage(module, function, *kinds)
 
@@ -294,7 +295,7 @@ def _parser(name: str) -> Parser | None:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the grammar of a language is there. It is not loaded."""
+    """Return whether the grammar of a language is there. It is not loaded."""
     import importlib.util
 
     modules = ("tree_sitter", LANGUAGES[name].module)
@@ -302,7 +303,7 @@ def is_installed(name: str) -> bool:
 
 
 def grammar_symbols(name: str, data: bytes) -> list[MapSymbol] | None:
-    """The symbols in the order of the source; None where the grammar is not installed."""
+    """Return the symbols in the order of the source; None where the grammar is not installed."""
     parser = _parser(name)
     if parser is None:
         return None
@@ -315,7 +316,7 @@ def grammar_symbols(name: str, data: bytes) -> list[MapSymbol] | None:
 
 
 def _walk(language: GrammarLanguage, node: Node, depth: int, level: int) -> Iterator[MapSymbol]:
-    """The definitions among the children of a node, and in the classes and namespaces there."""
+    """Yield the definitions among the children of a node, and in the classes and namespaces there."""
     if level > _DEPTH_MAX:
         return
     for child in node.named_children:
@@ -333,7 +334,7 @@ def _walk(language: GrammarLanguage, node: Node, depth: int, level: int) -> Iter
 
 
 def _innermost(node: Node) -> Node:
-    """The definition itself: a template, a type definition and a variable have it as a part."""
+    """Return the definition itself: a template, a type definition and a variable have it as a part."""
     if node.type == "template_declaration" and node.named_children:
         return node.named_children[-1]
     if node.type == "type_definition":
@@ -367,7 +368,7 @@ def _declares_function(node: Node) -> bool:
 
 
 def _name(node: Node) -> str:
-    """The name that a node defines; "" where it has none."""
+    """Return the name that a node defines; "" where it has none."""
     node = _innermost(node) if node.type == "template_declaration" else node
     for _ in range(_DEPTH_MAX):
         named = (
@@ -385,7 +386,7 @@ def _name(node: Node) -> str:
 
 
 def _head(node: Node) -> str:
-    """The source of a definition up to its body."""
+    """Return the source of a definition up to its body."""
     body = _innermost(node).child_by_field_name("body")
     if node.type == "variable_declarator":
         value = node.child_by_field_name("value")
@@ -434,12 +435,12 @@ class FileOutline(NamedTuple):
 
 
 def language_of(path: str) -> str:
-    """The language of a file by its name; "" for one whose content is not looked at."""
+    """Return the language of a file by its name; "" for one whose content is not looked at."""
     return _LANGUAGE_OF.get(os.path.splitext(path)[1][1:].lower(), "")
 
 
 def outline_of(path: str, data: bytes, *, parsers: bool = True) -> FileOutline:
-    """What a file defines and mentions. Without `parsers` only patterns are used."""
+    """Return what a file defines and mentions. Without `parsers` only patterns are used."""
     language = language_of(path)
     is_generated = len(data) > _MANY_BYTES and len(data) > _LINE_BYTES_MEAN_MAX * (data.count(b"\n") + 1)
     if not language or len(data) > FILE_BYTES_MAX or b"\0" in data or is_generated:
