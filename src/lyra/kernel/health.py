@@ -128,6 +128,9 @@ class _Watch:
         self.iterating = False
 
 
+_THRESHOLDS: Final = HealthThresholds()
+
+
 class HealthMonitor(Subsystem):
     __slots__ = (
         "_checking",
@@ -159,7 +162,7 @@ class HealthMonitor(Subsystem):
         self._interrupts = interrupts
         self._lifecycle = lifecycle
         self._now = core.clock.monotonic
-        self.thresholds = HealthThresholds()
+        self.thresholds = _THRESHOLDS
         self._interval_s = HEALTH_INTERVAL_S
         self._watched: dict[str, _Watch] = {}
         self._scopes: set[int] = set()  # budgets already looked at in this round
