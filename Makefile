@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help help-all run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 # The targets of every day.
 DAILY = run web check test sim crash security bench docs help-all
@@ -127,6 +127,9 @@ nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)
+
+ended: $(VENV)/.installed-check ## End a million processes in one kernel; steps of the loop and memory must not grow (N=…)
+	$(BIN)/python -m verify ended $(COUNT)
 
 recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
 	$(BIN)/python -m verify recovery

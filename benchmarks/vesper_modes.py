@@ -17,7 +17,7 @@ from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence.differential import test
 from lyra.vesper.evidence.modes import mode_named, route
 from lyra.vesper.python.run import run as python
-from lyra.vesper.values.execution import new_execution
+from lyra.vesper.values.outcome import new_execution
 
 __all__ = ["run"]
 

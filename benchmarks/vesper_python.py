@@ -11,8 +11,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal, Inexact, InvalidOperation, 
 from typing import Any
 
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, interleave, ratio_at_most
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper import ir
+from lyra.vesper.ir import (
     AssignStep,
     Condition,
     Contract,

@@ -187,6 +187,19 @@ def _soak(options: argparse.Namespace) -> int:
     return _verdict(f"soak: {options.n} processes from seed {options.seed}", len(result.failures))
 
 
+def _ended(options: argparse.Namespace) -> int:
+    from verify.load import ended
+
+    result = ended.run(options.n, progress=_progress)
+    _show(result.failures, f"python -m verify ended --n {options.n}")
+    print(
+        f"ended: {result.seconds:.0f} s, longest step of the loop {result.longest_step_ms:.1f} ms of processor time, "
+        f"{result.memory_mb:.0f} MB at the start, {result.growth_mb:+.1f} MB at the end, "
+        f"opened again in {result.reopened_s:.2f} s"
+    )
+    return _verdict(f"ended: {options.n} processes", len(result.failures))
+
+
 def _recovery(options: argparse.Namespace) -> int:
     from verify.load.recovery_time import RECOVERY_S_MAX, recovery
 
@@ -489,6 +502,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
+    "ended": _LongTest(
+        _ended, 1_000_000, "processes", "end processes by the million; no step of the loop and no memory may grow"
+    ),
     "fuzz": _LongTest(_fuzz, 700_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),
     "recovery": _LongTest(_recovery, 100_000, "events", "measure the time to open a large journal"),
     "parallel-python": _LongTest(

@@ -24,6 +24,8 @@ HOMES = {
     "lyra.tools.dynamic": "lyra.tools.yaml",
     "lyra.tools.layers": "lyra.tools.wrapped",
     "lyra.vega.runs": "lyra.vega.durable.runs",
+    "lyra.vesper.runtime.http_entry": "lyra.vesper.runtime.entries",
+    "lyra.vesper.runtime.scheduled_entry": "lyra.vesper.runtime.entries",
 }
 
 RENAMED = {

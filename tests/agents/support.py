@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from lyra.core.event import ModelCalled
 from lyra.models.pricing import Price
 from lyra.models.request import Request
 from lyra.models.script import Script
@@ -66,3 +67,9 @@ def clock_here() -> Any:
 def virtual(work: Coroutine[Any, Any, Any]) -> Any:
     """The same where a second passes in no time."""
     return run_in_virtual_time(work)
+
+
+def model_called(**changes: Any) -> ModelCalled:
+    """Return the record of a model call, with these fields changed."""
+    plain = ModelCalled("a" * 32, "b" * 16, "Coder", "sim/x", 3, 4, 0.5, 1_500, "ok", 0, None)
+    return msgspec.structs.replace(plain, **changes)

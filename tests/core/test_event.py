@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
+from lyra.agents.session.records import CALL_FIELDS
 from lyra.core.budgets.money import Money
-from lyra.core.event import KINDS, Event
+from lyra.core.event import KINDS, Event, ModelCalled
+from tests.agents.support import model_called
 
 
 def test_an_event_does_not_change():
@@ -38,3 +41,16 @@ def test_every_kind_has_a_sentence():
         assert verb.isidentifier()
         assert sentence
         assert not sentence.endswith(".")
+
+
+def test_the_record_of_a_model_call_has_what_it_says_and_reads_the_rest_as_nothing() -> None:
+    """A record read back from a journal knows fewer counts than a live one: readers find 0, not a missing name."""
+    plain = model_called()
+    assert tuple(plain.to_data()) == CALL_FIELDS
+    stored = model_called(cache_read_tokens=5, cost_usd=None).to_data()
+    assert list(stored) == [*CALL_FIELDS, "cache_read_tokens"]
+    read = ModelCalled.from_data(stored)
+    assert (read.cache_read_tokens, read.cache_write_tokens, read.micro_usd, read.all_input_tokens) == (5, 0, 0, 3)
+    assert model_called(total_input_tokens=9).all_input_tokens == 9
+    with pytest.raises(msgspec.ValidationError, match="model"):
+        ModelCalled.from_data({name: value for name, value in stored.items() if name != "model"})

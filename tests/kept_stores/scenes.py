@@ -35,7 +35,11 @@ HELD: dict[str, set[str]] = {
     "withdrawals": {"model given up", "model kept", "model the last"},
 }  # fmt: skip
 
-SNAPSHOT_EVERY_EVENTS = {"supervisors": 40, "agents": 40}  # rows between snapshots, so that some follow the last one
+SNAPSHOT_EVERY_EVENTS = {
+    "supervisors": 40,
+    "agents": 40,
+    "ended": 600,
+}  # rows between snapshots, so that some follow the last one
 
 
 async def settle() -> None:
@@ -301,6 +305,18 @@ async def withdrawals(kernel: Kernel) -> None:
     await settle()
 
 
+async def ended(kernel: Kernel) -> None:
+    """So many processes have ended that most of their states are put away; every tenth pid was chosen."""
+    for first in range(0, 1_600, 20):
+        numbers = range(first, first + 20)
+        chosen = [{} if number % 10 else {"pid": f"old-{number}"} for number in numbers]
+        handles = [kernel.spawn(programs.collect, 0, **options) for options in chosen]  # type: ignore[arg-type]
+        for handle in handles:
+            await handle.wait()
+    await kernel.spawn(programs.worker, "left", pid="left")
+    await settle()
+
+
 Scene = Callable[[Kernel], Awaitable[None]]
 SCENES: dict[str, Scene] = {
     "supervisors": supervisors,
@@ -315,4 +331,5 @@ SCENES: dict[str, Scene] = {
     "agents": agents,
     "parallel": parallel,
     "withdrawals": withdrawals,
+    "ended": ended,
 }

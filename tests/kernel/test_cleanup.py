@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from hypothesis import settings
@@ -397,3 +398,42 @@ def test_an_age_may_be_given(clock):
                 kernel.cleanup(older_than_s=-1)
 
     run(main())
+
+
+def test_a_kernel_that_closes_unwinds_the_generators_that_a_program_awaits():
+    """An answer that streams is an async generator whose clean-up awaits: the loop has none left to fail on, and the
+    clean-up takes the process for its task, not the one that closes the kernel."""
+    failures, tasks = [], []
+
+    async def pieces():
+        try:
+            while True:
+                await asyncio.sleep(60)
+                yield 1
+        finally:
+            try:
+                await asyncio.sleep(1)
+            finally:
+                tasks.append(asyncio.current_task())
+
+    async def reads(ctx):
+        async def read():
+            async for _ in pieces():
+                pass
+
+        await ctx.do(read)
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        async with Kernel() as kernel:
+            await kernel.spawn(reads)
+            await asyncio.sleep(0.01)
+            await kernel.close(drain_s=0.0)
+        gc.collect()
+        await asyncio.sleep(0.01)
+        gc.collect()
+        assert len(tasks) == 1
+        assert tasks[0] is not asyncio.current_task()
+
+    run(main())
+    assert failures == []

@@ -7,7 +7,7 @@ import pytest
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
-from lyra.vesper.nodes.loader import read_node
+from lyra.vesper.nodes.sections import read_node
 from verify.compare import vesper_nodes
 
 NODES = dict(vesper_nodes.example_nodes())

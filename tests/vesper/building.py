@@ -7,8 +7,8 @@ from decimal import Decimal
 from itertools import count
 from typing import Any
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper import ir
+from lyra.vesper.ir import (
     Condition,
     Contract,
     ErrorAnswer,
@@ -18,7 +18,7 @@ from lyra.vesper.ir.program import (
     ReturnStep,
     Step,
 )
-from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Execution
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, ValueType
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)

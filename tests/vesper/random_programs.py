@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper import ir
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     Condition,

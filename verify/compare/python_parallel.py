@@ -277,17 +277,41 @@ def _check_program(seed: int) -> list[str]:
     for _ in range(_CRASHES):
         points = [luck.randint(1, max(2, decorated.commits)), *([luck.randint(1, 6)] if luck.random() < 0.3 else [])]
         crashed = _Lives(source, seed, lyra.parallel, points)
-        faults = list(crashed.faults)
-        # Attempts that were cut off stay charged. With a limit, that may leave no room for what was done in peace.
-        if not (crashed.cut_off and crashed.is_limited):
-            faults += _compared(written, crashed, ("result",), source)
-            expected = [usage + crashed.cut_off for usage in written.charged]
-            if crashed.charged != expected:
-                faults.append(f"charged: {expected} is {crashed.charged} when decorated\n{source}")
-            if not crashed.was_over:  # else nothing was run again
-                faults += _compared(written, crashed, ("printed",), source)
+        faults = [*crashed.faults, *_compared_killed(written, crashed, source)]
+        # Known gap: a life begins early calls again without room for those that ended and were not taken yet. A second
+        # kill before the program has come to them charges both, which may be more than the limit (seed 659).
+        faults += _over_limit(crashed) if len(points) == 1 else []
         differences += [f"killed after commits {points}: {difference}" for difference in faults]
     return differences
+
+
+def _compared_killed(written: _Lives, crashed: _Lives, source: str) -> list[str]:
+    """Differences of a killed run. Attempts that were cut off stay charged, so a limit may be reached sooner than in
+    peace: of three calls, two of which were cut off, one is left. Then the run ends with BudgetExceeded, and has
+    printed the first lines of the undisturbed one. A function that catches errors goes on in another way from there."""
+    if crashed.cut_off and crashed.is_limited:
+        if "try:" in source:
+            return []
+        if crashed.has_no_budget_left:
+            is_begin = crashed.printed == written.printed[: len(crashed.printed)]
+            return [] if is_begin else _compared(written, crashed, ("printed",), source)
+    faults = _compared(written, crashed, ("result",), source)
+    expected = [usage + crashed.cut_off for usage in written.charged]
+    if crashed.charged != expected:
+        faults.append(f"charged: {expected} is {crashed.charged} when decorated\n{source}")
+    if not crashed.was_over:  # else nothing was run again
+        faults += _compared(written, crashed, ("printed",), source)
+    return faults
+
+
+def _over_limit(lives: _Lives) -> list[str]:
+    """Limits that all lives together have passed. The requests that the models got are no measure of it: a call that
+    was made early and not needed is paid for, and no budget is charged with it."""
+    return [
+        f"{usage} was charged, of {lives.limits}"
+        for usage in lives.charged
+        if any(usage[dimension] > most for dimension, most in lives.limits.items())
+    ]
 
 
 class _Dying(MemoryStore):
@@ -358,7 +382,7 @@ class _Life:
             ended = await waiting
             self.took_s = loop.time() - began
             self.result = ended.result if ended.error is None else _outcome(ended.error)
-            self.charged = [kernel.budget.usage, process.budget.usage]
+            self.charged = [kernel.budget.usage, process.budget.usage, kernel.processes["work"].spent]
 
 
 class _Lives:
@@ -383,7 +407,9 @@ class _Lives:
             before = life.store.left
         self.result, self.charged, self.took_s, self.was_over = life.result, life.charged, life.took_s, life.was_over
         self.printed, self.asked, self.commits = world.printed, world.asked, life.store.commits
+        self.limits = world.limits if world.kind in ("scope", "kernel") else {}  # of all calls together
         self.is_limited = world.kind != "none" or "budget=" in source
+        self.has_no_budget_left = isinstance(life.result, tuple) and life.result[:1] == ("BudgetExceeded",)
         self.cut_off = _cut_off(life.store)
 
 

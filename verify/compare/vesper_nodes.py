@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.evidence import differential
-from lyra.vesper.nodes.loader import read_node
+from lyra.vesper.nodes.sections import read_node
 
 __all__ = ["NodeComparison", "example_nodes", "run"]
 

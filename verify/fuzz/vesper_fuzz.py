@@ -16,8 +16,7 @@ from lyra.core.ids import ProcessRandom
 from lyra.errors import LyraError, ParseError
 from lyra.vesper.check import check_text, has_errors, program_of
 from lyra.vesper.direct.run import compile_program as compile_direct
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import parse_template
+from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.nodes import load
 from lyra.vesper.python.run import compile_program as compile_python
 

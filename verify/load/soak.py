@@ -17,7 +17,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.ids import seeded
 from lyra.kernel import Child, Kernel
 
-__all__ = ["LIMITS", "Soak", "run"]
+__all__ = ["LIMITS", "Soak", "resident_mb", "run"]
 
 _GROUP: Final = 100
 _BEAT_S: Final = 10.0  # each process does something about this often
@@ -92,7 +92,7 @@ async def _soak(processes: int, seconds: float, seed: int, store: str) -> Soak:
                 crashes += _crash(kernel, rng, int(due))
             if now - sampled >= min(5.0, seconds / 20):
                 sampled = now
-                memory.append((now - begun, _resident_mb()))
+                memory.append((now - begun, resident_mb()))
             await asyncio.sleep(_LAG_EVERY_S)
             lags.append(clock.monotonic() - now - _LAG_EVERY_S)
         await asyncio.sleep(0.2)
@@ -101,7 +101,7 @@ async def _soak(processes: int, seconds: float, seed: int, store: str) -> Soak:
             await supervisor.stop()
         left = kernel.live + kernel.core.in_flight + len(kernel.lifetimes.deadlines)
         left += abs(live - wanted)
-    memory.append((seconds, _resident_mb()))
+    memory.append((seconds, resident_mb()))
     return Soak(
         processes,
         seconds,
@@ -130,7 +130,7 @@ def _count(started: dict[str, int], kind: str) -> None:
         started[kind] += 1
 
 
-def _resident_mb() -> float:
+def resident_mb() -> float:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 

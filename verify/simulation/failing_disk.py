@@ -65,9 +65,11 @@ class FaultStore:
         return self._disk.last_seq()
 
     # snapshots
-    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
+    def save_snapshots(
+        self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
+    ) -> None:
         self._write()
-        self._disk.save_snapshots(seq, states, epoch)
+        self._disk.save_snapshots(seq, states, epoch, unneeded_blobs=unneeded_blobs)
 
     def load_snapshots(self) -> Snapshot:
         return self._disk.load_snapshots()

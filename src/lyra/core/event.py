@@ -1,6 +1,7 @@
 """An Event: an immutable fact. Everything that can be observed about Lyra is computed from Events.
 
-Owns the shape and the table of kinds. A journal row becomes an Event when it is published; traces, metrics,
+Owns the shape, the table of kinds, and the record of a model call, which agents and the gateway write and all who sum
+up costs read. A journal row becomes an Event when it is published; traces, metrics,
 audit and `lyra ps` read nothing else. Never holds a secret, and never decides anything: `observe` and the
 kernel do.
 """
@@ -14,7 +15,7 @@ import msgspec
 
 from lyra.core.codec import to_plain
 
-__all__ = ["ENDS_IN_ORDER", "KINDS", "NO_FAILURES", "Event", "is_failed_end"]
+__all__ = ["ENDS_IN_ORDER", "KINDS", "NO_FAILURES", "Event", "ModelCalled", "is_failed_end"]
 
 KINDS: Final[dict[str, str]] = {
     "process.created": "a process is in the table",
@@ -182,3 +183,50 @@ class Event(msgspec.Struct, frozen=True):
     def to_json(self) -> str:
         """One line of JSON; bytes as base64."""
         return _encode(self).decode()
+
+
+class ModelCalled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The data of a `model.called` Event: one model call with all its tries, from the start of the first to the end of
+    the last. `cost_usd` is None where the price is not known. The fields with a default are in the data only where they
+    say something."""
+
+    trace_id: str
+    span_id: str
+    agent: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    latency_ms: int
+    status: str
+    retries: int
+    parent_span: str | None
+    key: str = ""  # of the gateway, where one pays
+    team: str = ""
+    estimated: bool = False  # the provider did not count the tokens
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    total_input_tokens: int = 0  # see `all_input_tokens`
+    guessed_tokens: int = 0  # of an early call that was cut off before the provider counted it
+    guessed_usd: float | None = None
+    sampled: bool | None = None  # what a caller outside decided about the trace
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> ModelCalled:
+        """Read the data of an Event or of a span."""
+        return msgspec.convert(data, cls)
+
+    def to_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+    @property
+    def all_input_tokens(self) -> int:
+        """Return the tokens that went in, those of the provider's cache included, which `input_tokens` leaves out in
+        some records of earlier versions."""
+        return self.total_input_tokens or self.input_tokens
+
+    @property
+    def micro_usd(self) -> int:
+        """Return the cost in micro-dollars; 0 where the price is not known."""
+        return round((self.cost_usd or 0.0) * 1_000_000)

@@ -2,7 +2,7 @@
 
 Vega and Vesper do not import each other. A program that says `import node "charge.vsp" as charge` reaches the node
 through what its host gives it: the `load` of the compiler answers the target with a `NodeFile`, and the `nodes` of the
-run (`NodeHost`) execute a call. `lyra.vesper.runtime.importable` implements both; nothing here reads or executes nodes.
+run (`NodeHost`) execute a call. `lyra.vesper.runtime.faces` implements both; nothing here reads or executes nodes.
 """
 
 from __future__ import annotations

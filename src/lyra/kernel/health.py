@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import FrozenSettings, real, whole
+from lyra.core.event import ModelCalled
 from lyra.core.limits import HEALTH_INTERVAL_S
 from lyra.errors import InvalidTransition
 from lyra.kernel.base.subsystem import Subsystem
@@ -278,7 +279,7 @@ class HealthMonitor(Subsystem):
         if watch is None or limit is None:
             return
         assert isinstance(data, dict)  # never journaled
-        watch.paid_usd += data["cost_usd"] or 0.0
+        watch.paid_usd += ModelCalled.from_data(data).cost_usd or 0.0
         if watch.paid_usd - watch.said_usd >= limit:
             watch.said_usd = watch.paid_usd
             spent, most = round(watch.paid_usd * 1_000_000), round(limit * 1_000_000)

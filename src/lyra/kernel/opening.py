@@ -177,7 +177,8 @@ class Opening:
             self.target.release(journal.store)
 
     def _stop_programs(self) -> None:
-        """Each live program sees CancelledError once; nothing it still does is performed or written."""
+        """Raise CancelledError in each live program where it waits, and wherever its clean-up would; nothing that it
+        still does is performed or written."""
         core, lifetimes = self._core, self._lifetimes
         for guests in core.processes.guests:
             guests.stop()

@@ -28,7 +28,7 @@ from lyra.kernel.journal.snapshots import EndedStates
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
-from lyra.store.ended import states_of, subtract
+from lyra.store.ended import subtract
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -162,9 +162,9 @@ class Recovery:
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
         fold = Fold.load(snapshot.seq, snapshot.states, self._core.states.values())
-        self._snapshots.covers(snapshot.seq, fold.segments)
-        store = self._store  # read right here: this runs in the store's own thread
-        fold.find_ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments).find
+        ended = EndedStates.load(self._store.get_blob, fold.segments)  # read here: this runs in the store's own thread
+        self._snapshots.covers(snapshot.seq, ended)
+        fold.find_ended = ended.find
         kind = ""
         for record in self._store.read(after=snapshot.seq):
             fold.add(record)
@@ -345,7 +345,10 @@ def _restore_early(scope: JoinableBudget, parent: Process | None, state: Process
     """Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for the
     attempts that were cut off: those are charged at once. Until the program comes to look ahead again, the call makes
     room for those that were started before it."""
-    scope.around.charge(Usage.from_data(state.cut_off))
+    cut_off = Usage.from_data(state.cut_off)
+    scope.around.charge(cut_off)
+    if parent is not None:
+        parent.count_spent(cut_off)
     own = dict(state.spent)
     subtract(own, state.cut_off)
     scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)

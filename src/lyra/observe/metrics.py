@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.data_folder import data_folder
-from lyra.core.event import ENDS_IN_ORDER, NO_FAILURES, Event
+from lyra.core.event import ENDS_IN_ORDER, NO_FAILURES, Event, ModelCalled
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
 from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS, OTHER
@@ -206,26 +206,26 @@ def _cumulated(buckets: tuple[float, ...], spread: list[float]) -> list[tuple[st
 
 
 def _model_called(metrics: PrometheusMetrics, data: Mapping[str, Any]) -> None:
-    model, status, seconds = data["model"], data["status"], data["latency_ms"] / 1000
+    call = ModelCalled.from_data(data)
+    model, status, seconds = call.model, call.status, call.latency_ms / 1000
     provider = model.partition("/")[0]
     metrics.add("llm_requests_total", (model, status))
     metrics.add("lyra_llm_calls_total", (provider, model, status))
     metrics.observe("llm_request_duration_seconds", (model,), seconds)
     metrics.observe("lyra_llm_duration_seconds", (provider, model), seconds)
-    metrics.add("llm_tokens_input_total", (model,), data["input_tokens"])
-    metrics.add("llm_tokens_output_total", (model,), data["output_tokens"])
-    if data["retries"] > 0:
-        metrics.add("lyra_llm_retries_total", (model,), data["retries"])
-    if data["cost_usd"]:
-        metrics.add("lyra_cost_usd_total", (data["agent"], model), data["cost_usd"])
+    metrics.add("llm_tokens_input_total", (model,), call.input_tokens)
+    metrics.add("llm_tokens_output_total", (model,), call.output_tokens)
+    if call.retries > 0:
+        metrics.add("lyra_llm_retries_total", (model,), call.retries)
+    if call.cost_usd:
+        metrics.add("lyra_cost_usd_total", (call.agent, model), call.cost_usd)
     if status not in NO_FAILURES:
         metrics.add("llm_errors_total", (model, status))
         metrics.add("lyra_errors_total", ("model", status))
     if status != "ok":
         return
-    metrics.add("cache_hits_total" if data.get("cache_read_tokens") else "cache_misses_total", (model,))
-    tokens = data.get("total_input_tokens", data["input_tokens"])
-    metrics.set("context_tokens_current", (data["agent"],), tokens)
+    metrics.add("cache_hits_total" if call.cache_read_tokens else "cache_misses_total", (model,))
+    metrics.set("context_tokens_current", (call.agent,), call.all_input_tokens)
 
 
 def _tool_called(metrics: PrometheusMetrics, data: Mapping[str, Any]) -> None:

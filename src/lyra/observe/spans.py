@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.check import whole
-from lyra.core.event import Event
+from lyra.core.event import Event, ModelCalled
 
 KINDS: Final[dict[str, str]] = {
     "agent.answered": "turn",
@@ -32,6 +32,14 @@ _NAMED_BY: Final[dict[str, str]] = {
     "tool": "tool",
     "node": "node",
 }
+
+
+class SpanCost(msgspec.Struct, frozen=True):
+    """The tokens and the money of a model call or a turn; `cost_usd` is None where a price is not known."""
+
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -52,6 +60,16 @@ class Span(msgspec.Struct, frozen=True):
     @property
     def started(self) -> float:
         return self.time - self.latency_ms / 1000
+
+    @property
+    def cost(self) -> SpanCost | None:
+        """Return what a model call or a turn took; None for other spans."""
+        return msgspec.convert(self.data, SpanCost) if self.kind in ("model", "turn") else None
+
+    @property
+    def model_call(self) -> ModelCalled:
+        """Return the record of a span of kind `model`."""
+        return ModelCalled.from_data(self.data)
 
 
 def span_of(event: Event) -> Span | None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
-from lyra.core.event import Event
-from lyra.observe.history.calls import CallHistory, CallRecord
+from lyra.core.event import Event, ModelCalled
+from lyra.observe.history.calls import CallHistory, CallRecord, key_of_agent
 from lyra.observe.history.processes import Processes, ProcessRecord
 
 _KINDS: Final = {"model": "model.called", "tool": "tool.called"}
-_KEY: Final = "key/"  # begins the name of the caller of a gateway's call, in place of an agent's
 _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have a circle
 
 
@@ -51,32 +50,35 @@ class _StoredSpans:
         for pid in self._line(call.pid):
             self._last[pid] = max(self._last.get(pid, 0.0), ended_at)
             self._last_seq[pid] = call.ended_seq
-        data: dict[str, Any] = {
-            "trace_id": self._trace(call.pid),
-            "span_id": self._id(8, f"{call.pid}:{call.key}"),
-            "agent": call.agent or self._agents.get(call.pid, ""),
-        }
+        trace_id, span_id = self._trace(call.pid), self._id(8, f"{call.pid}:{call.key}")
+        agent, parent_span = call.agent or self._agents.get(call.pid, ""), self._id(8, call.pid)
         if call.kind == "model":
             self._agents[call.pid] = call.agent
-            data |= {
-                "model": call.model,
-                "input_tokens": call.input_tokens,
-                "output_tokens": call.output_tokens,
-                "cost_usd": call.micro_usd / 1_000_000,
-                "latency_ms": call.latency_ms or 0,
-                "status": call.status,
-                "retries": call.tries - 1,
-                "parent_span": self._id(8, call.pid),
-                **({"cache_read_tokens": call.cached_tokens} if call.cached_tokens else {}),
-                **({"key": call.agent.removeprefix(_KEY)} if call.agent.startswith(_KEY) else {}),
-            }
+            data = ModelCalled(
+                trace_id=trace_id,
+                span_id=span_id,
+                agent=agent,
+                model=call.model,
+                input_tokens=call.input_tokens,
+                output_tokens=call.output_tokens,
+                cost_usd=call.micro_usd / 1_000_000,
+                latency_ms=call.latency_ms or 0,
+                status=call.status,
+                retries=call.tries - 1,
+                parent_span=parent_span,
+                cache_read_tokens=call.cached_tokens,
+                key=key_of_agent(call.agent),
+            ).to_data()
         else:
             failed = call.status != "ok"
-            data |= {
+            data = {
+                "trace_id": trace_id,
+                "span_id": span_id,
+                "agent": agent,
                 "tool": call.name,
                 "latency_ms": call.latency_ms or 0,
                 "status": "error" if failed else "ok",
-                "parent_span": self._id(8, call.pid),
+                "parent_span": parent_span,
                 **({"error": call.status} if failed else {}),
             }
         return Event(call.ended_seq, ended_at, call.pid, _KINDS[call.kind], data)

@@ -13,7 +13,6 @@ from lyra.core.ids import unique_id
 from lyra.errors import StoreError
 from lyra.store import conflicts
 from lyra.store.checksum import blob_digest
-from lyra.store.ended import ENDED, segment_of
 from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import dense
 
@@ -70,17 +69,19 @@ class MemoryStore:
         return self._first + len(self._rows) - 1
 
     # ------------------------------------------------------------ snapshots
-    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
+    def save_snapshots(
+        self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
+    ) -> None:
         self._fence(epoch)
         if not self._snapshot_seq <= seq <= self.last_seq():
             raise conflicts.snapshot_outside(seq, self._snapshot_seq, self.last_seq())
         for pid, state in states.items():
             if state is None:
-                entry = self._states.pop(pid, None)
-                if entry is not None and pid.startswith(ENDED):
-                    self._blobs.pop(segment_of(entry).digest, None)
+                self._states.pop(pid, None)
             else:
                 self._states[pid] = state
+        for digest in unneeded_blobs:
+            self._blobs.pop(digest, None)
         self._snapshot_seq = seq
 
     def load_snapshots(self) -> Snapshot:

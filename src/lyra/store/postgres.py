@@ -261,8 +261,10 @@ class PostgresStore(SigningStore):
     def clock_s(self) -> float:
         return float(self._lasting(self._ask, "SELECT extract(epoch FROM clock_timestamp())")[0][0])
 
-    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
-        self._lasting(super().save_snapshots, seq, states, epoch)
+    def save_snapshots(
+        self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
+    ) -> None:
+        self._lasting(super().save_snapshots, seq, states, epoch, unneeded_blobs=unneeded_blobs)
 
     def load_snapshots(self) -> Snapshot:
         return self._lasting(super().load_snapshots)

@@ -90,8 +90,11 @@ class Store(Protocol):
     def last_seq(self) -> int: ...
 
     # snapshots
-    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
-        """Replace the states of these pids (None removes one) and move the snapshot's seq, in one transaction.
+    def save_snapshots(
+        self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
+    ) -> None:
+        """Replace the states of these pids (None removes one), move the snapshot's seq and remove the blobs that only
+        the former states named, in one transaction.
 
         `Conflict` when `seq` is past the last row or before the snapshot there is.
         """

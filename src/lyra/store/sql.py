@@ -20,7 +20,6 @@ from lyra.errors import Corrupt, StoreError, Tampered
 from lyra.store import conflicts
 from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
-from lyra.store.ended import ENDED, segment_of
 from lyra.store.migrations import (
     LATEST,
     MIGRATIONS,
@@ -202,7 +201,9 @@ class SqlStore(ABC):
         )
 
     # ------------------------------------------------------------ snapshots
-    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
+    def save_snapshots(
+        self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
+    ) -> None:
         kept = [(pid, data, state_crc(pid, data)) for pid, data in states.items() if data is not None]
         with self._writing():
             self._fence(epoch)
@@ -212,18 +213,12 @@ class SqlStore(ABC):
             self._sign_snapshot(seq, states)
             old = self._state_crcs(list(states))
             removed = [pid for pid, data in states.items() if data is None]
-            self._drop_segments([pid for pid in removed if pid.startswith(ENDED)])
             self._run_many("DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid in removed])
             self._run_many(_PUT_STATE, kept)
+            self._run_many("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in unneeded_blobs])
             total = total_of(head.states_total, added=sum(crc for _, _, crc in kept), removed=sum(old.values()))
             count = head.states + len(kept) - len(old)
             self._put_head(head._replace(snapshot_seq=seq, states=count, states_total=total))
-
-    def _drop_segments(self, keys: list[str]) -> None:
-        """Remove the blobs of segments (see `ended`) that the snapshot does not name any more."""
-        for key in keys:
-            for (entry,) in self._ask("SELECT data FROM snapshots WHERE pid = ?", (key,)):
-                self._run("DELETE FROM blobs WHERE digest = ?", (segment_of(entry).digest,))
 
     def _state_crcs(self, pids: list[str]) -> dict[str, int]:
         crcs: dict[str, int] = {}

@@ -343,6 +343,17 @@ class StoreConformance:
         assert store.load_snapshots() == Snapshot(1, {})
         assert store.check() == []
 
+    def test_a_snapshot_takes_blobs_along(self) -> None:
+        """Blobs that only the former states named go in the transaction that replaces those; a refused one keeps them,
+        and one that is not there is no error."""
+        store, epoch = self.filled(5)
+        kept, gone = store.put_blob(b"kept"), store.put_blob(b"gone")
+        raises(Conflict, store.save_snapshots, 6, {}, epoch, unneeded_blobs=[gone])
+        assert store.get_blob(gone) == b"gone"
+        store.save_snapshots(5, {"a": b"1"}, epoch, unneeded_blobs=[gone, "0" * 64])
+        raises(StoreError, store.get_blob, gone)
+        assert store.get_blob(kept) == b"kept"
+
     def test_a_snapshot_stays_within_the_journal(self) -> None:
         """A snapshot past the last row, or older than the one before, is a Conflict and changes nothing."""
         store, epoch = self.filled(5)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lyra.vesper.nodes import Node
-    from lyra.vesper.runtime.importable import ImportableNodes
+    from lyra.vesper.runtime.faces import ImportableNodes
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
@@ -29,7 +29,7 @@ _PATHS = ("python", "direct", "reference")
 
 
 def load(source: str | Path) -> Node:
-    """The node of a file, or of a text with more than one line; SourceError with all mistakes in
+    """Return the node of a file, or of a text with more than one line; SourceError with all mistakes in
     `fields["problems"]`."""
     from lyra.vesper.check.judge import program_of
     from lyra.vesper.nodes import load as read
@@ -42,7 +42,7 @@ def load(source: str | Path) -> Node:
 def execute(node: Node, inputs: Mapping[str, Any], path: str = "python") -> Outcome:
     """Execute a node on one path, with no effects: a node that acts outside is denied. See `Runtime` for those."""
     from lyra.errors import ConfigError
-    from lyra.vesper.runtime.once import execute_once
+    from lyra.vesper.runtime.paths import execute_once
 
     if path not in _PATHS:
         raise ConfigError(f"no path {path!r}", hint=f"one of {', '.join(_PATHS)}", key="path")
@@ -50,8 +50,8 @@ def execute(node: Node, inputs: Mapping[str, Any], path: str = "python") -> Outc
 
 
 def compile(node: Node, path: str = "python") -> Callable[..., dict[str, Any]]:  # noqa: A001 - as in `re.compile`
-    """The node as a function of its inputs, in declared order or by name; it gives the outputs or raises."""
-    from lyra.vesper.runtime.once import function_of
+    """Return the node as a function of its inputs, in declared order or by name; it gives the outputs or raises."""
+    from lyra.vesper.runtime.paths import function_of
 
     return function_of(node, path)
 
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
 
         return Runtime
     if name == "ImportableNodes":
-        from lyra.vesper.runtime.importable import ImportableNodes
+        from lyra.vesper.runtime.faces import ImportableNodes
 
         return ImportableNodes
     if name == "Node":

@@ -25,8 +25,7 @@ from lyra.models.script import Reply, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.store.memory import MemoryStore
 from lyra.testing.loop import run as run_in_virtual_time
-from lyra.vega.plan.python import plan_of_python
-from lyra.vega.plan.render import text_of
+from lyra.vega.plan.render import plan_of_python, text_of
 from tests.agents.support import clock_here
 from verify.planted import planted
 from verify.planted.agent_early_calls import BUGS
@@ -311,6 +310,7 @@ def durable(waits: tuple[float, float, float], store: MemoryStore, **settings: A
             process = kernel.spawn(review, pid="review", budget={"llm_calls": 9, "usd": "$1.00"})
             ended = await process.wait()
             took_s = asyncio.get_running_loop().time() - began
+            assert kernel.processes["review"].spent == process.budget.usage
             return ended.result if ended.error is None else type(ended.error), took_s, process.budget.usage
 
     result, took_s, usage = run_in_virtual_time(main())
@@ -327,6 +327,14 @@ def test_a_durable_program_overlaps_within_its_budget():
     assert result == ["<one>", "<two>", "<after <two>>"]
     assert took_s == pytest.approx(2.0)
     assert usage["llm_calls"] == 3
+
+
+def test_what_a_program_spent_is_the_same_after_a_restart():
+    """A call that was made ahead counts once: as spent by its own process, and by the program that took it."""
+    store = MemoryStore()
+    _, _, before = durable((1.0, 1.0, 1.0), store)
+    _, _, after = durable((1.0, 1.0, 1.0), store)
+    assert before == after
 
 
 def test_a_key_depends_on_the_place_in_the_program_alone():

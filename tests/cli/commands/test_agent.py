@@ -243,7 +243,7 @@ def test_a_schema_for_the_answer(run):
     model = run.script({"text": "three"}, {"text": '{"n": 3}'})
     done = run("--model", model, "--json-schema", str(schema), "--output-format", "json")
     assert json.loads(done.stdout)["output"] == {"n": 3}
-    done = run("--model", model, "--json-schema", str(schema))
+    done = run("--model", model, "--json-schema", schema.read_text())
     assert json.loads(done.stdout) == {"n": 3}
     never = run.script({"text": "a"}, {"text": "b"}, {"text": "c"})
     done = run("--model", never, "--json-schema", str(schema), "--output-format", "json")

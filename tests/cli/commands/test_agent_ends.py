@@ -81,7 +81,12 @@ def test_a_model_that_fails(run):
         (("--system", "nowhere.md"), ["error[config]: --system nowhere.md cannot be read"]),
         (("--system", "."), ["error[config]: --system . cannot be read"]),
         (("--system", "binary"), ["error[config]: --system binary is not a text"]),
-        (("--json-schema", "file.txt"), ["error[config]: --json-schema file.txt is not JSON"]),
+        (("--json-schema", "file.txt"), ["error[config]: --json-schema file.txt is not JSON", "one JSON object"]),
+        (("--json-schema", '{"type": object}'), ["error[config]: --json-schema is not JSON", "in single quotes"]),
+        (
+            ("--json-schema", "missing.json"),
+            ["error[config]: --json-schema missing.json cannot be read", "name a file"],
+        ),
         (
             ("--allowed-tools", "Bash("),
             ["error[config]: 'Bash(' is not a rule", "at flags: --allowed-tools", "hint: write Tool, Tool(pattern)"],

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
 import pytest
 
 from lyra.core.faultpoint import SimulatedCrash, armed
-from lyra.errors import Corrupt
+from lyra.errors import Corrupt, StoreError
 from lyra.kernel import Kernel
 from lyra.kernel.journal import rows, snapshots
 from lyra.kernel.journal.history import Fold, encode_state
-from lyra.store.ended import ENDED, load_all
+from lyra.store.ended import ENDED, Segment, SegmentList, encode_entry, leaves_of, load_all, segment_of
 from lyra.store.protocol import Record
 from lyra.store.sqlite import SqliteStore
 from lyra.testing.clock import SimClock
@@ -34,8 +35,9 @@ async def works(ctx, number):
 def _small(monkeypatch):
     """Slices and segments of a size that a test can fill."""
     CALLS.clear()
-    for name, size in (("_ROWS_A_SLICE", 20), ("_STATES_A_SLICE", 10), ("_ENDED_KEPT", 5)):
-        monkeypatch.setattr(snapshots, name, size)
+    sizes = {"_ROWS_A_SLICE": 20, "_STATES_A_SLICE": 10, "_ENDED_KEPT": 5, "_SEGMENTS_A_LIST": 4}
+    for name, size in sizes.items():
+        monkeypatch.setattr(snapshots, name, size, raising=False)
 
 
 async def ended(kernel, count):
@@ -65,6 +67,76 @@ def test_the_work_of_a_snapshot_does_not_grow_with_what_has_ended(path, monkeypa
             assert len(kernel.processes) <= 5 + 1
             assert str(kernel.budget.used()) == "$2.40"
             assert len([pid for pid in load_all(kernel.journal.store).states if pid[0] != "~"]) == 240
+
+    run(main())
+
+
+def test_no_step_grows_with_the_segments(path, monkeypatch):
+    """With four times as many ended processes a snapshot reads, signs, writes and looks through as many entries at once
+    as before, but for one more level of lists."""
+    touched = []
+
+    def noted(store, seq, states, epoch, **options):
+        touched.append(len(states))
+        save(store, seq, states, epoch, **options)
+
+    def loaded(store):
+        snapshot = load(store)
+        touched.append(len(snapshot.states))
+        return snapshot
+
+    save, load = SqliteStore.save_snapshots, SqliteStore.load_snapshots
+    monkeypatch.setattr(SqliteStore, "save_snapshots", noted)
+    monkeypatch.setattr(SqliteStore, "load_snapshots", loaded)
+
+    async def main():
+        async with Kernel(path, programs=[works]) as kernel:
+            most = []
+            for rounds in (4, 12):
+                touched.clear()
+                for _ in range(rounds):
+                    await ended(Counted(kernel, len(CALLS)), 50)
+                    await kernel._snapshots.write()
+                    touched.append(len(kernel._snapshots.ended.segments))
+                most.append(max(touched))
+        assert len(CALLS) == 800
+        assert most[1] <= most[0] + 4
+
+    run(main())
+
+
+def test_an_old_process_is_found_through_few_blobs(path, monkeypatch):
+    """Among eighty segments: one blob for each list on the way, and one with its state; none for a pid that was never
+    used, chosen or given. In this life and in the next."""
+    read = []
+    get_blob = SqliteStore.get_blob
+
+    def noted(store, digest):
+        read.append(digest)
+        return get_blob(store, digest)
+
+    def asks(kernel, pid):
+        states = kernel._snapshots.ended
+        states._lists.clear()
+        states._states.clear()
+        read.clear()
+        return states.find(pid) is not None, len(read)
+
+    async def main():
+        for life in range(2):
+            async with Kernel(path, programs=[works]) as kernel:
+                if life == 0:
+                    await ended(kernel, 800)
+                    await kernel._snapshots.write()
+                    monkeypatch.setattr(SqliteStore, "get_blob", noted)
+                assert max(segment.level for segment in kernel._snapshots.ended.segments.values()) == 3
+                assert asks(kernel, "job-3") == (True, 2)
+                assert asks(kernel, "job-5") == asks(kernel, "p999999999") == (False, 0)
+                pids = sorted(load_all(kernel.journal.store).states, key=lambda pid: (len(pid), pid))
+                found, blobs = asks(kernel, next(pid for pid in pids if pid[0] == "p"))
+                assert found
+                assert blobs <= 3 + 1
+                assert (await kernel.process("job-300").wait()).result == 300
 
     run(main())
 
@@ -129,8 +201,11 @@ def test_asking_for_an_old_process_does_not_change_the_table(path):
     run(main())
 
 
-@pytest.mark.parametrize("place", ["snapshot.segment", "snapshot.before", "snapshot.after"])
-def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place):
+@pytest.mark.parametrize(
+    ("place", "visit"),
+    [("snapshot.segment", 1), ("snapshot.segment", 4), ("snapshot.before", 0), ("snapshot.after", 0)],
+)
+def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place, visit):
     """Wherever the kernel dies while it writes a snapshot: every process is there once, and what was spent is spent."""
 
     async def main():
@@ -142,7 +217,7 @@ def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place):
         visits = iter(range(10))
 
         def die(name):
-            if name == place and next(visits) == (1 if place == "snapshot.segment" else 0):
+            if name == place and next(visits) == visit:
                 raise SimulatedCrash(name)
 
         with armed(die), pytest.raises(SimulatedCrash):
@@ -202,6 +277,101 @@ def test_segments_are_dropped_with_their_blobs_after_the_retention(path):
             assert str(kernel.budget.used()) == "$0.60"
 
     run(main())
+
+
+def test_lists_lose_their_old_segments_a_few_at_a_time(path, monkeypatch):
+    """Half of the processes are older than the retention: they are gone with their blobs, no transaction drops many,
+    and each of the others is found, in this life and in the next."""
+    dropped = []
+    save = SqliteStore.save_snapshots
+
+    def noted(store, seq, states, epoch, **options):
+        dropped.append(len(options.get("unneeded_blobs", ())))
+        save(store, seq, states, epoch, **options)
+
+    monkeypatch.setattr(SqliteStore, "save_snapshots", noted)
+
+    async def main():
+        clock = SimClock(1000.0)
+        async with Kernel(path, clock, programs=[works], retention_s=100) as kernel:
+            await ended(kernel, 204)
+            await kernel._snapshots.write()
+            clock.advance(60)
+            await settle(kernel)
+            await ended(Counted(kernel, 204), 204)
+            await kernel._snapshots.write()
+            clock.advance(60)
+            await settle(kernel)
+            await kernel._snapshots.write()
+            assert max(dropped) <= 4 + 3  # and the lists above them
+            assert sum(dropped) >= 20
+            assert {pid for pid in ("job-0", "job-150", "job-207", "job-300") if pid in kernel.processes} == {
+                "job-207",
+                "job-300",
+            }
+        async with Kernel(path, clock, programs=[works], retention_s=100) as kernel:
+            store = kernel.journal.store
+            left = load_all(store).states
+            assert len([pid for pid in left if pid[0] != "~"]) == 204 + 5
+            assert (await kernel.process("job-207").wait()).result == 207
+            assert "job-150" not in kernel.processes
+            assert store.check() == []
+            assert str(kernel.budget.used()) == "$4.08"
+            clock.advance(200)
+            await settle(kernel)
+            await kernel._snapshots.write()
+            assert store.load_snapshots().states.keys() == {"~root"}
+            assert store._ask("SELECT count(*) FROM blobs") == [(0,)]
+
+    run(main())
+
+
+def test_a_kill_while_old_segments_are_dropped_leaves_the_others(path):
+    """It dies with a shorter list that the snapshot does not name yet: all is there, and dropped by the next one."""
+
+    async def main():
+        clock = SimClock(1000.0)
+        kernel = Kernel(path, clock, programs=[works], retention_s=100)
+        await kernel.start()
+        await ended(kernel, 60)
+        clock.advance(60)
+        await settle(kernel)
+        await ended(Counted(kernel, 60), 120)
+        await kernel._snapshots.write()
+        clock.advance(60)
+        await settle(kernel)
+
+        def die(name):
+            if name == "snapshot.segment":
+                raise SimulatedCrash(name)
+
+        with armed(die), pytest.raises(SimulatedCrash):
+            await kernel._snapshots.write()
+        crash(kernel)
+        async with Crash(Kernel(path, clock, programs=[works], retention_s=100)) as kernel:
+            assert kernel._snapshots.ended.find("job-0") is not None
+            await kernel._snapshots.write()
+            assert kernel._snapshots.ended.find("job-0") is None
+            assert (await kernel.process("job-63").wait()).result == 63
+            assert kernel.journal.store.check() == []
+
+    run(main())
+
+
+def test_a_list_that_is_none_is_damage(path):
+    """Levels have to go down: a list that says otherwise is refused, however deep it claims to be."""
+    store = SqliteStore(path)
+    segment = Segment.of("0" * 64, ["p1"], ended_at=1.0)
+    content = SegmentList.of([segment])
+    entry = content.entry(store.put_blob(content.pack()))
+    assert [leaf.digest for leaf in leaves_of(store.get_blob, entry)] == ["0" * 64]
+    with pytest.raises(Corrupt, match="not of level 2"):
+        list(leaves_of(store.get_blob, msgspec.structs.replace(entry, level=2)))
+    with pytest.raises(Corrupt, match="cannot be read"):
+        segment_of(encode_entry(msgspec.structs.replace(entry, level=10)))
+    with pytest.raises(Corrupt, match="cannot be read"):
+        list(leaves_of(store.get_blob, msgspec.structs.replace(entry, digest=store.put_blob(b"none"))))
+    store.close()
 
 
 async def pays(ctx):
@@ -324,3 +494,22 @@ def test_an_effect_that_ends_after_its_process_was_put_away_is_paid_for():
     assert "x" not in fold.dump()
     with pytest.raises(Corrupt, match="never created"):
         fold.add(_paid(4, "y", 5))
+
+
+def test_segments_of_a_newer_lyra_are_told_as_such(path):
+    """A part of a snapshot under a name that this version does not write is no damage: the error says to upgrade."""
+    store = SqliteStore(path)
+    lease = store.acquire("other", now=1.0, ttl_s=1.0)
+    store.append([Record(1, 1.0, "p1", "process.created", rows.encode(rows.Created("p")))], lease.epoch)
+    store.save_snapshots(1, {"~ended2/00000001": b"\x93\x01\x02\x03"}, lease.epoch)
+    store.release(lease)
+    store.close()
+
+    async def main():
+        with pytest.raises(StoreError, match="written by a newer Lyra") as caught:
+            async with Kernel(path):
+                pass
+        assert not isinstance(caught.value, Corrupt)
+        assert "upgrade" in (caught.value.hint or "")
+
+    run(main())

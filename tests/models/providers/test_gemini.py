@@ -422,7 +422,7 @@ def full() -> Request:
         system="you are a barometer",
         tools=(WEATHER,),
         tool_choice="weather",
-        max_tokens=100,
+        max_tokens=2_000,
         temperature=0.5,
         top_p=0.9,
         stop=("END",),
@@ -472,7 +472,7 @@ def test_a_whole_conversation_is_written():
         ],
         "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["weather"]}},
         "generationConfig": {
-            "maxOutputTokens": 100,
+            "maxOutputTokens": 2_000,
             "temperature": 0.5,
             "topP": 0.9,
             "stopSequences": ["END"],
@@ -532,6 +532,17 @@ def test_an_image_may_be_a_data_url():
 def test_the_version_of_the_api_can_be_another():
     """Google has several."""
     assert provider(api_version="v1").url(asking()).startswith("http://127.0.0.1:1/v1/models/")
+
+
+@pytest.mark.parametrize(
+    ("thinking", "bound", "sent"),
+    [(2_000, 9_000, 2_000), (24_576, 9_000, 8_999), (24_576, 513, 512), (24_576, 512, None), (0, 10, 0), (-1, 10, -1)],
+)
+def test_thinking_stays_below_the_bound_of_the_answer(thinking: int, bound: int, sent: int | None) -> None:
+    """Thoughts count towards the bound: a larger budget would leave no room for the answer, or cost more than was
+    reserved. Off (0) and the model's own choice (-1) stay as they are."""
+    config = gemini_body(asking(thinking_tokens=thinking, max_tokens=bound))["generationConfig"]
+    assert config.get("thinkingConfig", {}).get("thinkingBudget") == sent
 
 
 def test_thinking_can_be_turned_off():

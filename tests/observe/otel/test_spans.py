@@ -23,9 +23,10 @@ from lyra.core.rights.capability import Grant
 from lyra.core.trace_context import continued, format_traceparent, parse_traceparent
 from lyra.errors import LyraError, ModelError
 from lyra.observe.otel import attach_otel, grpc_span, request_span
+from lyra.observe.otel.conventions import SHAPES
 from lyra.tools.http_guard import fetch
 from lyra.vega.runtime.run import run as run_vega
-from tests.agents.support import calls, clock_here, run, says, virtual
+from tests.agents.support import calls, clock_here, model_called, run, says, virtual
 from tests.kernel.conftest import crash
 from tests.observe.otel.collector import Collector, attributes, grpc_collector
 
@@ -534,3 +535,11 @@ def test_a_request_is_a_span_of_the_applications_provider(request_exporter):
     }
     assert over_grpc.name == over_grpc.attributes["rpc.method"] == "KernelService/GetProcess"
     assert {f"{span.context.trace_id:032x}" for span in (over_http, over_grpc)} == {TRACE}
+
+
+def test_a_stored_call_with_cached_tokens_is_exported() -> None:
+    """A journal does not tell the tokens that were written to a provider's cache."""
+    stored = model_called(cache_read_tokens=5).to_data()
+    told = SHAPES["model.called"].attributes(stored, "p1")
+    assert told["gen_ai.usage.cache_read.input_tokens"] == 5
+    assert told["gen_ai.usage.cache_creation.input_tokens"] == 0

@@ -127,7 +127,9 @@ def test_what_a_process_spent_is_its_own_after_it_was_put_away(store: str, monke
             top = await kernel.spawn(starts_one, pid="above")
             await kernel.durable()
             clock.advance(62)
+            await kernel.process("below").wait()
             await top.wait()
+            await kernel.durable()
             assert kernel._snapshots is not None
             await kernel._snapshots.write()
 

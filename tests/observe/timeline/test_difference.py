@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
-from lyra.cli.replay.diff import _lines
+from lyra.cli.replay.command import _lines
 from lyra.models.sim import SimProvider
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.cli.replay.words import conversation_lines
+from lyra.cli.replay.prompt import conversation_lines
 from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.models.sim import SimProvider

@@ -10,7 +10,8 @@ import pytest
 from lyra.errors import ConfigError
 from lyra.sage.commands.registry import run_command
 from lyra.sage.session.index import SessionIndex
-from lyra.sage.terminal.prompt.history import PromptHistory
+from lyra.sage.terminal.prompt.completion import PromptHistory
+from tests.agents.support import model_called
 from tests.sage.open_session import Project, call, say
 
 FORM_KEY = "sk-ant-api03-" + "Qw7eRt5yUi9oPa3sDf1gHj6kLz8xCv2bNm4Q"
@@ -107,8 +108,8 @@ async def test_a_key_in_the_names_of_a_model_call_is_masked_in_the_usage(project
     """A program's own provider may have any name: the usage log masks it."""
     async with project.open() as session:
         await say(session, "hello")
-        record = {"cost_usd": 0.0, "input_tokens": 1, "output_tokens": 1}
-        session.kernel.publish("main", "model.called", {"agent": f"a {KEY}", "model": f"own/{KEY}", **record})
+        record = model_called(agent=f"a {KEY}", model=f"own/{KEY}")
+        session.kernel.publish("main", "model.called", record.to_data())
         assert set(session.usage().models) == {"sim/echo", "own/***"}
         assert "a ***" in session.usage().agents
     assert kept(project.data) == []

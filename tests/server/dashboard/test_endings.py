@@ -10,6 +10,7 @@ import pytest
 from lyra.kernel import Child
 from lyra.server.dashboard.sentences import sentence_of
 from lyra.server.dashboard.words import STATES, end_state
+from tests.agents.support import model_called
 from tests.server.dashboard.support import Served, elements, logged_in, served, words
 from tests.server.http.support import echo
 
@@ -92,7 +93,7 @@ def test_an_end_on_purpose_is_told_as_one() -> None:
     assert sentence_of("process.terminated", {"reason": "no budget"}) == ("failed", "crashed: no budget")
     for kind, data in (
         ("agent.answered", {"status": "cancelled"}),
-        ("model.called", {"status": "cancelled", "model": "sim"}),
+        ("model.called", model_called(status="cancelled").to_data()),
         ("tool.called", {"status": "error", "error": "cancelled", "tool": "add"}),
     ):
         told = sentence_of(kind, data)

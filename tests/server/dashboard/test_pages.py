@@ -13,6 +13,7 @@ from starlette.routing import Mount
 import lyra.server
 from lyra import Kernel
 from lyra.kernel.supervision.child import Child
+from tests.agents.support import model_called
 from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Served, elements, logged_in, served, words
 from tests.server.http.support import TOKENS, echo, in_loop
 
@@ -128,9 +129,7 @@ async def test_a_user_sees_their_own_processes_and_figures(parts: Served) -> Non
     await parts.bob.post("/api/agents/echo/chat", json={"message": "bob's secret"})
     await parts.ada.post("/api/agents/echo/chat", json={"message": "hello"})
     pids = {row["user_id"]: row["pid"] for row in (await parts.operator.get("/api/processes")).json()["processes"]}
-    names = ("trace_id", "span_id", "agent", "model")
-    call = dict.fromkeys(names, "x") | {"parent_span": None, "status": "ok", "latency_ms": 5_000, "cost_usd": 7.0}
-    parts.kernel.publish(pids["bob"], "model.called", call)
+    parts.kernel.publish(pids["bob"], "model.called", model_called(latency_ms=5_000, cost_usd=7.0).to_data())
     assert "$7.00" in words((await parts.operator.get("/figures")).text)
     flat = re.compile(r'points="(?:[\d.]+,14\.0 ?)+"')
     async with logged_in(parts, ADA) as browser:

@@ -22,6 +22,7 @@ from tests.server.http.support import OPERATOR, TOKENS, client
 
 OPENAI_KEY = "sk-provider-openai-0123456789"
 ANTHROPIC_KEY = "sk-ant-provider-0123456789"
+GEMINI_KEY = "AIzaSy-provider-gemini-0123456789"
 
 
 class Received(NamedTuple):
@@ -173,13 +174,14 @@ async def serving_gateway(
     programs: tuple[Any, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[ServedGateway]:
-    """A gateway to one fake provider under the names openai and anthropic."""
+    """A gateway to one fake provider under the names openai, anthropic and gemini."""
     async with FakeProvider(reply) as provider:
         kernel = Kernel(store, programs=programs)
         kernel.parts["models"] = LLMClient(
             {
                 "openai": {"base_url": f"{provider.url}/v1", "api_key": OPENAI_KEY},
                 "anthropic": {"base_url": provider.url, "api_key": ANTHROPIC_KEY},
+                "gemini": {"base_url": provider.url, "api_key": GEMINI_KEY},
                 "other": {"base_url": f"{provider.url}/v1", "api_key": OPENAI_KEY},
                 "newer": {"base_url": f"{provider.url}/v1", "api_key": OPENAI_KEY, "api": "responses"},
             },

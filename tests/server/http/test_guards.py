@@ -82,7 +82,9 @@ async def test_a_request_for_another_host_is_misdirected(parts: Served) -> None:
         refused = await parts.operator.get(LIST, headers={"host": host})
         assert refused.status_code == 421, host
         assert refused.json()["error"]["code"] == "misdirected"
-    for host in ("localhost:1", "LOCALHOST", "[::1]:8420", "lyra.example", "Lyra.Example:443"):
+    for host in ("127.0.0.1:99999", "localhost:65536", "localhost:x", "a b"):
+        assert (await parts.operator.get(LIST, headers={"host": host})).status_code == 400, host
+    for host in ("localhost:1", "localhost:65535", "LOCALHOST", "[::1]:8420", "lyra.example", "Lyra.Example:443"):
         assert (await parts.operator.get(LIST, headers={"host": host})).status_code == 200, host
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vesper.check.capabilities import covering, matches, overlap
+from lyra.vesper.check.effects import covering, matches, overlap
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from lyra.errors import CheckError
+from lyra.vesper import ir
 from lyra.vesper.check import check, has_errors, program_of
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     EffectStep,

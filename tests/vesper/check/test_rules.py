@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lyra.vesper.check import has_errors
-from lyra.vesper.loading.issues import Issue
+from lyra.vesper.loading import Issue
 from tests.vesper.marked import remarks, remarks_at_mark
 
 _CASE = re.compile(r"^=== (error|warning) (\w+)\n(.*?)(?=^===|\Z)", re.MULTILINE | re.DOTALL)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vesper.check.versions import changes, compatible
 from lyra.vesper.nodes import load
+from lyra.vesper.repository.versions import changes, compatible
 
 BASE = """\
 node_id: pay_v1

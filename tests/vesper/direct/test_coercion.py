@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.ir.program import NodeInput
+from lyra.vesper.ir import NodeInput
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,

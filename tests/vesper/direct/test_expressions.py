@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import NodeInput
-from lyra.vesper.values.execution import Execution
+from lyra.vesper import ir
+from lyra.vesper.ir import NodeInput
+from lyra.vesper.values.outcome import Execution
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER_MAX, INTEGER_MIN, STRING, SetType
 from tests.vesper.building import EXECUTION, NOW, arith, call, comp, dec, give, lit, logic, name, node
 from tests.vesper.paths import PATHS, RunPath

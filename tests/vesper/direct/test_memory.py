@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import AssignStep, NodeInput, NodeLimits
+from lyra.vesper import ir
+from lyra.vesper.ir import AssignStep, NodeInput, NodeLimits
 from lyra.vesper.values.types import ANY, INTEGER, STRING, Array, ValueType
 from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.paths import PATHS, RunPath

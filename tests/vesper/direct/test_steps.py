@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper import ir
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     Contract,
@@ -23,7 +23,7 @@ from lyra.vesper.ir.program import (
     ReturnStep,
     ValidateStep,
 )
-from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Execution
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable
 from tests.vesper.building import (
     EXECUTION,

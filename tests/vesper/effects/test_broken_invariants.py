@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vesper.ir.program import AssignStep, ErrorRule
+from lyra.vesper.ir import AssignStep, ErrorRule
 from tests.vesper.building import EXECUTION, comp, contract, fails, give, lit, name
 from tests.vesper.effects.test_steps_with_effects import Answers, act, acting
 from tests.vesper.paths import PATHS, RunPath

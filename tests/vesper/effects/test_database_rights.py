@@ -12,7 +12,7 @@ from lyra import vesper
 from lyra.vesper.effects import database as database_module
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.request import EffectError
-from lyra.vesper.loading.issues import ERROR
+from lyra.vesper.loading import ERROR
 from lyra.vesper.sql.tables import QueryTables
 
 TABLES = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.vesper.effects.execution_time import ExecutionTime
+from lyra.vesper.effects.door import ExecutionTime
 
 
 def test_the_clock_of_a_path_stands_still_in_acts():

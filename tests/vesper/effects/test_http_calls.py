@@ -10,7 +10,7 @@ import pytest
 
 from lyra import vesper
 from lyra.tools.http_guard import ANSWER_BYTES_MAX
-from lyra.vesper.effects.http_url import request_url
+from lyra.vesper.effects.performers import request_url
 from lyra.vesper.effects.request import EffectError
 
 NODE = """\

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.effects.drive import drive
+from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from lyra.vesper import ir
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     AssignStep,
     EffectStep,
     ErrorRule,

@@ -13,19 +13,17 @@ from hypothesis import given, settings
 
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
-from lyra.vesper.evidence.boundaries import Boundaries
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.corpus import Corpus
-from lyra.vesper.evidence.inputs import InputGenerator
-from lyra.vesper.evidence.shrinking import shrink
-from lyra.vesper.evidence.strategies import inputs_of
-from lyra.vesper.ir.program import LoopStep, NodeInput, NodeProgram
+from lyra.vesper.evidence.differential import Corpus, shrink
+from lyra.vesper.evidence.inputs import Boundaries, InputGenerator
+from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.reference.run import run as reference
+from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.outcome import Outcome
-from lyra.vesper.values.tagged import from_json, to_json
 from lyra.vesper.values.types import ANY, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable
 from tests.vesper.building import EXECUTION, arith, comp, give, lit, name, node
 from tests.vesper.random_programs import INPUT_TYPES
+from tests.vesper.strategies import inputs_of
 
 ADD = node(give(result=arith(name("a"), "+", name("b"))), inputs=(NodeInput("a", INTEGER), NodeInput("b", INTEGER)))
 

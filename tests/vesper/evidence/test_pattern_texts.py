@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lyra.core.ids import seeded
-from lyra.vesper.evidence.pattern_texts import pattern_drawer
+from lyra.vesper.evidence.likely_inputs import pattern_drawer
 from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX
 
 

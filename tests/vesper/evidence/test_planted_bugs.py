@@ -10,22 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from lyra.vesper.direct import (
-    answers,
-    coercion,
-    contracts,
-    equality,
-    expressions,
-    functions,
-    numbers,
-    steps,
-    transforms,
-)
-from lyra.vesper.direct import program as direct_program
-from lyra.vesper.direct.program import DirectProgram
+from lyra.vesper import ir
+from lyra.vesper.direct import coercion, expressions, numbers, steps, transforms
+from lyra.vesper.direct import run as direct_program
+from lyra.vesper.direct.run import DirectProgram
 from lyra.vesper.evidence import differential
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import AssignStep, LoopStep, NodeInput, NodeOutput, NodeProgram
+from lyra.vesper.ir import AssignStep, LoopStep, NodeInput, NodeOutput, NodeProgram
 from lyra.vesper.python.run import run as python
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable
@@ -168,7 +158,7 @@ BUGS: dict[str, Bug] = {
     "a quotient is rounded twice": Bug(
         replaces(expressions, "round_quotient", rounds_twice), pure(rounded(0, arith(a, "/", b)), X, Y), 110
     ),
-    "less or equal means less": Bug(replaces_entry(equality.ORDERS, "<=", operator.lt), pure(comp(a, "<=", 17), A), 12),
+    "less or equal means less": Bug(replaces_entry(numbers.ORDERS, "<=", operator.lt), pure(comp(a, "<=", 17), A), 12),
     "true equals 1": Bug(replaces(expressions, "equal", operator.eq), pure(comp(a, "==", 1), NodeInput("a", ANY)), 14),
     "an order with null is not looked at": Bug(
         replaces(expressions, "ordered_pair", lambda x, y: True),
@@ -191,7 +181,7 @@ BUGS: dict[str, Bug] = {
         24,
     ),
     "the last of equal values is the least": Bug(
-        replaces_entry(transforms.AGGREGATES, "min", lambda values: equality.least(values, operator.le)),
+        replaces_entry(transforms.AGGREGATES, "min", lambda values: numbers.least(values, operator.le)),
         pure(ir.Aggregate(type=ANY, function="min", collection=items), NodeInput("items", Array(DECIMAL))),
         60,
     ),
@@ -207,7 +197,7 @@ BUGS: dict[str, Bug] = {
         16,
     ),
     "lower folds": Bug(
-        replaces_entry(functions.FUNCTIONS_OF_VALUES, "lower", str.casefold), pure(call("lower", text), TEXT), 16
+        replaces_entry(expressions.FUNCTIONS_OF_VALUES, "lower", str.casefold), pure(call("lower", text), TEXT), 16
     ),
     "negative numbers count from the end": Bug(
         replaces_entry(expressions.COMPILERS, ir.ItemOf, negative_indexes),
@@ -231,12 +221,12 @@ BUGS: dict[str, Bug] = {
         12,
     ),
     "an output loses its scale": Bug(
-        replaces(answers, "written", lambda field, write, value: write(value).normalize()),
+        replaces(steps, "written", lambda field, write, value: write(value).normalize()),
         pure(a, X, success=(NodeOutput("result", DECIMAL),)),
         30,
     ),
     "an error in a contract is passed over": Bug(
-        replaces(contracts, "NodeError", KeyError),
+        replaces(steps, "NodeError", KeyError),
         pure(1, A, preconditions=(contract(comp(arith(a, "+", 1), ">", -(2**63))),)),
         30,
     ),

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from lyra.core import codec
-from lyra.vesper.evidence.confidence import interval, lower_bound
-from lyra.vesper.evidence.modes import ORDER
-from lyra.vesper.evidence.promotion import next_step, rollback_mode
+from lyra.vesper.confidence import interval, lower_bound
+from lyra.vesper.evidence.modes import ORDER, next_step, rollback_mode
 from lyra.vesper.evidence.state import TIMELINE_KEPT, EvidenceState, NodeEvidence
 
 HEAD = {"node": "n", "digest": "d"}

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from lyra.errors import ParseError
 from lyra.vesper.check.judge import lowered
-from lyra.vesper.format.formatter import format_text, same_data
-from lyra.vesper.format.layout import KEY_ORDER
+from lyra.vesper.format.layout import KEY_ORDER, format_text, same_data
 from lyra.vesper.format.tree import read_tree
-from lyra.vesper.loading.document import read_document
-from lyra.vesper.nodes.loader import NODE_KEYS, read_node
+from lyra.vesper.loading import read_document
+from lyra.vesper.nodes.sections import NODE_KEYS, read_node
 from tests.cases import cases
 from tests.vesper.format.documents import mutated, random_document
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.nodes.model import TestCase
 

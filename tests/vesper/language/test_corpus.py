@@ -19,8 +19,8 @@ from lyra import vesper
 from lyra.vesper import Outcome
 from lyra.vesper.check import check_text
 from lyra.vesper.evidence import differential
-from lyra.vesper.evidence.cases import problems_of
 from lyra.vesper.evidence.compare import compare
+from lyra.vesper.evidence.properties import problems_of
 from lyra.vesper.nodes.model import TestCase
 from lyra.vesper.reference.run import run as reference
 from tests.cases import cases

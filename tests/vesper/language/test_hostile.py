@@ -28,8 +28,7 @@ from lyra import vesper
 from lyra.errors import LyraError
 from lyra.vesper.check import check_text, has_errors
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.expressions.templates import parse_template
+from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.python.generate import generate, source
 from tests.vesper.language import corpus
 

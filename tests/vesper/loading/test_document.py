@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from lyra.errors import ConfigError, LyraError, ParseError
-from lyra.vesper.loading.document import read_document, read_source
-from lyra.vesper.loading.issues import Issue, Issues, error_of, path_text, render_issue, sorted_issues
+from lyra.vesper.loading import (
+    Issue,
+    Issues,
+    error_of,
+    path_text,
+    read_document,
+    read_source,
+    render_issue,
+    sorted_issues,
+)
 from lyra.vesper.values.limits import ISSUES_MAX, NODE_FILE_BYTES_MAX
 
 

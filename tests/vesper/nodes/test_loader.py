@@ -11,7 +11,7 @@ import pytest
 from lyra.errors import CheckError, ConfigError, ParseError
 from lyra.vesper.nodes import Node, load, read_node
 from lyra.vesper.nodes.model import NodeTracing
-from lyra.vesper.nodes.operations import OPERATIONS, operation_named
+from lyra.vesper.nodes.steps import OPERATIONS, operation_named
 
 FILES = Path(__file__).parent.parent / "files"
 HEAD = "node_id: a_v1\ntype: function\nintent: an example\n"

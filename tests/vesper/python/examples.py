@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper import ir
+from lyra.vesper.ir import (
     ErrorRule,
     Machine,
     NodeInput,

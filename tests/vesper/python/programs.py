@@ -6,8 +6,8 @@ from decimal import Decimal
 from itertools import count
 from typing import Any
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper import ir
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     Condition,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper import ir
+from lyra.vesper.ir import (
     AssignStep,
     BranchStep,
     ErrorRule,

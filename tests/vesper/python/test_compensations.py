@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from lyra.vesper import ir
 from lyra.vesper.effects.request import EffectError
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import (
+from lyra.vesper.ir import (
     AssignStep,
     ErrorRule,
     ForEachStep,

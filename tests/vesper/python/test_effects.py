@@ -9,10 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.ir.program import ErrorRule, NodeProgram, ParallelStep, StepRetry
+from lyra.vesper.ir import ErrorRule, NodeProgram, ParallelStep, StepRetry
 from lyra.vesper.python.run import run, start
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.values.outcome import Execution, Outcome
 from lyra.vesper.values.types import ANY, INTEGER, STRING, Array
 from tests.vesper.python.examples import EXAMPLES
 from tests.vesper.python.programs import (

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.vesper.ir import expressions as ir
+from lyra.vesper import ir
 from lyra.vesper.python.numbers import round_quotient
 from lyra.vesper.python.run import run
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.values.outcome import Execution, Outcome
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,

@@ -13,7 +13,7 @@ import pytest
 
 from lyra.errors import SourceError
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.nodes import load
 from lyra.vesper.python.generate import HEADER, generate, source
 from lyra.vesper.python.layout import SourceComment

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from lyra.errors import ContractViolation
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import ErrorRule, NodeInput, NodeLimits, NodeOutput, NodeProgram, ParallelStep
+from lyra.vesper import ir
+from lyra.vesper.ir import ErrorRule, NodeInput, NodeLimits, NodeOutput, NodeProgram, ParallelStep
 from lyra.vesper.python.run import compile_program, run
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, DecimalType, EnumType, SetType
 from tests.vesper.python.examples import EXAMPLES
 from tests.vesper.python.programs import (

@@ -12,7 +12,7 @@ from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.differential import RunPath
 from lyra.vesper.evidence.inputs import InputGenerator
-from lyra.vesper.ir.program import AssignStep, ForEachStep
+from lyra.vesper.ir import AssignStep, ForEachStep
 from lyra.vesper.python.run import compile_program as compile_python
 from lyra.vesper.python.run import run as python
 from lyra.vesper.reference.run import run as reference

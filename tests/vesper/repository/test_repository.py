@@ -12,9 +12,15 @@ import pytest
 from lyra.errors import CheckError, ConfigError
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.nodes import load
-from lyra.vesper.repository.additions import add, difference
-from lyra.vesper.repository.dependencies import capabilities_of, cycles_of, dependencies_of, names_needed
-from lyra.vesper.repository.folders import Repository, repository_around
+from lyra.vesper.repository.folders import (
+    Repository,
+    capabilities_of,
+    cycles_of,
+    dependencies_of,
+    names_needed,
+    repository_around,
+)
+from lyra.vesper.repository.versions import add, difference
 from lyra.vesper.runtime.runtime import Runtime
 from tests.vesper.repository.nodes import CALLER, DOUBLE, caller, double, write
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lyra import vesper
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.values.json_values import json_shape
 from tests.vesper.runtime.payments import GRANT, NODE, request
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra import vesper
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.values.json_values import json_shape
 
 CARD = "4111-zebra-9876-QUARTZ"
 _HEAD = """\

@@ -6,7 +6,7 @@ import pytest
 
 from lyra import vesper
 from lyra.vesper.check.judge import check_text
-from lyra.vesper.evidence.audit import AUDIT_LEVELS
+from lyra.vesper.runtime.recording import AUDIT_LEVELS
 
 PURE = """\
 node_id: sum_v1

@@ -8,12 +8,11 @@ import pytest
 
 from lyra import vesper
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.direct.program import DirectProgram
-from lyra.vesper.effects.drive import drive
+from lyra.vesper.direct.run import DirectProgram
+from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.python.generate import source
-from lyra.vesper.runtime.breakpoints import breakpoint_of
-from lyra.vesper.runtime.debugger import Debugger
-from lyra.vesper.values.execution import Execution
+from lyra.vesper.runtime.debugger import Debugger, breakpoint_of
+from lyra.vesper.values.outcome import Execution
 
 TEXT = """\
 node_id: limited_v1

@@ -10,12 +10,10 @@ import pytest
 from lyra import vesper
 from lyra.errors import CheckError, ConfigError
 from lyra.vesper.check.judge import check_text
-from lyra.vesper.runtime.http_entry import STATUSES, HttpEntry
-from lyra.vesper.runtime.scheduled_entry import ScheduledEntry
+from lyra.vesper.runtime.entries import STATUSES, HttpEntry, ScheduledEntry
 from lyra.vesper.values.limits import HTTP_BODY_BYTES_MAX
 from lyra.vesper.values.outcome import CODES
-from lyra.vesper.values.routes import route_of
-from lyra.vesper.values.schedules import schedule_of
+from lyra.vesper.values.triggers import route_of, schedule_of
 from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request
 
 PRICE = """\

@@ -11,8 +11,8 @@ import pytest
 
 from lyra import vesper
 from lyra.errors import ConfigError
-from lyra.vesper.runtime import redis_results
-from lyra.vesper.runtime.redis_results import RedisResults
+from lyra.vesper.runtime import results as redis_results
+from lyra.vesper.runtime.results import RedisResults
 from lyra.vesper.values.limits import RESULT_BYTES_MAX, RESULTS_TIME_S
 from tests.vesper.runtime.test_results import NODE, Rates, runtime_for
 from verify.redis_server import RedisServer, redis_missing

@@ -11,9 +11,9 @@ import pytest
 
 from lyra import vesper
 from lyra.vesper.evidence.modes import ORDER
-from lyra.vesper.runtime.http_entry import HttpEntry
+from lyra.vesper.runtime.entries import HttpEntry
 from lyra.vesper.runtime.privacy import redaction_of
-from lyra.vesper.values.json_shape import json_shape
+from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.redaction import REDACTED, Redaction
 
 NODE = """\

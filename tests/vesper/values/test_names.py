@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.names import bare_id, highest, is_identifier, is_node_id, version_of
+from lyra.vesper.values.triggers import seconds_of
 
 
 @pytest.mark.parametrize("node_id", ["a_v1", "payment_handler_v23", "x2_y_v1.2", "n_v1.2.3", "a_v0"])

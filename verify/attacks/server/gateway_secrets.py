@@ -30,12 +30,15 @@ _READ: Final = (
     *("/metrics", "/openapi.json", "/v1/models", "/healthz", "/readyz"),
 )
 _MODES: Final = ("whole", "stream", "refuse", "login", "fail", "break", "none")
-_PATHS: Final = {
-    "/v1/chat/completions": "openai/gpt-4o-mini",
-    "/v1/responses": "openai/gpt-4o-mini",
-    "/v1/messages": "anthropic/claude-sonnet-4-5",
-    "/v1/embeddings": "openai/text-embedding-3-small",
+_SAYS: Final = [{"role": "user", "content": "x"}]
+# Only members that a key with a budget may send: another one is refused before the provider is asked.
+_BODIES: Final[dict[str, dict[str, Any]]] = {
+    "/v1/chat/completions": {"model": "openai/gpt-4o-mini", "messages": _SAYS, "max_tokens": 50},
+    "/v1/responses": {"model": "openai/gpt-4o-mini", "input": "x", "max_output_tokens": 50},
+    "/v1/messages": {"model": "anthropic/claude-sonnet-4-5", "messages": _SAYS, "max_tokens": 50},
+    "/v1/embeddings": {"model": "openai/text-embedding-3-small", "input": "x"},
 }
+_STATUSES: Final = {"rich": 200, "free": 200, "poor": 402, "gone": 401}  # by the key, where the provider answers well
 
 
 class _QuotingProvider:
@@ -131,7 +134,7 @@ async def _search(folder: Path, log_format: str) -> Surfaces:
             finally:
                 served.close()
             _search_files(surfaces, folder, served.errors, collector.bodies)
-            if provider.asked < len(_MODES) * len(_PATHS):
+            if provider.asked < 2 * len(_MODES) * len(_BODIES):  # for the keys rich and free
                 surfaces.found.append(f"the provider was asked {provider.asked} times: its words were not tried")
     return surfaces
 
@@ -160,21 +163,23 @@ async def _create_keys(client: httpx.AsyncClient) -> dict[str, str]:
 async def _work(client: httpx.AsyncClient, surfaces: Surfaces, keys: dict[str, str]) -> None:
     operator = {"authorization": f"Bearer {OPERATOR}"}
 
-    async def ask(method: str, path: str, headers: dict[str, str], **options: Any) -> None:
+    async def ask(method: str, path: str, headers: dict[str, str], **options: Any) -> int:
         response = await client.request(method, path, headers=headers, **options)
         mode = (options.get("json") or {}).get("user", "")
         name = f"{method} {path.partition('?')[0][:40]} {mode}".rstrip()
         surfaces.look(name, response.content)
         surfaces.look(f"headers of {name}", str(response.headers))
+        return response.status_code
 
-    for path, model in _PATHS.items():
-        for key in keys.values():
+    for path, plain in _BODIES.items():
+        for key_name, key in keys.items():
             for mode in _MODES:
-                body = {"model": model, "messages": [], "input": "x", "max_tokens": 50, "user": mode}
-                body["stream"] = mode in ("stream", "break")
-                await ask("POST", path, {"x-api-key": key}, json=body)
+                body = {**plain, "user": mode, "stream": mode in ("stream", "break")}
+                status = await ask("POST", path, {"x-api-key": key}, json=body)
+                if mode == "whole" and status != _STATUSES[key_name]:
+                    surfaces.found.append(f"the key {key_name} got {status} at {path}: that way was not tried")
         for header in (f"Bearer {keys['rich']}x", f"Basic {keys['rich']}", keys["rich"]):
-            await ask("POST", path, {"authorization": header}, json={"model": model})
+            await ask("POST", path, {"authorization": header}, json=plain)
     rich = {"x-api-key": keys["rich"]}
     await ask("GET", f"/v1/models?key={keys['free']}", rich)
     await ask("GET", "/v1/models", {**rich, "cookie": f"token={keys['free']}"})
@@ -183,7 +188,7 @@ async def _work(client: httpx.AsyncClient, surfaces: Surfaces, keys: dict[str, s
     for name in keys:
         await ask("GET", f"/api/keys/{name}", operator)
     traces = (await client.get("/api/traces", headers=operator)).json().get("traces", [])
-    for trace in traces[:40]:
+    for trace in traces[:100]:
         await ask("GET", f"/api/traces/{trace['trace_id']}", operator)
         await ask("GET", f"/traces/{trace['trace_id']}", operator)
     listed = (await client.get("/api/processes?limit=1000", headers=operator)).json()

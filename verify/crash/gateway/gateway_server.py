@@ -16,11 +16,12 @@ import httpx
 from verify.crash.gateway.bill import MODEL, BilledProvider
 from verify.served import OPERATOR, ServedProcess
 
-__all__ = ["PROVIDER_KEY", "GatewayServer", "Outcome"]
+__all__ = ["PROVIDER_KEY", "GatewayServer", "Outcome", "is_over_budget"]
 
 PROVIDER_KEY: Final = "sk-provider-key-of-the-campaign-4417"
 _TIMEOUT_S: Final = 120.0
 _PROVIDER_FAILED: Final = (502, 503)  # broken off, or not asked because it was broken off too often
+_HELD: Final = b"of the key's budget, which this call needs"  # the words of a 429 that is about the key's money
 _SETUP: Final = "def setup(kernel):\n    pass\n"
 
 
@@ -30,6 +31,12 @@ class Outcome(NamedTuple):
     is_whole: bool
     status: int
     problem: str = ""
+    is_over_budget: bool = False  # refused for want of money: it is spent, or calls in flight hold it
+
+
+def is_over_budget(status: int, text: bytes) -> bool:
+    """Tell whether a call was refused for want of money; a provider's own 429 is about something else."""
+    return status == 402 or (status == 429 and _HELD in text)
 
 
 class GatewayServer:
@@ -101,7 +108,8 @@ class GatewayServer:
         text = b"".join(pieces)
         if status != 200:
             is_defect = status >= 500 and status not in _PROVIDER_FAILED
-            return Outcome(False, status, f"{status} {text[:300]!r}" if is_defect else "")
+            problem = f"{status} {text[:300]!r}" if is_defect else ""
+            return Outcome(False, status, problem, is_over_budget(status, text))
         is_whole = b"[DONE]" in text or (mode == "whole" and text.endswith(b"}"))
         return Outcome(is_whole, status)
 

@@ -88,7 +88,7 @@ class RestlessLedger(KeyLedger):
 
     def note(self, outcome: Outcome) -> None:
         super().note(outcome)
-        self.refused += outcome.status in (402, 429)  # the money is spent, or held by calls in flight
+        self.refused += outcome.is_over_budget
 
     def watch(self, view: dict[str, Any]) -> None:
         """Look at the key while its calls are in flight."""

@@ -131,22 +131,23 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
 
 def is_within(output: str, peace: str, limit: int) -> bool:
     """Whether a run with limited sessions printed a part of what it prints in peace, in the same order, no session
-    missing; figures of what was used are within the limit. How long a conversation was, in brackets behind an answer,
-    is not compared: a session that ended sooner leaves a shorter one to the next."""
+    missing; figures of what was used are within the limit. A conversation (its length is in brackets behind an answer)
+    is not longer than in peace; it may be shorter, since a session that ended sooner leaves less of it to the next."""
     lines, figures = _without_figures(output)
     rest = iter(_without_figures(peace)[0])
     return (
-        all(line in rest for line in lines)
+        all(any(text == line and length <= most for line, most in rest) for text, length in lines)
         and output.count("over\n") == peace.count("over\n")
         and all(round(1_000_000 * figure) <= limit for figure in figures)
     )
 
 
-def _without_figures(output: str) -> tuple[list[str], list[float]]:
+def _without_figures(output: str) -> tuple[list[tuple[str, int]], list[float]]:
+    """The lines with the lengths of conversations behind them, and the figures."""
     lines = output.splitlines()
     figures = [line for line in lines if "." in line and line.replace(".", "").isdigit()]
-    answers = [re.sub(r" \(\d+\)$", "", line) for line in lines if line not in figures]
-    return answers, [float(line) for line in figures]
+    matches = [re.fullmatch(r"(.*?)(?: \((\d+)\))?", line) for line in lines if line not in figures]
+    return [(match[1], int(match[2] or 0)) for match in matches if match], [float(line) for line in figures]
 
 
 def _has_asked(provider: Provider, count: int) -> bool:

@@ -44,3 +44,4 @@ class JournaledDecision:
             spent = usage.to_data() if usage.items else None
             row = rows.Finished(self._key, rows.Raw(codec.encode(word)), usage=spent, form=_FORM)
             journal.write(self._process.pid, "effect.finished", rows.encode(row))
+            self._process.count_spent(usage)

@@ -1,9 +1,9 @@
 """The data of the Events about agents: one record for each model call, tool call and turn.
 
-`CALL_FIELDS` are the fields of a model call's record, in order. Each record is a span: `parent_span` is the turn it
-belongs to; a turn's is the tool call that asked for it, where another agent did. A record of a call or a turn whose
-tokens a provider did not count has `estimated` besides, and one of a call with cached tokens has their counts. Records
-hold no text of messages, and so no key.
+`CALL_FIELDS` are the fields that every record of a model call has, in order. Each record is a span: `parent_span` is
+the turn it belongs to; a turn's is the tool call that asked for it, where another agent did. A record of a call or a
+turn whose tokens a provider did not count has `estimated` besides, and one of a call with cached tokens has their
+counts. Records hold no text of messages, and so no key.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import fields
+
+from lyra.core.event import ModelCalled
 from lyra.core.secrets.redact import redact_data
 from lyra.core.trace_context import TraceSpan, enclosing_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
-from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.session.execution import AgentExecution
@@ -31,25 +33,13 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
 
 
-CALL_FIELDS: Final = (
-    "trace_id",
-    "span_id",
-    "agent",
-    "model",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "latency_ms",
-    "status",
-    "retries",
-    "parent_span",
-)
+CALL_FIELDS: Final = tuple(field.name for field in fields(ModelCalled) if field.required)
 
 
 def call_record(
     kernel: Kernel, session: AgentSession, call: ModelCall, completion: Completion | None, error: BaseException | None
-) -> dict[str, Any]:
-    """One model call with all its tries together, from the start of the first to the end of the last."""
+) -> ModelCalled:
+    """Return the record of a model call that is over."""
     usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
     micro_usd = call.all_micro_usd
     if micro_usd is None and isinstance(error, LyraError) and not usage.total_input and not usage.output_tokens:
@@ -57,24 +47,27 @@ def call_record(
     if not session.turn_span:
         begin_turn(kernel, session)
     guess = call.guess
-    guessed = {"guessed_tokens": guess["input_tokens"], "guessed_usd": int(guess.usd) / 1_000_000}
-    return {
-        "trace_id": session.trace_id,
-        "span_id": call.span_id or new_span(kernel),
-        "agent": session.agent.name,
-        "model": call.model,
-        "input_tokens": usage.total_input,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
-        "latency_ms": _ms(kernel.clock.monotonic() - call.began_s),
-        "status": "ok" if error is None else _status(error),
-        "retries": call.attempts - 1,
-        "parent_span": session.turn_span,
-        **({"estimated": True} if usage.estimated else {}),
-        **cached_tokens(usage),
-        **(guessed if guess.items else {}),
-        **_sampled(session),
-    }
+    is_cached = bool(usage.cache_read_tokens or usage.cache_write_tokens)
+    return ModelCalled(
+        trace_id=session.trace_id,
+        span_id=call.span_id or new_span(kernel),
+        agent=session.agent.name,
+        model=call.model,
+        input_tokens=usage.total_input,
+        output_tokens=usage.output_tokens,
+        cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
+        latency_ms=_ms(kernel.clock.monotonic() - call.began_s),
+        status="ok" if error is None else _status(error),
+        retries=call.attempts - 1,
+        parent_span=session.turn_span,
+        estimated=usage.estimated,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        total_input_tokens=usage.total_input if is_cached else 0,
+        guessed_tokens=int(guess["input_tokens"]),
+        guessed_usd=int(guess.usd) / 1_000_000 if guess.items else None,
+        sampled=session.sampled,
+    )
 
 
 def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
@@ -93,18 +86,6 @@ def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
 def _sampled(session: AgentSession) -> dict[str, bool]:
     """What a caller outside decided about the trace, where one did."""
     return {} if session.sampled is None else {"sampled": session.sampled}
-
-
-def cached_tokens(usage: TokenUsage) -> dict[str, int]:
-    """Return the tokens of a provider's cache, and all that went in: in some records of earlier versions `input_tokens`
-    leaves out those of the cache."""
-    if not usage.cache_read_tokens and not usage.cache_write_tokens:
-        return {}
-    return {
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "total_input_tokens": usage.total_input,
-    }
 
 
 def _status(error: BaseException) -> str:

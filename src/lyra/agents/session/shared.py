@@ -302,8 +302,8 @@ class AgentRuntime:
         kernel = self.kernel
         if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
             record = call_record(kernel, session, call, completion, error)
-            tell_model_call(self, record["span_id"], call, completion)
-            kernel.publish(process.pid, "model.called", record)
+            tell_model_call(self, record.span_id, call, completion)
+            kernel.publish(process.pid, "model.called", record.to_data())
 
     # ------------------------------------------------------------------ tools that block
 

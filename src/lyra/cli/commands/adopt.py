@@ -73,13 +73,12 @@ def _folded(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[st
     from lyra.kernel.journal.history import Fold
     from lyra.kernel.journal.snapshots import EndedStates
     from lyra.kernel.kernel import Kernel
-    from lyra.store.ended import states_of
     from lyra.vega.durable.record import RunState
 
     run = RunState()
     states = [*(type(state)() for state in Kernel().states.values()), run]
     fold = Fold.load(contents.snapshot.seq, contents.snapshot.states, states)
-    fold.find_ended = EndedStates(lambda segment: states_of(store.get_blob, segment), fold.segments).find
+    fold.find_ended = EndedStates.load(store.get_blob, fold.segments).find
     fold.add_all(contents.rows)
     began = run.began or {}
     facts = {key: began[key] for key in ("file", "folder", "model", "hash") if began.get(key) is not None}

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
-from lyra.cli.collector_pause import CollectorPause
-from lyra.cli.new_file import check_folder
+from lyra.cli.arguments import check_folder
+from lyra.cli.commands.trust import ask_for_trust
+from lyra.cli.process_io import CollectorPause, StdoutThread
 from lyra.cli.render import note, printable, report
-from lyra.cli.stdout_thread import StdoutThread
-from lyra.cli.trust_question import ask_for_trust
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
@@ -93,7 +92,12 @@ _OPTIONS: Final = (
 )
 _PRINTED: Final = (
     click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True),
-    click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit."),
+    click.option(
+        "--json-schema",
+        "schema_text",
+        metavar="FILE|JSON",
+        help="A JSON schema that the answer has to fit: a file, or the JSON itself.",
+    ),
 )
 
 
@@ -267,7 +271,7 @@ async def _asked(
 
     if resume is not None:
         from lyra.sage.agent.live import SessionStart
-        from lyra.sage.print.printed import ask_session
+        from lyra.sage.print import ask_session
 
         async with with_servers(invocation, options) as equipped:
             start = SessionStart(resume=resume)
@@ -404,7 +408,7 @@ def options_of(given: dict[str, Any]) -> HeadlessOptions:
 
     store = given.get("store", "memory")
     check_folder(store, "--store")
-    system, schema = given["system_file"], given.get("schema_file")
+    system, schema = given["system_file"], given.get("schema_text")
     return HeadlessOptions(
         model=given["model"],
         also=given["also"],
@@ -444,13 +448,21 @@ def _text_of(file: str, flag: str) -> str:
         raise ConfigError(f"{flag} {file} is not a text in UTF-8", key=flag) from None
 
 
-def _schema(file: str) -> Any:
+def _schema(given: str) -> Any:
+    """Read the schema of `--json-schema`: what begins with a brace is JSON, all else the name of a file."""
+    flag = "--json-schema"
+    is_inline = given.lstrip().startswith("{")
+    named = flag if is_inline else f"{flag} {given}"
     try:
-        schema = json.loads(_text_of(file, "--json-schema"))
+        schema = json.loads(given if is_inline else _text_of(given, flag))
     except json.JSONDecodeError as error:
-        raise ConfigError(f"--json-schema {file} is not JSON: {error}", key="--json-schema") from None
+        hint = """put it in single quotes: '{"type": "object"}'""" if is_inline else "it holds one JSON object"
+        raise ConfigError(f"{named} is not JSON: {error}", hint=hint, key=flag) from None
+    except ConfigError as error:
+        hint = """name a file, or give the schema itself: '{"type": "object"}'"""
+        raise ConfigError(error.message, hint=hint, key=flag) from None
     if not isinstance(schema, dict):
-        raise ConfigError(f"--json-schema {file} holds no JSON schema", hint="it is an object", key="--json-schema")
+        raise ConfigError(f"{named} holds no JSON schema", hint="it is an object", key=flag)
     return schema
 
 

@@ -65,7 +65,7 @@ class Files:
         name = self.name if _same(path, self.name) else path
         text = self._text(name, read(path))
         if path.endswith(NODE_FILES):
-            from lyra.vesper.runtime.importable import read_file
+            from lyra.vesper.runtime.faces import read_file
 
             return read_file(name, text)
         return name, text

@@ -9,8 +9,7 @@ import click
 
 from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.vesper.node_files import say_problems
-from lyra.cli.vesper.setup import runtime_of, stored_nodes
+from lyra.cli.vesper.node_files import runtime_of, say_problems, stored_nodes
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -120,8 +119,8 @@ def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, in
 
 def _added_to_folder(files: tuple[str, ...], folder: str | None) -> list[dict[str, str]]:
     from lyra.vesper.nodes import load
-    from lyra.vesper.repository.additions import add as add_node
     from lyra.vesper.repository.folders import NODES_FOLDER
+    from lyra.vesper.repository.versions import add as add_node
 
     nodes = [load(Path(file)) for file in files]
     return [{"node_id": node.node_id, "file": str(add_node(node, folder or NODES_FOLDER))} for node in nodes]
@@ -145,8 +144,7 @@ def _added_to_store(ctx: click.Context, files: tuple[str, ...]) -> list[dict[str
 @click.pass_context
 def deps(ctx: click.Context, /, *, name: str, folders: tuple[str, ...], in_store: bool, as_json: bool) -> None:
     """Show the nodes that NODE (a file or an id) needs; exit 1 if one is missing or they need each other."""
-    from lyra.vesper.repository.dependencies import dependencies_of
-    from lyra.vesper.repository.folders import repository_around
+    from lyra.vesper.repository.folders import dependencies_of, repository_around
 
     path = Path(name)
     around = path.suffix == ".vsp" and not folders and not in_store
@@ -183,7 +181,7 @@ def deps(ctx: click.Context, /, *, name: str, folders: tuple[str, ...], in_store
 @click.pass_context
 def diff(ctx: click.Context, /, *, old: str, new: str, folders: tuple[str, ...], in_store: bool, as_json: bool) -> None:
     """Show what NEW changes for callers of OLD (files or ids); exit 1 if its version does not allow that."""
-    from lyra.vesper.repository.additions import difference
+    from lyra.vesper.repository.versions import difference
 
     repository = _repository(ctx, folders, in_store)
     result = difference(_node(ctx, old, repository), _node(ctx, new, repository))
@@ -214,7 +212,7 @@ def diff(ctx: click.Context, /, *, old: str, new: str, folders: tuple[str, ...],
 @click.pass_context
 def capabilities(ctx: click.Context, /, *, folders: tuple[str, ...], in_store: bool, as_json: bool) -> None:
     """Show which rights the nodes need, and which node needs each."""
-    from lyra.vesper.repository.dependencies import capabilities_of
+    from lyra.vesper.repository.folders import capabilities_of
 
     needs = capabilities_of(_repository(ctx, folders, in_store))
     if as_json:

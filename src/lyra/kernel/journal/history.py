@@ -17,7 +17,7 @@ from msgspec import Raw
 from lyra.core.budgets.early_budget import NO_ROOM, JoinableBudget
 from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.core.naming import fixed_name
-from lyra.errors import Corrupt, EffectInDoubt
+from lyra.errors import Corrupt, EffectInDoubt, StoreError
 from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.journal import rows
@@ -135,6 +135,8 @@ class Fold:
                     subsystem.load(self.states[pid], data)
                 elif pid.startswith(ENDED):
                     self.segments[pid] = data
+                elif pid.startswith("~"):
+                    raise _unknown_entry(pid)
                 else:
                     self.processes[pid] = state_of(pid, data)
             except (msgspec.MsgspecError, RecursionError) as error:
@@ -293,6 +295,16 @@ class Fold:
         if sender is not None and row.key is not None:
             sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
             self.changed.add(row.sender)
+
+
+def _unknown_entry(name: str) -> StoreError:
+    """Return the error for a part of a snapshot that is neither a process nor anything this version writes. A version
+    that stores segments or another part in a new form gives it a new name, so that this one knows it for newer."""
+    return StoreError(
+        f"the store was written by a newer Lyra: its snapshot has {name!r}, which this one does not know",
+        hint="upgrade with: pip install --upgrade lyra-agents",
+        entry=name,
+    )
 
 
 def state_of(pid: str, data: bytes) -> ProcessState:

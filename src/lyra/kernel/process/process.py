@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 import msgspec
 
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
+from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.event import ENDS_IN_ORDER
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.naming import program_names
@@ -263,11 +264,13 @@ class Process:
         self.count_spent(usage)
 
     def count_spent(self, usage: Usage) -> None:
-        """Add to what this process and each above it have spent; their budgets may be shared."""
+        """Add to what this process and each above it have spent; their budgets may be shared. A call made ahead of its
+        turn counts above when the program takes it."""
         process: Process | None = self
         while process is not None:
             process.spent += usage
-            process = process.parent
+            is_early = type(process.budget) is JoinableBudget and process.has_own_budget
+            process = None if is_early else process.parent
 
     def move(self, state: str) -> None:
         """Change state, if the table allows it."""

@@ -40,7 +40,16 @@ from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.base.waiting import looked_at, resume
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
-from lyra.kernel.process.process import NORMAL, PLAIN_ENDS, PRIORITIES, TIME_IS_UP, Exit, Process
+from lyra.kernel.process.process import (
+    NORMAL,
+    PLAIN_ENDS,
+    PRIORITIES,
+    TIME_IS_UP,
+    Exit,
+    Process,
+    enter_task,
+    leave_task,
+)
 from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import Context, ExitProgram
 from lyra.kernel.programs.scope_deadlines import ScopeDeadlines
@@ -56,6 +65,7 @@ _log: Final = logging.getLogger("lyra.kernel")
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives
 
 _KILL_GRACE_S: Final = 5.0
+_CLEANUPS_MAX: Final = 100  # awaits in the clean-up of a program that is closed
 _ENDED: Final = ContextVars()
 
 
@@ -586,15 +596,22 @@ class Lifetimes:
         if waiter is not None:
             waiter.add_done_callback(looked_at)
             waiter.cancel()
+        loop = self._core.loop
+        outside = asyncio.current_task() if asyncio._get_running_loop() is loop else None
+        if outside is not None:
+            leave_task(loop, outside)
+        enter_task(loop, process)  # type: ignore[arg-type]  # its clean-up must take no other task for its own
         try:
-            program.throw(asyncio.CancelledError())
-        except (StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
-            pass  # ended, or asked for something when nothing is performed any more
+            _unwind(program)
         except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing goes on
-            self._core.loop.call_exception_handler(
+            loop.call_exception_handler(
                 {"message": f"process {process.pid} failed while it was closed", "exception": error}
             )
-        with suppress(RuntimeError, ProcessError):  # it awaits inside its clean-up; there is nothing left to wait with
+        finally:
+            leave_task(loop, process)  # type: ignore[arg-type]  # a task type of our own
+            if outside is not None:
+                enter_task(loop, outside)
+        with suppress(RuntimeError, ProcessError):
             program.close()
 
     def _store_lost(self, error: LyraError) -> None:
@@ -607,6 +624,16 @@ class Lifetimes:
         for waiter in [*(process.watchers or ()), *[turn.waker for turn in process.senders or ()]]:
             if isinstance(waiter, asyncio.Future):
                 resume(waiter, error)
+
+
+def _unwind(program: Any) -> None:
+    """Raise CancelledError in a program, and again wherever its clean-up awaits: there is nothing left to wait with.
+    `close` would leave async generators that it awaits half open, and the loop would fail to close them later."""
+    with suppress(StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
+        program.throw(asyncio.CancelledError())
+        with suppress(RuntimeError):
+            for _ in range(_CLEANUPS_MAX):
+                program.throw(asyncio.CancelledError())
 
 
 def _too_long(process: Process) -> DeadlineExceeded:

@@ -24,6 +24,7 @@ from lyra.models.wire.remote import image_url
 
 SIGNED: Final = "gemini:"
 _MODES: Final[dict[str, str]] = {"auto": "AUTO", "any": "ANY", "none": "NONE"}
+_THINKING_LEAST: Final = 512  # the highest of the models' own least budgets
 _UNSIGNED: Final = "skip_thought_signature_validator"  # Google's value for calls that another model made
 
 
@@ -70,12 +71,19 @@ def _config(request: Request) -> dict[str, Any]:
         "topK": request.top_k,
         "seed": request.seed,
     }
-    if request.thinking_tokens is not None:
-        config["thinkingConfig"] = {
-            "thinkingBudget": request.thinking_tokens,
-            "includeThoughts": request.thinking_tokens != 0,
-        }
+    thinking = _thinking_budget(request)
+    if thinking is not None:
+        config["thinkingConfig"] = {"thinkingBudget": thinking, "includeThoughts": thinking != 0}
     return {name: value for name, value in config.items() if value is not None}
+
+
+def _thinking_budget(request: Request) -> int | None:
+    """Return the thinking tokens to ask for: fewer than the answer's bound, towards which Google counts thoughts. None
+    where the bound leaves fewer than every model takes: the model then decides, within the bound."""
+    thinking, bound = request.thinking_tokens, request.max_tokens
+    if thinking is None or bound is None or thinking < bound:
+        return thinking
+    return bound - 1 if bound > _THINKING_LEAST else None
 
 
 def _contents(request: Request, *, early: bool) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.event import NO_FAILURES
+from lyra.core.event import NO_FAILURES, ModelCalled
 from lyra.core.secrets.redact import redact
 
 Attributes = dict[str, Any]
@@ -71,37 +71,38 @@ def _common(data: Mapping[str, Any], pid: str, operation: str) -> Attributes:
     }
 
 
-def _tokens(data: Mapping[str, Any]) -> Attributes:
-    tokens: Attributes = {
-        "gen_ai.usage.input_tokens": data.get("total_input_tokens", data["input_tokens"]),
-        "gen_ai.usage.output_tokens": data["output_tokens"],
-    }
-    if data["cost_usd"] is not None:
-        tokens["lyra.cost_usd"] = data["cost_usd"]
-    if data.get("estimated"):
+def _tokens(tokens_in: int, tokens_out: int, cost_usd: float | None, *, estimated: bool) -> Attributes:
+    tokens: Attributes = {"gen_ai.usage.input_tokens": tokens_in, "gen_ai.usage.output_tokens": tokens_out}
+    if cost_usd is not None:
+        tokens["lyra.cost_usd"] = cost_usd
+    if estimated:
         tokens["lyra.tokens_estimated"] = True
     return tokens
 
 
 def _chat(data: Mapping[str, Any], pid: str) -> Attributes:
-    provider, model = provider_and_model(data["model"])
+    call = ModelCalled.from_data(data)
+    provider, model = provider_and_model(call.model)
     attributes = {
         **_common(data, pid, "chat"),
         "gen_ai.provider.name": provider,
         "gen_ai.request.model": model,
-        "lyra.model": data["model"],
-        "lyra.retries": data["retries"],
-        **_tokens(data),
+        "lyra.model": call.model,
+        "lyra.retries": call.retries,
+        **_tokens(call.all_input_tokens, call.output_tokens, call.cost_usd, estimated=call.estimated),
     }
-    if "cache_read_tokens" in data:
-        attributes["gen_ai.usage.cache_read.input_tokens"] = data["cache_read_tokens"]
-        attributes["gen_ai.usage.cache_creation.input_tokens"] = data["cache_write_tokens"]
+    if call.cache_read_tokens or call.cache_write_tokens:
+        attributes["gen_ai.usage.cache_read.input_tokens"] = call.cache_read_tokens
+        attributes["gen_ai.usage.cache_creation.input_tokens"] = call.cache_write_tokens
     return attributes
 
 
 def _turn(data: Mapping[str, Any], pid: str) -> Attributes:
     counts = {"lyra.model_calls": data["model_calls"], "lyra.tool_calls": data["tool_calls"]}
-    return {**_common(data, pid, "invoke_agent"), "gen_ai.agent.id": pid, **_tokens(data), **counts}
+    tokens = _tokens(
+        data["input_tokens"], data["output_tokens"], data["cost_usd"], estimated=bool(data.get("estimated"))
+    )
+    return {**_common(data, pid, "invoke_agent"), "gen_ai.agent.id": pid, **tokens, **counts}
 
 
 def _tool(data: Mapping[str, Any], pid: str) -> Attributes:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from opentelemetry.metrics import Meter, MeterProvider
 
-from lyra.core.event import Event
+from lyra.core.event import Event, ModelCalled
 from lyra.observe.otel.conventions import error_type, provider_and_model
 
 _TOKENS: Final = tuple(float(4**power) for power in range(14))
@@ -65,20 +65,20 @@ class EventInstruments:
         self._record[event.kind](event.data, {"error.type": failure} if failure else {})
 
     def _model_called(self, data: Mapping[str, Any], failure: dict[str, str]) -> None:
-        provider, model = provider_and_model(data["model"])
+        call = ModelCalled.from_data(data)
+        provider, model = provider_and_model(call.model)
         named = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": provider,
             "gen_ai.request.model": model,
-            "gen_ai.agent.name": data["agent"],
+            "gen_ai.agent.name": call.agent,
         }
-        self._calls.record(data["latency_ms"] / 1000, {**named, **failure})
-        if data["cost_usd"]:
-            self._cost.add(data["cost_usd"], named)
+        self._calls.record(call.latency_ms / 1000, {**named, **failure})
+        if call.cost_usd:
+            self._cost.add(call.cost_usd, named)
         if not failure:
-            tokens_in = data.get("total_input_tokens", data["input_tokens"])
-            self._tokens.record(tokens_in, {**named, "gen_ai.token.type": "input"})
-            self._tokens.record(data["output_tokens"], {**named, "gen_ai.token.type": "output"})
+            self._tokens.record(call.all_input_tokens, {**named, "gen_ai.token.type": "input"})
+            self._tokens.record(call.output_tokens, {**named, "gen_ai.token.type": "output"})
 
     def _tool_called(self, data: Mapping[str, Any], failure: dict[str, str]) -> None:
         tool = "unknown" if failure.get("error.type") == "not_found" else data["tool"]  # a model may make up names

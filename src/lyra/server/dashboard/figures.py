@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.core.event import Event, is_failed_end
+from lyra.core.event import Event, ModelCalled, is_failed_end
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
@@ -73,11 +73,10 @@ class HeaderFigures:
             if is_failed_end(event.data):
                 self._count_failure(event, owner)
             return
-        latency_ms = event.data.get("latency_ms")
-        if isinstance(latency_ms, (int, float)):
-            self._calls.append((owner, latency_ms / 1000))
+        called = ModelCalled.from_data(event.data)
+        self._calls.append((owner, called.latency_ms / 1000))
         self._begin_day(_day(event.time))
-        self._count_spend(event.time, owner, event.data)
+        self._count_spend(event.time, owner, called)
 
     def _count_failure(self, event: Event, owner: str) -> None:
         process = self._kernel.processes.get(event.pid)
@@ -95,12 +94,12 @@ class HeaderFigures:
                 return
         self._failures.append(CountedFailure(event.time, owner, above, why))
 
-    def _count_spend(self, time: float, owner: str, data: Mapping[str, Any]) -> None:
+    def _count_spend(self, time: float, owner: str, called: ModelCalled) -> None:
         moment = datetime.fromtimestamp(time, UTC)
         if owner not in self._hours and len(self._hours) >= _OWNERS_KEPT:
             owner = ""
         hours = self._hours.setdefault(owner, [0] * _HOURS)
-        hours[moment.hour] += round((data.get("cost_usd") or 0.0) * 1_000_000)
+        hours[moment.hour] += called.micro_usd
 
     def _begin_day(self, day: str) -> None:
         if day != self._day:
@@ -112,7 +111,7 @@ class HeaderFigures:
         await self._records.load_past()
         for owner, span in self._records.past_spans():
             if span.kind == "model" and _day(span.time) >= self._day:  # the clock may have been ahead
-                self._count_spend(min(span.time, self._kernel.core.now()), owner, span.data)
+                self._count_spend(min(span.time, self._kernel.core.now()), owner, span.model_call)
 
     # ------------------------------------------------------------------ reading
 

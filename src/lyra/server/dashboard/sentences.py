@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from lyra.core.event import is_failed_end
+import msgspec
+
+from lyra.core.event import ModelCalled, is_failed_end
 from lyra.server.dashboard.words import duration, money
 
 _CHARS_MAX: Final = 200
@@ -51,8 +53,7 @@ def _with(words: str, more: str) -> str:
     return f"{words}: {more}" if more else words
 
 
-def _cost(data: Data) -> str:
-    cost_usd = data.get("cost_usd")
+def _cost(cost_usd: Any) -> str:
     return "" if not isinstance(cost_usd, (int, float)) else f", {money(round(cost_usd * 1_000_000))}"
 
 
@@ -70,19 +71,22 @@ def _ended(data: Data) -> Told:
 def _answered(data: Data) -> Told:
     tokens = (data.get("input_tokens") or 0) + (data.get("output_tokens") or 0)
     if data.get("status") == "ok":
-        return Told("done", f"answered, {tokens} tokens{_cost(data)}")
+        return Told("done", f"answered, {tokens} tokens{_cost(data.get('cost_usd'))}")
     if data.get("status") == "cancelled":
         return Told("done", "was stopped before it answered")
     return Told("failed", _with("gave no answer", _text(data, "status")))
 
 
 def _called_model(data: Data) -> Told:
-    seconds = duration((data.get("latency_ms") or 0) / 1000)
-    if data.get("status") == "ok":
-        return Told("running", f"asked {_text(data, 'model')}, {seconds}{_cost(data)}")
-    if data.get("status") == "cancelled":
-        return Told("done", f"was stopped while it asked {_text(data, 'model')}")
-    return Told("failed", _with(f"{_text(data, 'model')} failed", _text(data, "status", "error")))
+    try:
+        call = ModelCalled.from_data(data)
+    except msgspec.ValidationError:
+        return Told("running", "asked a model")
+    if call.status == "ok":
+        return Told("running", f"asked {call.model}, {duration(call.latency_ms / 1000)}{_cost(call.cost_usd)}")
+    if call.status == "cancelled":
+        return Told("done", f"was stopped while it asked {call.model}")
+    return Told("failed", f"{call.model} failed: {call.status}")
 
 
 def _called_tool(data: Data) -> Told:

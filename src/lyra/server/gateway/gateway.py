@@ -186,7 +186,7 @@ class Gateway:
             asked.relay.end()
             if asked.tries and kernel.agents_heard and kernel.listeners.hears("model.called"):
                 took_s = kernel.clock.monotonic() - began_s
-                kernel.publish(key.process.pid, "model.called", call_record(kernel, asked, took_s, error))
+                kernel.publish(key.process.pid, "model.called", call_record(kernel, asked, took_s, error).to_data())
 
     async def _pieces(
         self, asked: GatewayCall, task: asyncio.Task[None], slot: CacheSlot | None

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_HOST: Final = re.compile(r"(?:[a-z0-9_.-]+|\[[0-9a-f:.%]+\])(?::[0-9]{1,5})?")
+_HOST: Final = re.compile(r"(?:[a-z0-9_.-]+|\[[0-9a-f:.%]+\])(?::([0-9]{1,5}))?")
+_PORT_MAX: Final = 65_535
 LOG_OUT: Final = "acts.logout"  # the one change that every role may make
 _DISCARD_S: Final = 1.0  # for the rest of a body that is refused: a client that still writes would not read the refusal
 _DISCARD_BYTES: Final = 256 * 1024 * 1024
@@ -89,7 +90,8 @@ class HttpGuard:
     def check_place(self, headers: Mapping[str, str]) -> None:
         """Refuse a request for another host, or of a page of another origin."""
         host = headers.get("host", "").lower()
-        if host and not _HOST.fullmatch(host):  # also two of them, which come joined
+        parts = _HOST.fullmatch(host)
+        if host and (parts is None or int(parts[1] or 0) > _PORT_MAX):  # also two of them, which come joined
             raise HttpRefusal(400, "a request has one Host: a name or an address, and a port")
         if "*" not in self._hosts and _host_name(host) not in self._hosts:
             raise HttpRefusal(421, "this server is not reached under that host", hint="see [server] hosts")

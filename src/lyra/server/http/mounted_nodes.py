@@ -31,7 +31,7 @@ class MountedNodes:
     __slots__ = ("entry", "nodes", "runtime")
 
     def __init__(self, runtime: Runtime, nodes: Iterable[Node]) -> None:
-        from lyra.vesper.runtime.http_entry import HttpEntry
+        from lyra.vesper.runtime.entries import HttpEntry
 
         self.runtime = runtime
         self.nodes = {node.node_id: node for node in nodes}

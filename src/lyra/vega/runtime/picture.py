@@ -16,6 +16,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.budgets.money import Money
+from lyra.core.event import ModelCalled
 from lyra.vega.bytecode.opcodes import OP_RECEIVE, OP_RECEIVE_NEXT
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class _PictureEntry:
 
     @property
     def weight(self) -> tuple[bool, bool, int, int, bool]:
-        """How much a process is worth a line, compared with others."""
+        """Return how much a process is worth a line, compared with others."""
         busy = self.state in ("working", "restarting", "running", "failed") or bool(self.waits)
         return (self.kind == "main", busy, self.micro_usd, self.calls + self.restarts, self.kind != "function")
 
@@ -261,7 +262,8 @@ class Picture:
         _HEARD[event.kind](self, event.pid, event.data)
 
     def _model_called(self, pid: str, data: Any) -> None:
-        tokens, micro_usd = data["input_tokens"] + data["output_tokens"], round((data["cost_usd"] or 0.0) * 1_000_000)
+        call = ModelCalled.from_data(data)
+        tokens, micro_usd = call.input_tokens + call.output_tokens, call.micro_usd
         self._model_calls += 1
         self._tokens += tokens
         self._micro_usd += micro_usd
@@ -270,8 +272,8 @@ class Picture:
             seen.calls += 1
             seen.tokens += tokens
             seen.micro_usd += micro_usd
-        outcome = f"{tokens} tokens, {Money(micro_usd)}" if data["status"] == "ok" else f"failed: {data['status']}"
-        self._say(data["agent"], outcome)
+        outcome = f"{tokens} tokens, {Money(micro_usd)}" if call.status == "ok" else f"failed: {call.status}"
+        self._say(call.agent, outcome)
 
     def _answered(self, pid: str, _data: Any) -> None:
         seen = self._calls.get(pid)
@@ -322,7 +324,7 @@ _HEARD: Final[dict[str, Callable[[Picture, str, Any], None]]] = {
 
 
 def _key(process: Process) -> str:
-    """What stays the same when a process is started again: its guard's pid, or its name below its supervisor."""
+    """Return what stays the same when a process is started again: its guard's pid, or its name below its supervisor."""
     if process.known_as == process.pid and process.name is not None and process.parent is not None:
         return f"{process.parent.pid}/{process.name}"
     return process.known_as

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from lyra.vesper.check.judge import check, check_text, has_errors, program_of
-from lyra.vesper.loading.issues import Issue, render_issue
+from lyra.vesper.loading import Issue, render_issue
 
 __all__ = ["Issue", "check", "check_text", "has_errors", "program_of", "render_issue"]

@@ -1,4 +1,4 @@
-"""ErrorRules about errors: `on_error` of a step, `error_handling` of the node, and retries.
+"""Rules about errors: `on_error` of a step, `error_handling` of the node, and retries.
 
 Each entry becomes an `ErrorRule`; an entry that joins `compensate` with `return_error` has both. `max_attempts`
 counts the first attempt, `max_retries` does not.
@@ -12,15 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.document import Path
-from lyra.vesper.check.scope import NameScope
-from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import Steps
-from lyra.vesper.ir.expressions import Constant
-from lyra.vesper.ir.program import ErrorAnswer, ErrorRule, Step, StepRetry
+from lyra.vesper.ir import Constant, ErrorAnswer, ErrorRule, Step, StepRetry
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import ATTEMPTS_MAX
+from lyra.vesper.values.triggers import seconds_of
 from lyra.vesper.values.types import STRING
 
 ACTIONS: Final = ("retry", "backoff", "map_to", "return_error", "compensate", "circuit_breaker")
@@ -69,7 +67,7 @@ class ErrorRules:
         return tuple(rules)
 
     def of_step(self, step: StepDeclaration, scope: NameScope) -> tuple[ErrorRule, ...]:
-        """The rules of `on_error` in order, `*` last."""
+        """Return the rules of `on_error` in order, `*` last."""
         rules: list[ErrorRule] = []
         for index, (error, entry, path) in enumerate(self._entries(step)):
             compensation = self.steps.block(step.compensations.get(index, ()), scope.changed())
@@ -168,7 +166,7 @@ class ErrorRules:
 
     # ------------------------------------------------------------ retries
     def retry(self, entry: Any, path: Path, *, errors: tuple[str, ...] = ("*",)) -> StepRetry | None:
-        """A retry policy out of `retry_policy` or of a rule."""
+        """Return a retry policy out of `retry_policy` or of a rule."""
         if not isinstance(entry, dict):
             self.state.error("wrong_form", "a retry policy is a mapping", path, value=True)
             return None
@@ -201,7 +199,8 @@ class ErrorRules:
         return value
 
     def policy_of(self, step: StepDeclaration, rules: tuple[ErrorRule, ...]) -> StepRetry | None:
-        """The step's retry policy, or that of its first rule with one, for the errors of all its rules with one."""
+        """Return the step's retry policy, or that of its first rule with one, for the errors of all its rules with
+        one."""
         setting: Setting | None = step.settings.get("retry_policy")
         retries = [rule.retry for rule in rules if rule.retry is not None]
         named = tuple(error for retry in retries for error in retry.errors)

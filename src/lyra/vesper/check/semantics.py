@@ -1,33 +1,144 @@
-"""ErrorRules about a node as a whole, after its parts are typed: outputs, names, rights, numbers, tests.
+"""Rules about a node as a whole, after its parts are typed: outputs, names, rights, numbers, tests, observability.
 
 Each rule is a function of the program and the state of the check; `RULES` lists them. `satisfiable` has the rules
-about contracts that can never hold.
+about contracts that can never hold. The condition of an alert is an expression over `ALERT_NAMES`, figures of the
+latest executions. A label of a metric is `status`, `error_code`, an input or an output; its values leave the machine
+with the metric, so nothing sensitive may be one. A gauge, and a histogram that is not of the duration, shows the number
+of that name among inputs and outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
-from lyra.vesper.check.capabilities import DANGEROUS, covering, denied_capability, matches, overlap
-from lyra.vesper.check.kinds import misfit
+from lyra.vesper.check.effects import DANGEROUS, covering, denied_capability, matches, overlap
+from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
-from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import always_returns
-from lyra.vesper.check.watching import WATCHING_RULES
-from lyra.vesper.expressions.functions import FORMS
-from lyra.vesper.expressions.tokens import KEYWORDS
-from lyra.vesper.ir.program import NodeProgram
-from lyra.vesper.nodes.model import FieldDeclaration, StepDeclaration
+from lyra.vesper.check.types import misfit, nullable
+from lyra.vesper.expressions.parser import KEYWORDS
+from lyra.vesper.expressions.terms import FORMS
+from lyra.vesper.ir import NodeInput, NodeOutput, NodeProgram, TypedExpression
+from lyra.vesper.nodes.model import DeclaredMetric, FieldDeclaration, Node, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import MEMORY_MB_MAX, SAMPLES_MAX, TIME_S_MAX
 from lyra.vesper.values.names import bare_id, is_node_id, version_of
 from lyra.vesper.values.outcome import CODES
-from lyra.vesper.values.routes import METHODS, route_of
-from lyra.vesper.values.schedules import schedule_of
-from lyra.vesper.values.types import INTEGER, EnumType, Nullable, without_null
+from lyra.vesper.values.triggers import METHODS, route_of, schedule_of
+from lyra.vesper.values.types import INTEGER, DecimalType, EnumType, Nullable, ValueType, is_numeric, without_null
+
+# ---------------------------------------------------------------- watching
+
+ALERT_NAMES: Final[dict[str, ValueType]] = {
+    "executions": INTEGER,
+    "errors": INTEGER,
+    "error_rate": DecimalType(),
+    "divergences": INTEGER,
+    "confidence": DecimalType(),
+    "p50_latency_ms": nullable(DecimalType()),
+    "p95_latency_ms": nullable(DecimalType()),
+    "p99_latency_ms": nullable(DecimalType()),
+    "max_latency_ms": nullable(DecimalType()),
+}
+OWN_LABELS: Final = ("status", "error_code")
+_METRIC_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,99}\Z")
+_RATE: Final = re.compile(r"\s*([0-9]{1,9})\s*/\s*(minute|hour|day)\s*\Z")
+_SECTION: Final = "observability"
+Fields = Mapping[str, NodeInput | NodeOutput]
+
+
+def alert_conditions(node: Node) -> tuple[TypedExpression, ...]:
+    """Return the conditions of a node's alerts, in order; of a node without errors."""
+    return _conditions(CheckState(node))
+
+
+def rate_of(text: str) -> tuple[int, str]:
+    """Return how many executions in which time; ValueError where the text is no rate."""
+    match = _RATE.match(text)
+    if match is None or int(match[1]) < 1:
+        raise ValueError(text)
+    return int(match[1]), match[2]
+
+
+def _conditions(state: CheckState) -> tuple[TypedExpression, ...]:
+    typing, scope = Typing(state), NameScope(names=dict(ALERT_NAMES))
+    return tuple(
+        typing.condition(alert.condition, (_SECTION, "alerts", index, "condition"), scope)
+        for index, alert in enumerate(state.node.observability.alerts)
+    )
+
+
+# ------------------------------------------------------------------ rules
+def alerts(_: NodeProgram, state: CheckState) -> None:
+    for index, alert in enumerate(state.node.observability.alerts):
+        if not alert.condition:
+            state.error("missing_key", "an alert has no `condition`", (_SECTION, "alerts", index))
+            return
+    _conditions(state)
+
+
+def metrics(program: NodeProgram, state: CheckState) -> None:
+    entries: tuple[NodeInput | NodeOutput, ...] = (*program.inputs, *program.success)
+    fields = {entry.name: entry for entry in entries}
+    names: set[str] = set()
+    for index, metric in enumerate(state.node.observability.metrics):
+        path: Path = (_SECTION, "metrics", index)
+        if _METRIC_NAME.match(metric.name) is None:
+            state.error("bad_value", "the name of a metric is letters, digits and underscores", path)
+        elif metric.name in names:
+            state.error("duplicate", f"a metric `{metric.name}` is there already", path)
+        names.add(metric.name)
+        if metric.type == "gauge" and not _is_number(metric, fields):
+            state.error("type", f"a gauge is the name of a number among inputs and outputs: `{metric.name}`", path)
+        if list(metric.buckets) != sorted(set(metric.buckets)):
+            state.error("bad_value", "buckets are numbers in rising order", (*path, "buckets"), value=True)
+        for place, label in enumerate(metric.labels):
+            _judge_label(label, fields, (*path, "labels", place), state)
+
+
+def _is_number(metric: DeclaredMetric, fields: Fields) -> bool:
+    entry = fields.get(metric.name)
+    return entry is not None and is_numeric(without_null(entry.type))
+
+
+def _judge_label(label: str, fields: Fields, path: Path, state: CheckState) -> None:
+    if label in OWN_LABELS:
+        return
+    entry = fields.get(label)
+    if entry is None:
+        hint = close_to(label, (*fields, *OWN_LABELS))
+        state.error(
+            "unknown_field", f"a label is status, error_code, an input or an output: `{label}`", path, hint=hint
+        )
+    elif entry.sensitive:
+        state.error("sensitive", f"`{label}` is sensitive and would leave the machine with the metric", path)
+
+
+def tracing(_: NodeProgram, state: CheckState) -> None:
+    rate = state.node.observability.tracing.sample_rate
+    if rate is not None and rate > 1:
+        state.error("bad_value", "a sample rate is from 0 to 1", (_SECTION, "tracing", "sample_rate"), value=True)
+
+
+def rates(_: NodeProgram, state: CheckState) -> None:
+    declared = state.node.performance.rate_limit
+    if declared is None:
+        return
+    for key, text in (("per_user", declared.per_user), ("global", declared.overall)):
+        try:
+            rate_of(text or "1/minute")
+        except ValueError:
+            path = ("performance", "rate_limit", key)
+            state.error("bad_value", "a rate is such as 100/minute, 5/hour or 1000/day", path, value=True)
+
+
+WATCHING_RULES: Final = (alerts, metrics, tracing, rates)
+
 
 # Remarks on keys that nothing follows from, or nothing in this case.
 _CONSISTENCIES: Final = ("strong", "eventual")
@@ -57,7 +168,8 @@ def processors(_: NodeProgram, state: CheckState) -> None:
 
 
 def consistencies(_: NodeProgram, state: CheckState) -> None:
-    """Each write is committed before its step ends, which is `strong`, and more than `eventual` asks for."""
+    """Accept both: each write is committed before its step ends, which is `strong`, and more than `eventual` asks
+    for."""
     for step in state.node.all_steps():
         setting = step.settings.get("consistency")
         if setting is None or setting.value is None:
@@ -172,7 +284,7 @@ def duplicate_steps(_: NodeProgram, state: CheckState) -> None:
 
 # ------------------------------------------------------------------ flow
 def outputs(program: NodeProgram, state: CheckState) -> None:
-    """Every path returns, or the variables named like outputs are written."""
+    """Check that every path returns, or the variables named like outputs are written."""
     if not state.node.flow and not state.is_broken:
         state.warn("empty_flow", "the node has no steps", ("flow",) if state.has_path(("flow",)) else ())
     if always_returns(program.steps) or state.is_broken:
@@ -192,7 +304,7 @@ def outputs(program: NodeProgram, state: CheckState) -> None:
 
 
 def error_coverage(program: NodeProgram, state: CheckState) -> None:
-    """Codes that are declared and never answered."""
+    """Remark on codes that are declared and never answered."""
     answered = {*CODES, *state.codes, *(rule.code for rule in state.node.error_handling)}
     for output, field in zip(program.error, state.node.error, strict=True):
         kind = without_null(output.type)

@@ -1,19 +1,44 @@
-"""What the parts of one check share: the node, its document, the remarks, and what was noticed on the way."""
+"""What the parts of one check share: the node, its document, the remarks, and the names that an expression can use.
+
+`literal_value` gives a value written in a file (a default, a constant beside a type) as one of the declared type: what
+fits exactly is taken, anything else is a ValueError with the reason. Paths coerce inputs with code of their own.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import binascii
+from datetime import UTC, datetime
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from typing import Any, Final
 
 import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
-from lyra.vesper.check.literals import literal_value
-from lyra.vesper.ir.expressions import TypedExpression
-from lyra.vesper.ir.program import Step
-from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issues
+from lyra.vesper.ir import Step, TypedExpression
+from lyra.vesper.loading import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node
-from lyra.vesper.values.types import ValueType
+from lyra.vesper.values.limits import NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
+from lyra.vesper.values.types import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    STRING,
+    TIMESTAMP,
+    Array,
+    DecimalType,
+    EnumType,
+    MapType,
+    Nullable,
+    RecordType,
+    SetType,
+    ValueType,
+    describe,
+)
 
 
 class TextSite(msgspec.Struct, frozen=True):
@@ -44,7 +69,7 @@ class CheckState:
 
     # ------------------------------------------------------------ remarks
     def error(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
-        """An error at a part's key, or at its value."""
+        """Add an error at a part's key, or at its value."""
         self._add(ERROR, code, message, path, hint, value)
 
     def warn(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
@@ -58,11 +83,11 @@ class CheckState:
         self.issues.add(severity, code, message, path=path, place=place, hint=hint)
 
     def mark(self, severity: str, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> None:
-        """A remark at a character of an expression."""
+        """Add a remark at a character of an expression."""
         self.issues.add(severity, code, message, path=site.path, place=self.place(site, offset), hint=hint)
 
     def syntax(self, error: ParseError, site: TextSite) -> None:
-        """The remark for an expression that cannot be parsed."""
+        """Add the remark for an expression that cannot be parsed."""
         offset = int(error.fields.get("offset", 0))
         self.mark(ERROR, "expression_syntax", error.message, site, offset, hint=error.hint or "")
 
@@ -74,7 +99,7 @@ class CheckState:
         return path in self.document.places
 
     def literal(self, value: Any, kind: ValueType, path: Path) -> Any:
-        """A value of the file as a value of a type; None after a remark where it is none."""
+        """Return a value of the file as a value of a type; None after a remark where it is none."""
         if value is None:
             return None
         try:
@@ -82,3 +107,161 @@ class CheckState:
         except ValueError as error:
             self.error("bad_value", f"the value does not fit: {error}", path, value=True)
             return None
+
+
+# ---------------------------------------------------------------- literals
+
+_EXACT: Final = Context(
+    prec=NUMBER_DIGITS_MAX, Emax=NUMBER_DIGITS_MAX, Emin=-NUMBER_DIGITS_MAX, traps=[Inexact, InvalidOperation]
+)
+
+
+def literal_value(value: Any, kind: ValueType) -> Any:
+    """Return the value of that type; ValueError where it is none."""
+    if isinstance(kind, Nullable):
+        return None if value is None else literal_value(value, kind.type)
+    if kind == ANY:
+        return value
+    result = _scalar(value, kind) if not isinstance(kind, (Array, SetType, MapType, RecordType)) else _many(value, kind)
+    if result is None:
+        raise ValueError(f"it is no {describe(kind)}")
+    return result
+
+
+def _scalar(value: Any, kind: ValueType) -> Any:
+    if kind == BOOLEAN:
+        return value if isinstance(value, bool) else None
+    if kind == STRING:
+        return value if isinstance(value, str) else None
+    if isinstance(kind, EnumType):
+        return value if isinstance(value, str) and value in kind.values else None
+    if kind == INTEGER:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_integer and INTEGER_MIN <= value <= INTEGER_MAX else None
+    if isinstance(kind, DecimalType):
+        return _decimal(value, kind.scale)
+    if kind == TIMESTAMP:
+        return _timestamp(value)
+    if kind == BYTES:
+        return _bytes(value)
+    return None
+
+
+def _decimal(value: Any, scale: int | None) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, (int, str, Decimal)):
+        return None
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number.adjusted()) > NUMBER_EXPONENT_MAX:
+        return None
+    if scale is None:
+        return number
+    try:
+        return number.quantize(Decimal((0, (1,), -scale)), context=_EXACT)
+    except (Inexact, InvalidOperation):
+        raise ValueError(f"it has more than {scale} digits after the point") from None
+
+
+def _timestamp(value: Any) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _bytes(value: Any) -> bytes | None:
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _many(value: Any, kind: ValueType) -> Any:
+    match kind:
+        case Array():
+            return [literal_value(item, kind.item) for item in value] if isinstance(value, list) else None
+        case SetType():
+            if not isinstance(value, list):
+                return None
+            items = [literal_value(item, kind.item) for item in value]
+            if len(set(items)) != len(items):
+                raise ValueError("it has an element twice")
+            return frozenset(items)
+        case MapType():
+            if not isinstance(value, dict):
+                return None
+            return {str(key): literal_value(item, kind.value) for key, item in value.items()}
+        case RecordType():
+            return _record(value, kind)
+    return None
+
+
+def _record(value: Any, kind: RecordType) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    for name in value:
+        if kind.field(name) is None:
+            raise ValueError(f"{describe(kind)} has no field `{name}`")
+    result: dict[str, Any] = {}
+    for field in kind.fields:
+        if field.name in value:
+            result[field.name] = literal_value(value[field.name], field.type)
+        elif field.required:
+            raise ValueError(f"its field `{field.name}` is missing")
+        else:
+            result[field.name] = None if field.default is msgspec.UNSET else field.default
+    return result
+
+
+# ---------------------------------------------------------------- scope
+
+# Objects that the caller's context supplies; a declared name of the same spelling comes first.
+AMBIENT: Final = ("user", "order", "request", "event", "transaction", "error")
+
+
+class UndefinedName(Exception):
+    """A contract uses a name that nothing defines: it cannot be judged."""
+
+    def __init__(self, name: str, offset: int) -> None:
+        super().__init__(f"`{name}` is not defined")
+        self.name = name
+        self.offset = offset
+
+
+class Element(msgspec.Struct, frozen=True):
+    """The element of a transform: its fields may be named without it."""
+
+    name: str
+    type: ValueType
+    is_first: bool = False  # its fields come before variables of the same name
+
+
+class NameScope(msgspec.Struct):
+    """Names and types, and rules of the place."""
+
+    names: dict[str, ValueType]
+    aliases: dict[str, TypedExpression] = {}
+    element: Element | None = None
+    inputs: dict[str, ValueType] = {}  # for inputs.NAME
+    outputs: dict[str, ValueType] = {}  # for outputs.NAME, in postconditions
+    is_contract: bool = False  # an undefined name is UndefinedName instead of a remark
+    allows_hosts: bool = False  # unknown functions are predicates of the embedding program
+    entry: dict[str, ValueType] | None = None  # what old() can see; None: no old() here
+    in_old: bool = False
+
+    def changed(self, **changes: Any) -> NameScope:
+        """Return a copy with other values; its names can change without changing these."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        values["names"] = dict(self.names)
+        return NameScope(**(values | changes))
+
+    def with_name(self, name: str, kind: ValueType) -> NameScope:
+        scope = self.changed()
+        scope.names[name] = kind
+        scope.aliases = {alias: value for alias, value in self.aliases.items() if alias != name}
+        return scope

@@ -1,4 +1,1 @@
-"""The direct path: closures over the typed IR.
-
-Start with `run`, which compiles and runs programs; `program` shows the order of an execution.
-"""
+"""The direct path: closures over the typed IR. Start with `run`, which compiles and runs programs."""

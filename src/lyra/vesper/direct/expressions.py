@@ -1,9 +1,10 @@
 """Compiles expressions of the IR to closures over a frame.
 
 `compile_expression(expression, scope)` gives a function that takes a frame and returns the value, or raises a
-NodeError. Each kind of expression has one compiler in a table; transforms of collections are in `transforms`, built-in
-functions in `functions`. Operands that are plain integers or decimals take a short way through the operators; all other
-cases are left to `numbers` and `equality`.
+NodeError. Each kind of expression has one compiler in a table; transforms of collections are in `transforms`. Operands
+that are plain integers or decimals take a short way through the operators; all other cases are left to `numbers`. The
+built-in `matches` searches with `core.linear_regex`, whose time grows with the text; a pattern is compiled once. The
+current time is the execution's, so a node sees one time from its first step to its last.
 """
 
 from __future__ import annotations
@@ -11,13 +12,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
+from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.vesper import ir
 from lyra.vesper.direct.coercion import reader
-from lyra.vesper.direct.equality import ORDERS, contains, equal, ordered_pair
 from lyra.vesper.direct.frames import EXECUTION, MISSING, Evaluate, Frame, NotSupplied, Scope
-from lyra.vesper.direct.numbers import OPERATIONS, kind_of, negate, number_text, overflow, round_number, round_quotient
-from lyra.vesper.ir import expressions as ir
+from lyra.vesper.direct.numbers import (
+    OPERATIONS,
+    ORDERS,
+    absolute,
+    contains,
+    equal,
+    kind_of,
+    negate,
+    number_text,
+    ordered_pair,
+    overflow,
+    round_number,
+    round_quotient,
+)
+from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY, INTEGER_MAX, INTEGER_MIN
 
@@ -30,13 +46,13 @@ def compile_expression(expression: ir.TypedExpression, scope: Scope) -> Evaluate
 
 
 def compile_condition(expression: ir.TypedExpression, scope: Scope) -> Callable[[Frame], bool]:
-    """The value as a condition: null is false, anything but a boolean a type error."""
+    """Return the value as a condition: null is false, anything but a boolean a type error."""
     evaluate = compile_expression(expression, scope)
     return evaluate if type(expression) in _ALWAYS_BOOLEAN else condition(evaluate)
 
 
 def condition(evaluate: Evaluate) -> Callable[[Frame], bool]:
-    """The function that reads a value as a condition."""
+    """Return the function that reads a value as a condition."""
 
     def decide(frame: Frame) -> bool:
         value = evaluate(frame)
@@ -154,7 +170,7 @@ def _map(expression: ir.MapOf, scope: Scope) -> Evaluate:
 
 
 def text_of(value: Any) -> str:
-    """A value as a template shows it."""
+    """Return a value as a template shows it."""
     if type(value) is str:
         return value
     if type(value) is int:
@@ -202,7 +218,7 @@ def _old(expression: ir.Old, scope: Scope) -> Evaluate:
 
 
 def old_name(slot: int) -> str:
-    """The name, impossible in a file, under which a scope knows the slot of an `old`."""
+    """Return the name, impossible in a file, under which a scope knows the slot of an `old`."""
     return f"old({slot})"
 
 
@@ -220,7 +236,7 @@ def _not(expression: ir.Not, scope: Scope) -> Evaluate:
 
 
 def _plain_slot(expression: ir.TypedExpression, scope: Scope) -> int | None:
-    """The slot of a variable that can be read without a look at what stands there."""
+    """Return the slot of a variable that can be read without a look at what stands there."""
     slot = scope.slot(expression.name) if isinstance(expression, ir.NodeVariable) else None
     return None if slot in scope.guarded else slot
 
@@ -391,3 +407,77 @@ COMPILERS: Final[dict[type[ir.TypedExpression], Compiler]] = {
     ir.Logic: _logic,
     ir.Host: _host,
 }
+
+
+# ---------------------------------------------------------------- functions
+
+
+def _texts(function: str, *values: Any) -> None:
+    for value in values:
+        if type(value) is not str:
+            raise NodeError("type_error", f"{function} cannot take {kind_of(value)}")
+
+
+def _round(value: Any, scale: Any) -> Any:
+    if type(scale) is not int:
+        raise NodeError("type_error", f"round cannot take {kind_of(scale)} digits")
+    return round_number(value, scale, "half_even")
+
+
+def _of_text(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, for texts only."""
+
+    def call(*values: Any) -> Any:
+        _texts(name, *values)
+        return function(*values)
+
+    return call
+
+
+@lru_cache(maxsize=256)
+def _program(pattern: str) -> RegexProgram:
+    try:
+        return RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX)
+    except BadPattern as error:
+        raise NodeError("type_error", f"bad pattern: {error}") from None
+
+
+def _matches(text: str, pattern: str) -> bool:
+    try:
+        groups, _ = _program(pattern).search(text, 0, PATTERN_STEPS_MAX)
+    except TooManySteps:
+        raise NodeError("resource_limit", "the pattern needs too many steps") from None
+    return groups is not None
+
+
+FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
+    "len": length_of,
+    "round": _round,
+    "abs": absolute,
+    "lower": _of_text("lower", str.lower),
+    "upper": _of_text("upper", str.upper),
+    "trim": _of_text("trim", str.strip),
+    "starts_with": _of_text("starts_with", str.startswith),
+    "ends_with": _of_text("ends_with", str.endswith),
+    "matches": _of_text("matches", _matches),
+}
+
+
+def _call(expression: ir.FunctionCall, scope: Scope) -> Evaluate:
+    if expression.function == "current_timestamp":
+        return lambda frame: frame[EXECUTION].now
+    if expression.function == "current_year":
+        return lambda frame: frame[EXECUTION].now.year
+    function = FUNCTIONS_OF_VALUES[expression.function]
+    arguments = [compile_expression(argument, scope) for argument in expression.arguments]
+    if len(arguments) == 1:
+        argument = arguments[0]
+        return lambda frame: function(argument(frame))
+
+    def call(frame: Frame) -> Any:
+        return function(*[argument(frame) for argument in arguments])
+
+    return call
+
+
+FUNCTIONS: Final[dict[type[ir.TypedExpression], Compiler]] = {ir.FunctionCall: _call}

@@ -1,13 +1,21 @@
-"""Arithmetic of the direct path: 64 bit integers and exact decimals.
+"""Numbers, equality and order of values on the direct path.
 
-Integers are checked after each operation. Decimals are added, subtracted and multiplied in a context that traps every
-loss; quotients have 28 digits unless a scale says where the exact quotient is rounded. A decimal between operations
-never has a positive exponent. The thread's decimal context is never read: each operation names its own.
+Integers have 64 bits and are checked after each operation. Decimals are added, subtracted and multiplied in a context
+that traps every loss; quotients have 28 digits unless a scale says where the exact quotient is rounded. A decimal
+between operations never has a positive exponent. The thread's decimal context is never read: each operation names its
+own.
+
+Values are equal when their kinds are alike and their contents are: integers and decimals are one kind, booleans are
+never numbers, and lists and maps compare their elements by the same rule. `group_key` gives equal values the same
+hashable key. Numbers, texts and timestamps have an order; a comparison with null is false, and any other pair of kinds
+is a type error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from decimal import (
     ROUND_HALF_EVEN,
     Context,
@@ -52,7 +60,7 @@ def wrong_operands(operator: str, left: Any, right: Any) -> NodeError:
 
 
 def kind_of(value: Any) -> str:
-    """The word for the kind of a value in messages."""
+    """Return the word for the kind of a value in messages."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
@@ -77,14 +85,14 @@ def is_number(value: Any) -> bool:
 
 
 def _decimals(operator: str, left: Any, right: Any) -> tuple[Decimal, Decimal]:
-    """Both numbers as decimals; a type error where either is no number."""
+    """Return both numbers as decimals; a type error where either is no number."""
     if not (is_number(left) and is_number(right)):
         raise wrong_operands(operator, left, right)
     return Decimal(left), Decimal(right)
 
 
 def checked_decimal(value: Decimal) -> Decimal:
-    """The decimal, without a negative zero or a positive exponent; `overflow` where it has too many digits."""
+    """Return the decimal, without a negative zero or a positive exponent; `overflow` where it has too many digits."""
     try:
         return EXACT.add(value, _ZERO)
     except DecimalException:
@@ -134,7 +142,7 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def divide(left: Any, right: Any) -> Any:
-    """An integer where two integers divide without a rest, else a decimal of at most 28 digits."""
+    """Return an integer where two integers divide without a rest, else a decimal of at most 28 digits."""
     dividend, divisor = _decimals("/", left, right)
     if not right:
         raise NodeError("division_by_zero", "a number was divided by zero")
@@ -150,7 +158,7 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """What a division that rounds towards zero leaves; it has the sign of the dividend."""
+    """Return what a division that rounds towards zero leaves; it has the sign of the dividend."""
     dividend, divisor = _decimals("%", left, right)
     if not right:
         raise NodeError("division_by_zero", "a number was divided by zero")
@@ -179,7 +187,7 @@ def absolute(operand: Any) -> Any:
 
 
 def _parts(value: Decimal) -> tuple[int, int]:
-    """The coefficient with its sign, and the exponent."""
+    """Return the coefficient with its sign, and the exponent."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     coefficient = int(Decimal((0, digits, 0)))
@@ -206,7 +214,7 @@ def _scaled(coefficient: int, exponent: int) -> Decimal:
 
 
 def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
-    """The integer next to a fraction, by the rounding's name."""
+    """Return the integer next to a fraction, by the rounding's name."""
     if denominator < 0:
         numerator, denominator = -numerator, -denominator
     whole, rest = divmod(abs(numerator), denominator)
@@ -222,14 +230,14 @@ def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
 
 
 def round_number(operand: Any, scale: int, rounding: str) -> Decimal:
-    """The number with so many digits after the point."""
+    """Return the number with so many digits after the point."""
     if not is_number(operand):
         raise NodeError("type_error", f"rounding cannot take {kind_of(operand)}")
     return round_quotient(operand, 1, scale, rounding)
 
 
 def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
-    """The exact quotient, rounded once."""
+    """Return the exact quotient, rounded once."""
     if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
         raise wrong_operands("/", left, right)
     if not right:
@@ -254,3 +262,107 @@ OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "/": divide,
     "%": remainder,
 }
+
+
+# ---------------------------------------------------------------- equality
+
+_ATOMS: Final = frozenset({int, Decimal, str, bool, bytes, type(None)})
+ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def equal(left: Any, right: Any) -> bool:
+    left_type, right_type = type(left), type(right)
+    if left_type is right_type and left_type in _ATOMS:
+        return bool(left == right)
+    if left_type is not right_type:
+        if left_type in _NUMBERS and right_type in _NUMBERS:
+            return bool(left == right)
+        return isinstance(left, datetime) and isinstance(right, datetime) and left == right
+    if left_type is list:
+        return len(left) == len(right) and all(map(equal, left, right))
+    if left_type is dict:
+        return left.keys() == right.keys() and all(equal(value, right[key]) for key, value in left.items())
+    if left_type is frozenset:
+        return set(map(group_key, left)) == set(map(group_key, right))
+    return bool(left == right)
+
+
+def group_key(value: Any) -> Any:
+    """Return a hashable key that equal values share and unequal values do not."""
+    match value:
+        case bool() | None | str() | bytes():
+            return type(value), value
+        case int() | Decimal():
+            return "number", value
+        case list():
+            return "list", tuple(map(group_key, value))
+        case dict():
+            return "map", frozenset((key, group_key(item)) for key, item in value.items())
+        case frozenset():
+            return "set", frozenset(map(group_key, value))
+    return "timestamp", value
+
+
+def ordered_pair(left: Any, right: Any) -> bool:
+    """Return whether the two have an order; false with a null, a type error where they never have one."""
+    left_type, right_type = type(left), type(right)
+    if left_type in _NUMBERS and right_type in _NUMBERS:
+        return True
+    if left is None or right is None:
+        return False
+    if left_type is str and right_type is str:
+        return True
+    if isinstance(left, datetime) and isinstance(right, datetime):
+        return True
+    raise NodeError("type_error", f"{kind_of(left)} and {kind_of(right)} have no order")
+
+
+def contains(collection: Any, item: Any) -> bool:
+    """Return whether the item is an element of the list or set, a key of the map, a part of the text."""
+    if collection is None:
+        return False
+    if isinstance(collection, list | frozenset):
+        return any(equal(element, item) for element in collection)
+    if isinstance(collection, dict):
+        return isinstance(item, str) and item in collection
+    if isinstance(collection, str) and isinstance(item, str):
+        return item in collection
+    raise NodeError("type_error", f"{kind_of(item)} cannot be looked for in {kind_of(collection)}")
+
+
+def least(values: Iterable[Any], order: Callable[[Any, Any], bool]) -> Any:
+    """Return the first value that comes before all others in the order; null of none. Nulls are passed over."""
+    best: Any = None
+    for value in values:
+        if value is not None and (best is None or ordered_pair(value, best)):
+            if best is None:
+                ordered_pair(value, value)
+                best = value
+            elif order(value, best):
+                best = value
+    return best
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    match value:
+        case None:
+            return 0, 0
+        case bool():
+            return 1, value
+        case int() | Decimal():
+            return 2, value
+        case str():
+            return 3, value
+        case bytes():
+            return 4, value
+    return 5, value
+
+
+def in_order(values: frozenset[Any]) -> list[Any]:
+    """Return the elements of a set: null, booleans, numbers, texts, bytes, timestamps, each by value."""
+    return sorted(values, key=_rank)

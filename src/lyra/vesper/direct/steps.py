@@ -1,37 +1,156 @@
-"""Compiles steps that do not act outside the node to closures.
+"""Compiles steps that do not act outside the node, contracts and answers to closures.
 
-A compiled step takes the frame and returns None, or the answer that ends the node. A step whose guards are not all true
-is skipped; on a validation, guards are checks like the others. Steps that act outside, or hold steps that do, are
-compiled by `effect_steps`.
+A compiled step takes the frame and returns None, or the answer that ends the node: a dict of success fields or a
+Failure. A step whose guards are not all true is skipped; on a validation, guards are checks like the others. Steps that
+act outside, or hold steps that do, are compiled by `effect_steps`.
+
+A contract holds, fails, or cannot be judged because the host did not supply something; the last are collected by their
+text. An error inside a contract is a failure of it. A postcondition about fields of success says nothing about an error
+answer, unless it names `success` or `error` itself; an invariant says nothing as long as a variable in it has no value.
+
+Success fields are evaluated in written order and then coerced in declared order. Rules see the error as `error`, and a
+rule of a kind that the host obeys (retry, backoff, circuit_breaker) is passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from lyra.vesper.direct.answers import Answer, compile_failure, compile_success
-from lyra.vesper.direct.contracts import all_hold
-from lyra.vesper.direct.expressions import compile_condition, compile_expression
-from lyra.vesper.direct.frames import METER, Frame, Scope
+from lyra.vesper import ir
+from lyra.vesper.direct.coercion import writer, written
+from lyra.vesper.direct.expressions import compile_condition, compile_expression, text_of
+from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, assigned_names, names_in
 from lyra.vesper.direct.transforms import elements_of
-from lyra.vesper.ir.program import (
-    AssignStep,
-    BranchStep,
-    ForEachStep,
-    LoopStep,
-    NodeProgram,
-    ParallelStep,
-    ReturnStep,
-    Step,
-    ValidateStep,
-)
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import NodeError, NodeFailure
+from lyra.vesper.values.types import Nullable
+
+# ---------------------------------------------------------------- answers
+
+Answer = dict[str, Any] | NodeFailure
+CODE_FIELDS: Final = ("error_code", "code")
+_ANSWERING: Final = ("map_to", "return_error", "compensate")
+
+
+def output_writer(output: ir.NodeOutput) -> Callable[[Any], Any]:
+    return writer(output.type if output.required else Nullable(output.type))
+
+
+def incomplete(name: str) -> NodeError:
+    return NodeError("incomplete_output", f"the field {name} has no value")
+
+
+def collect_success(
+    outputs: tuple[ir.NodeOutput, ...],
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Gives the function that checks and coerces the fields of a success."""
+    declared = [(output.name, output_writer(output)) for output in outputs]
+    required = [output.name for output in outputs if output.required]
+
+    def collect(values: dict[str, Any]) -> dict[str, Any]:
+        for name in required:
+            if name not in values:
+                raise incomplete(name)
+        return {name: written(name, write, values[name]) for name, write in declared if name in values}
+
+    return collect
+
+
+def compile_success(
+    fields: tuple[tuple[str, ir.TypedExpression], ...], outputs: tuple[ir.NodeOutput, ...], scope: Scope
+) -> Callable[[Frame], dict[str, Any]]:
+    evaluated = [(name, compile_expression(value, scope)) for name, value in fields]
+    collect = collect_success(outputs)
+    if len(evaluated) == 1 and [output.name for output in outputs] == [evaluated[0][0]]:
+        (name, evaluate), write = evaluated[0], output_writer(outputs[0])
+        return lambda frame: {name: written(name, write, evaluate(frame))}
+    return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
+
+
+def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
+    """Return the answer of a flow that ends without a return: variables named like success fields."""
+    outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
+    slots = {output.name: None if output.name in ambient else scope.slot(output.name) for output in outputs}
+    declared = [(output.name, slots[output.name], output_writer(output), output.required) for output in outputs]
+
+    def gather(frame: Frame) -> dict[str, Any]:
+        values = []
+        for name, slot, write, required in declared:
+            value = MISSING if slot is None else frame[slot]
+            if value is not MISSING:
+                values.append((name, write, value))
+            elif required:
+                raise incomplete(name)
+        return {name: written(name, write, value) for name, write, value in values}
+
+    return gather
+
+
+def code_field(program: ir.NodeProgram) -> str:
+    """Return the declared error field that holds the code; empty if there is none."""
+    names = {output.name for output in program.error}
+    return next((name for name in CODE_FIELDS if name in names), "")
+
+
+def compile_failure(value: ir.ErrorAnswer, program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], NodeFailure]:
+    code = compile_expression(value.code, scope)
+    writers = {output.name: writer(Nullable(output.type)) for output in program.error}
+    fields: list[tuple[str, Evaluate]] = [(name, compile_expression(part, scope)) for name, part in value.fields]
+    declared = [(name, writers.get(name)) for name in dict(value.fields)]
+    code_name = code_field(program)
+
+    def fail(frame: Frame) -> NodeFailure:
+        text = code(frame)
+        if type(text) is not str:
+            raise NodeError("type_error", "an error code is a string")
+        values = {name: evaluate(frame) for name, evaluate in fields}
+        result = {code_name: text} if code_name else {}
+        for name, write in declared:
+            result[name] = values[name] if write is None else written(name, write, values[name])
+        return NodeFailure(text, text_of(values.get("message")), "flow", result)
+
+    return fail
+
+
+def failure_of(error: NodeError) -> NodeFailure:
+    return NodeFailure(error.code, error.message, error.phase, error.fields)
+
+
+def declared_message(failure: NodeFailure) -> str:
+    """Return the message that the error declares; how Lyra words its own errors decides no contract."""
+    return failure.message if "message" in failure.fields else ""
+
+
+def error_facts(error: NodeError) -> dict[str, Any]:
+    """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
+    kind = getattr(error, "kind", None)
+    return error_object(error.code, "") if kind is None else error_object(kind, error.message)
+
+
+def error_object(code: str | None, message: str | None) -> dict[str, Any]:
+    """`error` as contracts see it; without a code, none occurred."""
+    return {"occurred": code is not None, "code": code, "message": message, "logged": code is not None}
+
+
+def matching_rules(rules: tuple[ir.ErrorRule, ...], kinds: tuple[str, ...]) -> list[int]:
+    """Return the numbers of the rules that a path obeys for an error with these names, in order."""
+    return [
+        number
+        for number, rule in enumerate(rules)
+        if rule.action in _ANSWERING and (rule.error == "*" or rule.error in kinds)
+    ]
+
+
+def rule_scope(scope: Scope) -> tuple[Scope, int]:
+    """Return a scope in which `error` is the error that a rule is about, and its slot."""
+    inner, (slot,) = scope.bind("error")
+    return inner, slot
+
 
 RunStep = Callable[[Frame], Answer | None]
 
 
-def compile_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -> RunStep:
+def compile_steps(steps: tuple[ir.Step, ...], program: ir.NodeProgram, scope: Scope) -> RunStep:
     """Runs the steps in order, to the first that answers."""
     compiled = [compile_step(step, program, scope) for step in steps]
     if len(compiled) == 1:
@@ -47,7 +166,7 @@ def compile_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -
     return run
 
 
-def compile_step(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
+def compile_step(step: ir.Step, program: ir.NodeProgram, scope: Scope) -> RunStep:
     compiled = _compile_guarded(step, program, scope)
     watch = scope.watch
     if watch is None:
@@ -60,15 +179,15 @@ def compile_step(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
     return run
 
 
-def _compile_guarded(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
+def _compile_guarded(step: ir.Step, program: ir.NodeProgram, scope: Scope) -> RunStep:
     compiled = _COMPILERS[type(step)](step, program, scope)
-    if not step.guards or isinstance(step, ValidateStep):
+    if not step.guards or isinstance(step, ir.ValidateStep):
         return compiled
     is_wanted = all_hold(step.guards, scope)
     return lambda frame: compiled(frame) if is_wanted(frame) else None
 
 
-def validation(step: ValidateStep, program: NodeProgram, scope: Scope) -> RunStep:
+def validation(step: ir.ValidateStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     holds = all_hold((*step.guards, *step.checks), scope)
     if step.failure is not None:
         failure = compile_failure(step.failure, program, scope)
@@ -82,7 +201,7 @@ def validation(step: ValidateStep, program: NodeProgram, scope: Scope) -> RunSte
     return validate
 
 
-def _assign(step: AssignStep, program: NodeProgram, scope: Scope) -> RunStep:  # noqa: ARG001 (one signature)
+def _assign(step: ir.AssignStep, program: ir.NodeProgram, scope: Scope) -> RunStep:  # noqa: ARG001 (one signature)
     slot, evaluate = scope.names[step.target], compile_expression(step.value, scope)
 
     def assign(frame: Frame) -> None:
@@ -91,13 +210,13 @@ def _assign(step: AssignStep, program: NodeProgram, scope: Scope) -> RunStep:  #
     return assign
 
 
-def _branch(step: BranchStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _branch(step: ir.BranchStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     is_true = compile_condition(step.condition, scope)
     then, otherwise = compile_steps(step.then, program, scope), compile_steps(step.otherwise, program, scope)
     return lambda frame: then(frame) if is_true(frame) else otherwise(frame)
 
 
-def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     collection = compile_expression(step.collection, scope)
     inner, (slot,) = scope.bind(step.variable)
     body = compile_steps(step.steps, program, inner)
@@ -113,11 +232,11 @@ def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunStep:
     return iterate
 
 
-def loop_limit(step: LoopStep) -> NodeError:
+def loop_limit(step: ir.LoopStep) -> NodeError:
     return NodeError("loop_limit", f"{step.name} went on after {step.max_iterations} rounds")
 
 
-def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     goes_on = compile_condition(step.condition, scope)
     body = compile_steps(step.steps, program, scope)
 
@@ -137,22 +256,93 @@ def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunStep:
     return repeat
 
 
-def _parallel(step: ParallelStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _parallel(step: ir.ParallelStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     return compile_steps(step.steps, program, scope)
 
 
-def _return(step: ReturnStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _return(step: ir.ReturnStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     if step.error is not None:
         return compile_failure(step.error, program, scope)
     return compile_success(step.success or (), program.success, scope)
 
 
-_COMPILERS: Final[dict[type[Step], Callable[[Any, NodeProgram, Scope], RunStep]]] = {
-    ValidateStep: validation,
-    AssignStep: _assign,
-    BranchStep: _branch,
-    ForEachStep: _for_each,
-    LoopStep: _loop,
-    ParallelStep: _parallel,
-    ReturnStep: _return,
+_COMPILERS: Final[dict[type[ir.Step], Callable[[Any, ir.NodeProgram, Scope], RunStep]]] = {
+    ir.ValidateStep: validation,
+    ir.AssignStep: _assign,
+    ir.BranchStep: _branch,
+    ir.ForEachStep: _for_each,
+    ir.LoopStep: _loop,
+    ir.ParallelStep: _parallel,
+    ir.ReturnStep: _return,
 }
+
+
+# ---------------------------------------------------------------- contracts
+
+Judge = Callable[[Frame, list[str]], str | None]  # the text of the first contract that fails
+
+
+def all_hold(checks: Iterable[ir.Condition], scope: Scope) -> Callable[[Frame], bool]:
+    """Return whether all checks are true, in order, to the first that is not."""
+    conditions = [compile_condition(check.expression, scope) for check in checks]
+    if len(conditions) == 1:
+        return conditions[0]
+
+    def decide(frame: Frame) -> bool:
+        for holds in conditions:  # noqa: SIM110 - a loop is quicker than all()
+            if not holds(frame):
+                return False
+        return True
+
+    return decide
+
+
+def compile_contracts(
+    contracts: Iterable[ir.Contract], scope: Scope, *, undefined: frozenset[str], always: bool = False
+) -> Judge:
+    """Judges the contracts in order. A contract with one of the undefined names is passed over while that has no
+    value; unless `always`, one that also names `success` or `error` is not."""
+    judges = [_judge(contract, scope, undefined, always=always) for contract in contracts]
+    if not judges:
+        return lambda frame, unverifiable: None  # noqa: ARG005 (one signature)
+    if len(judges) == 1:
+        return judges[0]
+
+    def first_failure(frame: Frame, unverifiable: list[str]) -> str | None:
+        for judge in judges:
+            failure = judge(frame, unverifiable)
+            if failure is not None:
+                return failure
+        return None
+
+    return first_failure
+
+
+def _judge(contract: ir.Contract, scope: Scope, undefined: frozenset[str], *, always: bool) -> Judge:
+    text, expression = contract.text, contract.expression
+    if expression is None:
+        return lambda _, unverifiable: _note(text, unverifiable)
+    holds = compile_condition(expression, scope)
+    names = names_in(expression)
+    slots = [scope.names[name] for name in sorted(names & undefined) if name in scope.names]
+    if not always and names & {"success", "error"}:
+        slots = []
+
+    def judge(frame: Frame, unverifiable: list[str]) -> str | None:
+        for slot in slots:
+            if frame[slot] is MISSING:
+                return None
+        try:
+            return None if holds(frame) else text
+        except NotSupplied:
+            _note(text, unverifiable)
+            return None
+        except NodeError:
+            return text
+
+    return judge
+
+
+def _note(text: str, unverifiable: list[str]) -> None:
+    if text not in unverifiable:
+        unverifiable.append(text)

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from lyra.vesper.direct.equality import ORDERS, group_key, in_order, least
+from lyra.vesper import ir
 from lyra.vesper.direct.expressions import Compiler, compile_condition, compile_expression
 from lyra.vesper.direct.frames import METER, Evaluate, Frame, Scope
-from lyra.vesper.direct.numbers import add, divide, kind_of, multiply
-from lyra.vesper.ir import expressions as ir
+from lyra.vesper.direct.numbers import ORDERS, add, divide, group_key, in_order, kind_of, least, multiply
 from lyra.vesper.values.outcome import NodeError
 
 _ELEMENT_BYTES: Final = 64  # roughly, of an element of an array; the characters of a text come on top
 
 
 def elements_of(value: Any, frame: Frame) -> list[Any]:
-    """The elements in order, paid for."""
+    """Return the elements in order, paid for."""
     if type(value) is list:
         elements = value
     elif type(value) is frozenset:
@@ -168,7 +167,7 @@ def _group_by(expression: ir.GroupBy, scope: Scope) -> Evaluate:
 
 
 def _values_of(operand: Evaluate, slot: int, elements: list[Any], frame: Frame) -> list[Any]:
-    """The operand for all elements, in order."""
+    """Return the operand for all elements, in order."""
     values = []
     for element in elements:
         frame[slot] = element

@@ -5,8 +5,13 @@
 Texts of SQL come from the node's file, where the checker has turned each `{name}` into a named placeholder; values are
 bound, never put into the text, and names of tables and columns are quoted. A change is made once for its key: the key
 is written in the same transaction, so that a change which is repeated after a crash answers with what it did before.
-A statement touches the tables of the step's rights and no others (`database_guard`); a query only reads.
 Calls block: `performers` makes them in a thread.
+
+A statement touches the tables of the step's rights and no others; a query only reads. The rights come from the text
+(`sql.tables`), and a guard stands behind that: while a statement is prepared and run, SQLite asks it about every table,
+function and command. Tables that a view or a trigger uses belong to the view or trigger; tables that foreign keys join
+to a changed table are checked and changed by the database on its own. PostgreSQL has no such hook: there a query runs
+in a READ ONLY transaction, as one statement, after the same reading of its text.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import json
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,10 +28,9 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from lyra.errors import ConfigError
-from lyra.vesper.effects.database_guard import guarded_change, guarded_query
 from lyra.vesper.effects.request import EffectError
-from lyra.vesper.sql.tables import QueryTables, query_tables, table_problem
-from lyra.vesper.sql.tokens import SqlRefused, sql_tokens
+from lyra.vesper.sql.tables import QueryTables, is_system_table, query_tables, table_problem
+from lyra.vesper.sql.tokens import FUNCTIONS, ROW_FUNCTIONS, SqlRefused, sql_tokens
 
 ROWS_MAX: Final = 100_000
 _MAKE_KEYS: Final = "CREATE TABLE IF NOT EXISTS lyra_effects (key TEXT PRIMARY KEY, response TEXT NOT NULL)"
@@ -61,8 +65,8 @@ class Database:
         self._has_keys = False
 
     def query(self, text: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The rows that a query gives, as plain values. Its text is read again here: what is no plain query is not
-        sent, wherever it came from."""
+        """Return the rows that a query gives, as plain values. Its text is read again here: what is no plain query is
+        not sent, wherever it came from."""
         reading = _reading(text)
         with self._lock, self._transaction() as connection, self._reads(connection, reading):
             cursor = connection.execute(self._placed(text), _bound(values), **self._single_statement)
@@ -172,7 +176,7 @@ def open_database(url: str) -> Database:
 
 
 def quoted(name: str) -> str:
-    """The name of a table or column; a dot separates a schema from it."""
+    """Return the name of a table or column; a dot separates a schema from it."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
@@ -213,7 +217,7 @@ def _pyformat(text: str) -> str:
 
 
 def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:
-    """A part of a statement with placeholders that no other part has; its values join the others."""
+    """Return a part of a statement with placeholders that no other part has; its values join the others."""
     start = len(values)
     numbers = {name: start + index for index, name in enumerate(part["values"])}
     values.update({f"p{numbers[name]}": value for name, value in part["values"].items()})
@@ -225,7 +229,7 @@ def _bound(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept(value: Any) -> Any:
-    """A value as both databases take it: decimals as text in SQLite keep every digit."""
+    """Return a value as both databases take it: decimals as text in SQLite keep every digit."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
@@ -236,7 +240,8 @@ def _kept(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a row as nodes know values: floats are decimals by their shortest text, days and ids are texts."""
+    """Return a value of a row as nodes know values: floats are decimals by their shortest text, days and ids are
+    texts."""
     match value:
         case None | bool() | int() | str() | bytes() | Decimal():
             return value
@@ -254,7 +259,111 @@ def _plain(value: Any) -> Any:
 
 
 def _failure(error: Exception) -> EffectError:
-    """The driver's error by a kind that `on_error` can name. Its text may hold values: only the first line is kept."""
+    """Return the driver's error by a kind that `on_error` can name. Its text may hold values: only the first line is
+    kept."""
     kinds = {"IntegrityError": "integrity_error", "OperationalError": "database_unavailable"}
     name = next((word for base in type(error).__mro__ if (word := kinds.get(base.__name__))), "database_error")
     return EffectError(name, str(error).partition("\n")[0][:300])
+
+
+# ---------------------------------------------------------------- database guard
+
+_CHANGES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+_WORDS: Final = {
+    sqlite3.SQLITE_READ: "read",
+    sqlite3.SQLITE_INSERT: "add rows to",
+    sqlite3.SQLITE_UPDATE: "change rows of",
+    sqlite3.SQLITE_DELETE: "delete rows of",
+    sqlite3.SQLITE_FUNCTION: "call",
+}
+_FUNCTIONS: Final = FUNCTIONS | {"->", "->>", "current_timestamp", "current_date", "current_time"}
+_VIEWS: Final = "SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')"
+_TABLES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_KEYS: Final = 'SELECT "table" FROM pragma_foreign_key_list(:name)'
+
+
+class SqliteGuard:
+    """Answers SQLite's questions about one statement. `refusal` tells what was denied."""
+
+    def __init__(
+        self,
+        *,
+        read: Iterable[str],
+        written: Iterable[str] = (),
+        with_names: Iterable[str] = (),
+        views: Iterable[str] = (),
+    ) -> None:
+        self._read = {_bare(name) for name in read} | ROW_FUNCTIONS
+        self._written = {_bare(name) for name in written}
+        self._with_names = {name.lower() for name in with_names}
+        self._views = {name.lower() for name in views} - self._with_names
+        self.refusal = ""
+
+    def __call__(
+        self, action: int, first: str | None, second: str | None, schema: str | None, inner: str | None
+    ) -> int:
+        del schema  # no other database is ever attached
+        if self._allows(action, first or "", second or "", inner):
+            return sqlite3.SQLITE_OK
+        subject = second if action == sqlite3.SQLITE_FUNCTION else first
+        self.refusal = f"the statement may not {_WORDS.get(action, 'use')} {subject or 'this command'}"
+        return sqlite3.SQLITE_DENY
+
+    def _allows(self, action: int, first: str, second: str, inner: str | None) -> bool:
+        name = first.lower()
+        if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
+            return True
+        is_of_view = inner is not None and inner.lower() in self._views
+        if action == sqlite3.SQLITE_FUNCTION:
+            return is_of_view or bool(self._written) or second.lower() in _FUNCTIONS  # a change: functions of the table
+        if is_system_table(name):
+            return False
+        if action == sqlite3.SQLITE_READ:
+            is_name_of_with = not second and name in self._with_names
+            return is_of_view or is_name_of_with or name in self._read or name in self._written
+        return action in _CHANGES and (is_of_view or name in self._written)
+
+
+@contextmanager
+def guarded_query(connection: Any, reading: QueryTables) -> Iterator[None]:
+    """Let the statements inside read the tables of a query, and nothing else."""
+    views = [row[0] for row in connection.execute(_VIEWS)]
+    guard = SqliteGuard(read=reading.tables, with_names=reading.with_names, views=views)
+    with _guarded(connection, guard):
+        yield
+
+
+@contextmanager
+def guarded_change(connection: Any, table: str) -> Iterator[None]:
+    """Let the statements inside read and change one table, and those that foreign keys join to it."""
+    views = [row[0] for row in connection.execute(_VIEWS)]
+    with _guarded(connection, SqliteGuard(read=(), written=_joined(connection, table), views=views)):
+        yield
+
+
+@contextmanager
+def _guarded(connection: Any, guard: SqliteGuard) -> Iterator[None]:
+    connection.set_authorizer(guard)
+    try:
+        yield
+    except sqlite3.Error as error:
+        if guard.refusal:
+            raise EffectError("capability_denied", guard.refusal) from error
+        raise
+    finally:
+        connection.set_authorizer(None)
+
+
+def _joined(connection: Any, table: str) -> set[str]:
+    """Return a table and all that foreign keys join to it, either way."""
+    names = [row[0] for row in connection.execute(_TABLES)]
+    pairs = [(name.lower(), row[0].lower()) for name in names for row in connection.execute(_KEYS, {"name": name})]
+    joined = {_bare(table)}
+    while more := {name for pair in pairs if joined & set(pair) for name in pair} - joined:
+        joined |= more
+    return joined
+
+
+def _bare(name: str) -> str:
+    """Return a table as SQLite names it: without its schema, in any case."""
+    return name.lower().rpartition(".")[2]

@@ -2,35 +2,49 @@
 
 Each request becomes one Effect of the process that runs the node. What the act gives, or how it fails, is journaled, so
 that a process which is killed goes on after the last finished act; an act that was under way is made again where that
-is safe, and put to a person where it is not. `policies` says which errors are tried again and which open a circuit
-breaker; no act, no pause and no response goes beyond the limits of the execution. `DoorEffects` logs what was
-performed, for the other path to replay. Where an execution has sensitive values, the journal gets requests, responses
-and errors sealed (`private_effects`).
+is safe, and put to a person where it is not. No act, no pause and no response goes beyond the limits of the execution.
+`DoorEffects` logs what was performed, for the other path to replay. Where an execution has sensitive values, the
+journal gets requests, responses and errors sealed (`sealing`).
+
+A step is retried by its `retry_policy`, by rules with the actions retry and backoff, and by such rules of the node. A
+rule that names an error retries that error; `*` and a policy without names retry what may pass by itself: answers with
+5xx, time-outs, servers that cannot be reached. A rule with the action circuit_breaker gives each step of the node a
+breaker of its own, which counts calls that failed after their last try; a rule may name the error of the act or the
+code that the step's rules turn it into. `KERNEL_STATUS` tells the kernel, by a status, what is to be done.
+
+A path measures its own work with `ExecutionTime`, which stands still while an act is under way. The door ends acts when
+the whole execution has used its time, and logs that they failed. So a path that replays the log, and waits for nothing,
+comes to the same end as the one that waited.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from lyra.core.policies.breaker import CircuitBreaker
+from lyra.core.policies.retry import Backoff, error_class
+from lyra.core.policies.retry import Retry as KernelRetry
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
 from lyra.kernel.base.timeouts import in_time
+from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import NodeWorld, perform
-from lyra.vesper.effects.policies import KERNEL_STATUS, ActPolicy, kernel_retry, policies_of
-from lyra.vesper.effects.private_effects import PrivateEffects
-from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.effects.request import EffectError, EffectRequest, failure_code
+from lyra.vesper.effects.sealing import PrivateEffects
+from lyra.vesper.ir import Constant, EffectStep, ErrorRule, NodeProgram, StepRetry
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
-from lyra.vesper.values.plain import UnreadableInputs, plain_value
-from lyra.vesper.values.sizes import is_larger
-from lyra.vesper.values.tagged import from_json, to_json
+from lyra.vesper.values.json_values import from_json, to_json
+from lyra.vesper.values.limits import RETRY_DELAY_S_MAX
+from lyra.vesper.values.plain import UnreadableInputs, is_larger, plain_value
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vesper.effects.execution_time import ExecutionTime
     from lyra.vesper.effects.replay import EffectLog
-    from lyra.vesper.ir.program import NodeProgram
 
 
 # A node's own state machines need no right; a node that is called needs its own.
@@ -122,7 +136,7 @@ class DoorEffects:
         return act
 
     async def _performed(self, request: EffectRequest, key: str) -> Any:
-        """The response, in the time and the memory that the step and the execution have."""
+        """Return the response, in the time and the memory that the step and the execution have."""
         left_s = self._time.left_s
         if left_s <= 0.0:
             raise EffectError("timeout", "the node has used its time")
@@ -140,7 +154,7 @@ class DoorEffects:
         return response
 
     def _kernel_status(self, request: EffectRequest, error: EffectError, tries: int) -> int:
-        """The status by which the kernel tries again, counts the failure, or does neither."""
+        """Return the status by which the kernel tries again, counts the failure, or does neither."""
         policy = self._policies.get(request.step, ActPolicy())
         if policy.is_retried(request, error) and request.retry is not None and tries < request.retry.attempts:
             pause_s = kernel_retry(request.retry).delay(tries, lambda: 0.5)
@@ -164,7 +178,7 @@ class DoorEffects:
 
 
 def _needs(request: EffectRequest) -> list[str]:
-    """The rights of an act. A query needs one for each table that its text reads, whatever its step names."""
+    """Return the rights of an act. A query needs one for each table that its text reads, whatever its step names."""
     if request.kind in _OWN:
         return []
     if request.kind != "db.query":
@@ -174,3 +188,109 @@ def _needs(request: EffectRequest) -> list[str]:
     except SqlRefused as error:
         raise CapabilityDenied(f"the query is refused: {error.message}") from error
     return [f"database.read.{table}" for table in tables] or [request.capability]
+
+
+# ---------------------------------------------------------------- policies
+
+# The kernel sorts an error by its status: 500 is tried again, 503 counts for the breaker, 400 does neither.
+KERNEL_STATUS: Final = {"again": 500, "counts": 503, "ends": 400}
+_PASSING: Final = frozenset({"timeout", "unreachable", "database_unavailable"})
+_PASSING_CLASSES: Final = frozenset({"overloaded", "timeout", "temporary"})
+
+
+class ActPolicy(msgspec.Struct, frozen=True):
+    """What the rules of a node say about one of its steps. `counted` are the errors that its breaker counts."""
+
+    breaker: CircuitBreaker | None = None
+    counted: frozenset[str] = frozenset()
+    rules: tuple[ErrorRule, ...] = ()  # of the step
+
+    def is_retried(self, request: EffectRequest, error: EffectError) -> bool:
+        retry = request.retry
+        if retry is None:
+            return False
+        names = frozenset(retry.errors)
+        return bool(names & {error.kind, failure_code(error.kind, request.kind)}) or ("*" in names and _passes(error))
+
+    def is_counted(self, request: EffectRequest, error: EffectError) -> bool:
+        """Return whether the breaker counts this error."""
+        names = {error.kind, failure_code(error.kind, request.kind), *self._mapped(request, error)}
+        return bool(self.counted & names) or ("*" in self.counted and _passes(error))
+
+    def _mapped(self, request: EffectRequest, error: EffectError) -> list[str]:
+        """Return the code that the first matching rule of the step answers with. Refusals of Lyra and of the server by
+        4xx say nothing about the server's health."""
+        if not _passes(error):
+            return []
+        names = ("*", error.kind, failure_code(error.kind, request.kind))
+        codes = [rule.answer.code for rule in self.rules if rule.error in names and rule.answer is not None]
+        return [str(code.value) for code in codes[:1] if isinstance(code, Constant)]
+
+
+def _passes(error: EffectError) -> bool:
+    """Return whether the same request may go well a moment later."""
+    status = error.fields.get("status")
+    if isinstance(status, int) and status:
+        return status >= 500
+    cause = error.__cause__
+    return error.kind in _PASSING or (isinstance(cause, Exception) and error_class(cause) in _PASSING_CLASSES)
+
+
+def policies_of(program: NodeProgram) -> dict[str, ActPolicy]:
+    """Return the policy of each effect step, by its name."""
+    acts = [part for part in parts_of((program.steps, program.rules)) if isinstance(part, EffectStep)]
+    return {act.name: _policy(act, program) for act in acts}
+
+
+def _policy(step: EffectStep, program: NodeProgram) -> ActPolicy:
+    rules = [rule for rule in (*step.rules, *program.rules) if rule.action == "circuit_breaker"]
+    if not rules:
+        return ActPolicy()
+    breaker = CircuitBreaker(threshold=rules[0].threshold, reset_after=rules[0].open_s, half_open_max=1, per="call")
+    return ActPolicy(breaker, frozenset(rule.error for rule in rules), step.rules)
+
+
+def kernel_retry(retry: StepRetry) -> KernelRetry:
+    backoff = Backoff(
+        kind=retry.backoff,
+        initial_s=retry.initial_delay_s,
+        factor=float(retry.base),
+        max_s=max(RETRY_DELAY_S_MAX, retry.initial_delay_s),
+    )
+    return KernelRetry(max_attempts=retry.attempts, backoff=backoff, on=("temporary",))
+
+
+# ---------------------------------------------------------------- execution time
+
+
+class ExecutionTime:
+    """Called, it gives the seconds that were not spent in acts."""
+
+    def __init__(self, time_s: float, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._deadline = monotonic() + time_s
+        self._acts = 0  # that are under way
+        self._since = 0.0  # when the first of them began
+        self._waited_s = 0.0
+
+    def __call__(self) -> float:
+        now = self._since if self._acts else self._monotonic()
+        return now - self._waited_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the execution has used its time."""
+        return self._deadline - self._monotonic()
+
+    @contextmanager
+    def act(self) -> Iterator[None]:
+        """While an act is under way."""
+        if not self._acts:
+            self._since = self._monotonic()
+        self._acts += 1
+        try:
+            yield
+        finally:
+            self._acts -= 1
+            if not self._acts:
+                self._waited_s += self._monotonic() - self._since

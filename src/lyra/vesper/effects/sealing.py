@@ -1,4 +1,4 @@
-"""Sealed data: values that a journal keeps so that only a process with the user's key can read them.
+"""Sealed data, which only a process with the user's key can read, and effects of an execution with sensitive values.
 
     sealer = Sealer(key)
     sealer.open(sealer.seal(value)) == value
@@ -7,18 +7,30 @@ Equal values are sealed to equal texts, because a process that goes on after a c
 reader of the store learns that two sealed values are equal and how long they are, and nothing else. The cipher is
 AES-SIV (RFC 5297), which is made for that. Its key, and one for digests, are derived from the user's own key, a file
 with mode 0600 that sandboxes hide. `docs/explanation/decisions.md` gives the reasons.
+
+With `PrivateEffects` the world gets sensitive values and the journal does not: answers and failures are journaled
+sealed, since they may repeat them. Events and prompts of agents are journaled in plain by their receivers, so sensitive
+values in them are replaced by `[redacted]`. An entity of a state machine, or an idempotency key, that holds a sensitive
+value goes by a keyed digest of it. A node that is called treats the inputs that hold one as sensitive.
 """
 
 from __future__ import annotations
 
 import base64
 from hashlib import blake2b
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.errors import StoreError
-from lyra.vesper.values.tagged import from_json, to_json
+from lyra.errors import EffectFailed, LyraError, StoreError
+from lyra.vesper.effects.performers import NodeWorld, perform
+from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.values.json_values import from_json, to_json
+
+if TYPE_CHECKING:
+    from lyra.core.rights.capability import Grant
+    from lyra.vesper.values.redaction import Redaction
+
 
 _KEY_BYTES: Final = 64  # AES-256 for the vector, and for the data
 
@@ -35,12 +47,12 @@ class Sealer:
         self._digests = blake2b(key=key, digest_size=32, person=b"vesper digest").digest()
 
     def seal(self, value: Any) -> str:
-        """A value of a node as a text that tells nothing about it."""
+        """Return a value of a node as a text that tells nothing about it."""
         data = msgspec.json.encode(to_json(value))
         return base64.b64encode(self._cipher.encrypt(data, None)).decode()
 
     def open(self, sealed: str) -> Any:
-        """The value; StoreError where it was sealed with another key or changed since."""
+        """Return the value; StoreError where it was sealed with another key or changed since."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -53,5 +65,49 @@ class Sealer:
         return from_json(msgspec.json.decode(data))
 
     def digest(self, value: Any) -> str:
-        """A name for a value that cannot be guessed without the key."""
+        """Return a name for a value that cannot be guessed without the key."""
         return blake2b(msgspec.json.encode(to_json(value)), key=self._digests, digest_size=16).hexdigest()
+
+
+# ---------------------------------------------------------------- private effects
+
+_KEPT_IN_PLAIN: Final = frozenset({"event.publish", "agent.call"})  # by the bus, and by the agent's own process
+
+
+class PrivateEffects:
+    """How the effects of one execution are kept from its journal."""
+
+    def __init__(self, redaction: Redaction, sealer: Sealer) -> None:
+        self.redaction = redaction
+        self.sealer = sealer
+
+    async def perform(self, world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
+        """Do what a request asks for; receivers that journal in plain are given no sensitive value."""
+        payload, key = request.payload, self._key(key)
+        if request.kind == "node.call":
+            parameters = payload.get("parameters") or {}
+            hidden = frozenset(name for name, value in parameters.items() if self.redaction.has(value))
+            return await world.call_node(str(payload["node_id"]), parameters, key, grant, hidden)
+        if request.kind in _KEPT_IN_PLAIN:
+            payload = {name: self.redaction.value(value) for name, value in payload.items()}
+        elif request.kind == "state.transition" and self.redaction.has(payload["entity"]):
+            payload = {**payload, "entity": self.sealer.digest(payload["entity"])}
+        return await perform(world, msgspec.structs.replace(request, payload=payload), grant, key)
+
+    def _key(self, key: str) -> str:
+        return f"sealed-{self.sealer.digest(key)}" if self.redaction.has(key) else key
+
+    def effect_error(self, error: Exception) -> EffectError:
+        """Return any other error as the node sees it; its text may hold a sensitive value."""
+        if isinstance(error, LyraError):
+            return EffectError(error.code, error.message)
+        return EffectError("effect_failed", f"{type(error).__name__}: {error}")
+
+    def failed(self, error: EffectError, status: int) -> EffectFailed:
+        """Return a failure as the journal keeps it."""
+        return EffectFailed(
+            self.redaction.text(error.message or error.kind),
+            kind=self.redaction.text(error.kind),
+            status=status,
+            facts=self.sealer.seal([error.message, error.fields]),
+        )

@@ -1,24 +1,27 @@
 """Random inputs for a program, in bulk.
 
 `InputGenerator(program, seed).batch(count)` gives inputs as JSON-shaped or Python values: mostly of the declared types,
-from boundary values and random ones, and now and then a missing, unknown or mistyped input. Values of an input are
-drawn from a pool that each batch renews, so that a batch costs little more than the dictionaries it is made of. The
-same seed gives the same inputs.
+from random values and boundaries (the program's constants and their neighbours, and the ends of its types), and now and
+then a missing, unknown or mistyped input. Values of an input are drawn from a pool that each batch renews, so that a
+batch costs little more than the dictionaries it is made of. The same seed gives the same inputs.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from typing import Any, Final
 
+import msgspec
+
 from lyra.core.ids import seeded
-from lyra.vesper.evidence.boundaries import Boundaries
-from lyra.vesper.ir.program import NodeInput, NodeProgram
+from lyra.vesper import ir
 from lyra.vesper.values.types import (
+    INTEGER_MAX,
+    INTEGER_MIN,
     Array,
     DecimalType,
     EnumType,
@@ -230,7 +233,7 @@ def _later(boundaries: Boundaries, depth: int) -> Draw:
 class InputGenerator:
     """An endless, repeatable stream of inputs for one program."""
 
-    def __init__(self, program: NodeProgram, seed: int = 0) -> None:
+    def __init__(self, program: ir.NodeProgram, seed: int = 0) -> None:
         self._rng = seeded(seed)
         boundaries = Boundaries(program)
         self._names = tuple(declared.name for declared in program.inputs)
@@ -239,7 +242,7 @@ class InputGenerator:
         self._edges = [_edges(declared, boundaries) for declared in program.inputs]
 
     def batch(self, count: int) -> list[dict[str, Any]]:
-        """So many inputs."""
+        """Return `count` generated inputs."""
         rng = self._rng
         if not self._names:
             return [{} for _ in range(count)]
@@ -253,14 +256,14 @@ class InputGenerator:
         return rows
 
     def _column(self, draw: Draw, edges: list[Any], count: int) -> list[Any]:
-        """Values of one input, each from a new pool of boundary values and random ones."""
+        """Return values of one input, each from a new pool of boundary values and random ones."""
         rng = self._rng
         few = rng.sample(edges, min(len(edges), _EDGES))
         pool = few + [draw(rng) for _ in range(_POOL - len(few))]
         return [pool[byte] for byte in rng.randbytes(count)]
 
     def _rows(self, columns: list[list[Any]]) -> list[dict[str, Any]]:
-        """One dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
+        """Return one dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
         match self._names:
             case (first,):
                 return [{first: value} for value in columns[0]]
@@ -282,8 +285,8 @@ class InputGenerator:
             row[name] = rng.choice(_ODD_VALUES)
 
 
-def _edges(declared: NodeInput, boundaries: Boundaries) -> list[Any]:
-    """All boundary values of an input: each is drawn in every batch of some size."""
+def _edges(declared: ir.NodeInput, boundaries: Boundaries) -> list[Any]:
+    """Return all boundary values of an input: each is drawn in every batch of some size."""
     kind = declared.type.type if isinstance(declared.type, Nullable) else declared.type
     match kind:
         case Scalar(kind="integer"):
@@ -293,3 +296,77 @@ def _edges(declared: NodeInput, boundaries: Boundaries) -> list[Any]:
         case Scalar(kind="string"):
             return list(boundaries.texts)
     return []
+
+
+# ---------------------------------------------------------------- boundaries
+
+_ROOT_OF_MAX: Final = 3_037_000_499  # its square is the largest that fits 64 bits
+_INTEGERS: Final = (0, 1, -1, 2, -2, 3, 5, 7, 10, 100, 1000, INTEGER_MAX, INTEGER_MAX - 1, INTEGER_MIN, INTEGER_MIN + 1)
+_DECIMALS: Final = (
+    "0",
+    "-0",
+    "0.00",
+    "1",
+    "-1",
+    "0.1",
+    "0.5",
+    "1.5",
+    "2.5",
+    "0.005",
+    "0.015",
+    "-0.125",
+    "1.10",
+    "99.99",
+)
+_LONG_DECIMALS: Final = ("1e3", "1E-20", "12345678901234567890123456789.5", "0.3333333333333333333333333333", "1e30")
+_TEXTS: Final = ("", " ", "a", "A", "ab", "abc", " x ", "ß", "é", "0", "-1", "true", "null", "𝄞", "a\nb", "İ")
+
+
+def parts_of(node: Any) -> Iterator[Any]:
+    """Yield a struct of the IR and all structs inside it."""
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, tuple | list):
+            todo.extend(part)
+        elif isinstance(part, msgspec.Struct):
+            yield part
+            todo.extend(getattr(part, name) for name in part.__struct_fields__)
+
+
+def _constant_in(part: Any) -> Any:
+    """Return the constant that a part of a program holds: its value, or its number of rounds."""
+    match part:
+        case ir.Constant():
+            return part.value
+        case ir.LoopStep():
+            return part.max_iterations
+    return None
+
+
+class Boundaries:
+    """Interesting values of each kind, for one program."""
+
+    def __init__(self, program: ir.NodeProgram) -> None:
+        integers: dict[int, None] = dict.fromkeys(_INTEGERS)
+        integers.update(dict.fromkeys([_ROOT_OF_MAX, _ROOT_OF_MAX + 1]))
+        decimals: dict[str, None] = dict.fromkeys((*_DECIMALS, *_LONG_DECIMALS))
+        texts: dict[str, None] = dict.fromkeys(_TEXTS)
+        self.lengths: list[int] = [0, 1, 2, 3]
+        for part in parts_of(program):
+            value = _constant_in(part)
+            if isinstance(value, bool) or value is None:
+                continue
+            if isinstance(value, int):
+                integers.update((number, None) for number in (value - 1, value, value + 1, -value))
+                decimals.update((text, None) for text in (str(value), f"{value}.01", f"{value - 1}.99"))
+                self.lengths += [n for n in (value - 1, value, value + 1) if 0 <= n <= 64]
+            elif isinstance(value, Decimal):
+                unit = Decimal((0, (1,), min(0, int(value.as_tuple().exponent))))
+                decimals.update((format(number, "f"), None) for number in (value - unit, value, value + unit, -value))
+                integers.update((number, None) for number in (int(value), int(value) + 1))
+            elif isinstance(value, str):
+                texts.update((text, None) for text in (value, value + "x", value[:-1], value.upper(), value.lower()))
+        self.integers = [number for number in integers if INTEGER_MIN <= number <= INTEGER_MAX]
+        self.decimals = list(decimals)
+        self.texts = list(texts)

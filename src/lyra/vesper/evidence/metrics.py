@@ -11,16 +11,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS
+from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence.modes import MODES
-from lyra.vesper.evidence.state import NodeEvidence
+from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, NodeEvidence
 
 Labels = Mapping[str, str]
 
 
 def prometheus(known: Iterable[NodeEvidence]) -> str:
-    """One text for all nodes; a node's name is its label."""
+    """Return one text for all nodes; a node's name is its label."""
     text = _MetricText()
     entries = list(known)
     text.family("sir_executions_total", "counter")

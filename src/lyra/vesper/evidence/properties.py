@@ -8,13 +8,14 @@ declared states. A test with an `invariant` (or `verify`) is an expression over 
 of every execution; `invariants` without one are those of the contracts. Each path has a simulated world of its own, and
 outcomes of both are compared. Inputs are those of the test cases, some near them, some that are likely to be accepted,
 and random ones. Inputs that break a property are made as small as they can be. A property that no accepted input was
-tried with is not shown.
+tried with is not shown. Single test cases of a node are judged here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from decimal import Decimal, InvalidOperation
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from typing import Any, Final
 
@@ -23,16 +24,14 @@ import msgspec
 from lyra.core.ids import seeded
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.contexts import executions, open_execution
-from lyra.vesper.evidence.differential import RunPath, default_paths
+from lyra.vesper.evidence.differential import RunPath, default_paths, shrink
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
-from lyra.vesper.evidence.property_world import RememberingWorld, ResponseForms
-from lyra.vesper.evidence.shrinking import shrink
-from lyra.vesper.ir.program import NodeProgram, ReturnStep
+from lyra.vesper.evidence.worlds import RememberingWorld, ResponseForms, executions, open_execution
+from lyra.vesper.ir import NodeProgram, ReturnStep
 from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.values.json_values import json_shape
+from lyra.vesper.values.outcome import Execution, Outcome
 
 PROPERTIES: Final = ("idempotency", "state_machine_correctness", "invariants")
 WALK_MAX: Final = 8  # executions one after the other in one world
@@ -60,7 +59,7 @@ class PropertyResult(msgspec.Struct, frozen=True):
 def check_properties(
     node: Node, count: int, seed: int = 0, *, python: RunPath | None = None, direct: RunPath | None = None
 ) -> Iterator[PropertyResult]:
-    """The result of each declared property test of a node."""
+    """Yield the result of each declared property test of a node."""
     usual = default_paths()
     paths = {"python": python or usual[0], "direct": direct or usual[1]}
     for index, declared in enumerate(node.testing.property_tests):
@@ -109,7 +108,7 @@ class _PropertyRun:
     # ------------------------------------------------------------ inputs
 
     def _walks(self, count: int) -> Iterator[list[dict[str, Any]]]:
-        """Inputs of executions; several for a state machine, from a few different ones."""
+        """Yield inputs of executions; several for a state machine, from a few different ones."""
         rng = seeded(self._seed)
         inputs = self._inputs(count, rng)
         for chosen in inputs:
@@ -120,7 +119,7 @@ class _PropertyRun:
             yield [rng.choice(pool) for _ in range(rng.randrange(1, WALK_MAX))]
 
     def _inputs(self, count: int, rng: Random) -> list[dict[str, Any]]:
-        """Those of the test cases, then in turn some near them, some that are likely to be accepted, and any."""
+        """Return those of the test cases, then in turn some near them, some that are likely to be accepted, and any."""
         likely = LikelyInputs(self._program, self._given, rng)
         drawn = InputGenerator(self._program, self._seed).batch(count)
         inputs = list(self._given)
@@ -129,7 +128,8 @@ class _PropertyRun:
         return inputs[:count]
 
     def _shrunk(self, judge: Judge, walk: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The inputs up to the first that fail, alone where they fail alone; the last as small as they can be."""
+        """Return the inputs up to the first that fail, alone where they fail alone; the last as small as they can
+        be."""
         ends = range(1, len(walk) + 1)
         *before, last = next((walk[:end] for end in ends if self._problems(judge, walk[:end])), walk)
         if self._problems(judge, [last]):
@@ -140,7 +140,7 @@ class _PropertyRun:
     # ------------------------------------------------------------ judging
 
     def _problems(self, judge: Judge, walk: list[dict[str, Any]]) -> list[str]:
-        """What both paths do wrong, and where they differ."""
+        """Return what both paths do wrong, and where they differ."""
         problems = [f"{name}: {problem}" for name, path in self._paths.items() for problem in judge(path, walk)]
         ends = [self._ending(path, walk[-1]) for path in self._paths.values()]
         if all(isinstance(end, Outcome) for end in ends):
@@ -195,7 +195,7 @@ class _PropertyRun:
         return world.problems
 
     def _kept_invariants(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
-        """Where the invariants hold at the start, they hold to the end."""
+        """Return the invariants that hold at the start and not at the end."""
         ends_at_once = ReturnStep(name="entry", success=())
         entry = msgspec.structs.replace(
             self._program,
@@ -225,15 +225,74 @@ class _PropertyRun:
 
 
 def _kind(name: str) -> str:
-    """The property that a name means: `idempotent` is `idempotency`."""
+    """Return the property that a name means: `idempotent` is `idempotency`."""
     word = name.lower().replace(" ", "_").replace("-", "_")
     starts = {"idempoten": "idempotency", "state_machine": "state_machine_correctness", "invariant": "invariants"}
     return next((kind for start, kind in starts.items() if word.startswith(start)), word)
 
 
 def _judging(node: Node, index: int, declared: PropertyTest) -> NodeProgram:
-    """The program of the node with the property for its only postcondition."""
+    """Return the program of the node with the property for its only postcondition."""
     key = "invariant" if declared.invariant else "verify"
     text = ContractText(getattr(declared, key), ("testing", "property_tests", index, key))
     contracts = msgspec.structs.replace(node.contracts, postconditions=(text,))
     return program_of(msgspec.structs.replace(node, contracts=contracts))
+
+
+# ---------------------------------------------------------------- cases
+
+_MISSING = object()
+
+
+def problems_of(expected: Mapping[str, Any], outcome: Outcome) -> list[str]:
+    """Return what is not as expected, a sentence each."""
+    shown = _shown(outcome)
+    return [problem for name, value in expected.items() for problem in _differences(name, value, _find(shown, name))]
+
+
+def _shown(outcome: Outcome) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(json_shape(outcome.outputs))
+    failure = outcome.error
+    if failure is not None:
+        fields.update(json_shape(failure.fields))
+        fields.setdefault("error_code", failure.code)
+        fields.setdefault("message", failure.message)
+        fields["error"] = {"code": failure.code, "message": failure.message, **json_shape(failure.fields)}
+    fields.setdefault("success", outcome.status == "success")
+    fields["status"] = fields.get("status", outcome.status)
+    return fields
+
+
+def _find(fields: Mapping[str, Any], name: str) -> Any:
+    if name in fields:
+        return fields[name]
+    value: Any = fields
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return _MISSING
+        value = value[part]
+    return value
+
+
+def _differences(name: str, expected: Any, value: Any) -> Iterator[str]:
+    if value is _MISSING:
+        yield f"{name} is missing, expected {json_shape(expected)!r}"
+    elif isinstance(expected, Mapping) and isinstance(value, Mapping):
+        for part, inner in expected.items():
+            yield from _differences(f"{name}.{part}", inner, value.get(part, _MISSING))
+    elif isinstance(expected, list) and isinstance(value, list) and len(expected) == len(value):
+        for index, (wanted, given) in enumerate(zip(expected, value, strict=True)):
+            yield from _differences(f"{name}[{index}]", wanted, given)
+    elif not _equal(expected, value):
+        yield f"{name} is {value!r}, expected {json_shape(expected)!r}"
+
+
+def _equal(expected: Any, value: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(value, bool):
+        return expected is value
+    if isinstance(expected, (int, Decimal)) and isinstance(value, (int, str)):
+        try:
+            return Decimal(value) == Decimal(expected)
+        except InvalidOperation:
+            return False
+    return bool(json_shape(expected) == value)

@@ -1,15 +1,22 @@
-"""From the text of an expression to its tree, by operator precedence.
+"""From the text of an expression or a template to its tree, by operator precedence.
 
     =>  (right)   <   OR   <   AND   <   NOT   <   FORALL EXISTS   <   == != <= >= < > IN CONTAINS IS NULL (one)
     <   + -   <   * / %   <   - (sign)   <   .field  [index]
 
-Lengths and depths are bounded, so that no file can exhaust the stack. A mistake is a ParseError with the offset in
-`fields`; the caller knows the line and column of the file. Nothing is evaluated here.
+Keywords are upper case, except true, false and null. A text stands in single or double quotes; a backslash before a
+quote, a backslash, n or t stands for that character, any other backslash for itself, so that patterns need no doubling.
+A template is a text with `{expression}` in it; `{{` and `}}` stand for braces. One that is exactly one placeholder has
+that value with its type; any other is a text. Lengths and depths are bounded, so that no file can exhaust the stack. A
+mistake is a ParseError with the offset in `fields`; the caller knows the line and column. Nothing is evaluated here.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from lyra.errors import ParseError
 from lyra.vesper.expressions.terms import (
@@ -27,8 +34,14 @@ from lyra.vesper.expressions.terms import (
     Term,
     UnaryTerm,
 )
-from lyra.vesper.expressions.tokens import KEYWORDS, ExpressionToken, syntax_error, tokens_of
-from lyra.vesper.values.limits import EXPRESSION_CHARS_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_NESTING_MAX
+from lyra.vesper.values.limits import (
+    EXPRESSION_CHARS_MAX,
+    EXPRESSION_DEPTH_MAX,
+    EXPRESSION_NESTING_MAX,
+    NUMBER_DIGITS_MAX,
+    TEMPLATE_CHARS_MAX,
+    TEMPLATE_PLACEHOLDERS_MAX,
+)
 
 _IMPLIES, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN = range(1, 9)
 _BINARY: Final = {
@@ -42,14 +55,14 @@ _BINARY: Final = {
 
 
 def parse_expression(text: str, *, sql: bool = False) -> Term:
-    """The tree of an expression. With `sql`, a single `=` is read as `==`."""
+    """Return the tree of an expression. With `sql`, a single `=` is read as `==`."""
     if len(text) > EXPRESSION_CHARS_MAX:
         raise syntax_error(f"the expression has more than {EXPRESSION_CHARS_MAX} characters", 0, 0)
     return _Parser(tokens_of(text), sql=sql).whole()
 
 
 def parse_placeholder(text: str, start: int) -> tuple[Term, int]:
-    """The tree of a placeholder whose text begins at an offset, and the offset after its closing brace."""
+    """Return the tree of a placeholder whose text begins at an offset, and the offset after its closing brace."""
     tokens = tokens_of(text, start, until_brace=True)
     if tokens[-1].start - start > EXPRESSION_CHARS_MAX:
         raise syntax_error(f"the placeholder has more than {EXPRESSION_CHARS_MAX} characters", start, start)
@@ -269,7 +282,7 @@ class _Parser:
         return self.keep(term, left, right)
 
     def keep(self, term: Any, *inner: Term) -> Term:
-        """The term, once its depth is known to be within the limit."""
+        """Return the term, once its depth is known to be within the limit."""
         depth = 1 + max((self.depths.get(id(child), 0) for child in inner), default=0)
         if depth > EXPRESSION_DEPTH_MAX:
             raise syntax_error("the expression has too many parts", term.start, term.end)
@@ -277,3 +290,145 @@ class _Parser:
         self.kept.append(term)
         result: Term = term
         return result
+
+
+# ---------------------------------------------------------------- tokens
+
+KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "CONTAINS", "IS", "NULL", "FORALL", "EXISTS"})
+_WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
+_TOKEN: Final = re.compile(
+    r"""(?P<blank>[ \t\r\n]++)
+      | (?P<number>[0-9]++(?:\.[0-9]++)?)
+      | (?P<name>[A-Za-z_][A-Za-z0-9_]*+)
+      | (?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")
+      | (?P<symbol>=>|==|!=|<=|>=|[-+*/%<>()\[\].,:{}=])""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+_OTHER_SPELLINGS: Final = {"&": "AND", "|": "OR", "!": "NOT", "≤": "<=", "≥": ">=", "≠": "!=", "∧": "AND", "∨": "OR"}
+
+
+class ExpressionToken(NamedTuple):
+    """`kind` is number, text, word (true, false, null), name, keyword, symbol or end."""
+
+    kind: str
+    value: Any
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else f"`{self.value}`" if self.kind != "text" else "a text"
+
+
+def syntax_error(message: str, start: int, end: int, *, hint: str = "") -> ParseError:
+    """Return an error at an offset of an expression; the caller knows where the expression stands."""
+    return ParseError(message, line=1, column=start + 1, hint=hint or None, offset=start, end=end)
+
+
+def tokens_of(text: str, start: int = 0, *, until_brace: bool = False) -> list[ExpressionToken]:
+    """Return the tokens from an offset to the end, or to the brace that closes a placeholder; the last one has kind
+    `end`."""
+    tokens: list[ExpressionToken] = []
+    position, depth = start, 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _unreadable(text, position)
+        position = match.end()
+        kind = str(match.lastgroup)
+        if kind == "blank":
+            continue
+        token = _token(kind, match.group(), match.start(), match.end())
+        if kind == "symbol" and token.value in "{}":
+            depth += 1 if token.value == "{" else -1
+            if depth < 0 and until_brace:
+                return [*tokens, ExpressionToken("end", "", token.start, token.end)]
+        tokens.append(token)
+    if until_brace:
+        raise syntax_error(
+            "the placeholder has no closing brace", start - 1, start, hint="a brace itself is written {{"
+        )
+    return [*tokens, ExpressionToken("end", "", len(text), len(text))]
+
+
+def _token(kind: str, text: str, start: int, end: int) -> ExpressionToken:
+    if kind == "number":
+        if len(text) > NUMBER_DIGITS_MAX:
+            raise syntax_error("the number is too long", start, end)
+        return ExpressionToken("number", Decimal(text) if "." in text else int(Decimal(text)), start, end)
+    if kind == "text":
+        return ExpressionToken("text", _ESCAPE.sub(_escaped, text[1:-1]), start, end)
+    if kind == "name" and text in _WORDS:
+        return ExpressionToken("word", _WORDS[text], start, end)
+    if kind == "name" and text in KEYWORDS:
+        return ExpressionToken("keyword", text, start, end)
+    return ExpressionToken(kind, text, start, end)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[1], match[0])
+
+
+def _unreadable(text: str, position: int) -> ParseError:
+    char = text[position]
+    if char in "'\"":
+        return syntax_error("the text has no closing quote", position, len(text))
+    spelling = _OTHER_SPELLINGS.get(char)
+    hint = f"write {spelling}" if spelling else ""
+    return syntax_error(f"unexpected character {char!r}", position, position + 1, hint=hint)
+
+
+# ---------------------------------------------------------------- templates
+
+
+class ParsedTemplate(msgspec.Struct, frozen=True):
+    """Texts and terms in order; neighbouring texts are joined."""
+
+    parts: tuple[str | Term, ...]
+
+    @property
+    def single(self) -> Term | None:
+        """The term of a template that is nothing else."""
+        return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], Term) else None
+
+    @property
+    def text(self) -> str | None:
+        """The text of a template without placeholders."""
+        return None if any(isinstance(part, Term) for part in self.parts) else "".join(map(str, self.parts))
+
+
+def has_placeholder(text: str) -> bool:
+    """Return whether a text has a brace that is not doubled."""
+    return "{" in text.replace("{{", "")
+
+
+def parse_template(text: str) -> ParsedTemplate:
+    """Return the parts of a template; ParseError with the offset of a mistake."""
+    if len(text) > TEMPLATE_CHARS_MAX:
+        raise syntax_error(f"the template has more than {TEMPLATE_CHARS_MAX} characters", 0, 0)
+    parts: list[str | Term] = []
+    plain: list[str] = []
+    position = count = 0
+    while position < len(text):
+        char = text[position]
+        if char in "{}" and text[position + 1 : position + 2] == char:
+            plain.append(char)
+            position += 2
+        elif char == "{":
+            count += 1
+            if count > TEMPLATE_PLACEHOLDERS_MAX:
+                raise syntax_error(f"more than {TEMPLATE_PLACEHOLDERS_MAX} placeholders", position, position + 1)
+            term, position = parse_placeholder(text, position + 1)
+            if plain:
+                parts.append("".join(plain))
+                plain = []
+            parts.append(term)
+        elif char == "}":
+            raise syntax_error("a closing brace without an opening one", position, position + 1, hint="write }}")
+        else:
+            plain.append(char)
+            position += 1
+    if plain or not parts:
+        parts.append("".join(plain))
+    return ParsedTemplate(tuple(parts))

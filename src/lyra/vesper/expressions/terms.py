@@ -1,7 +1,9 @@
-"""The syntax tree of an expression, before anything is known about types.
+"""The syntax tree of an expression, before anything is known about types, and the table of built-in functions.
 
 Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `same` compares
-two trees and passes over offsets.
+two trees and passes over offsets. `FUNCTIONS` has the functions that take values and give a value; `AGGREGATES` those
+over a collection; `old`, `all` and `any` are forms of the language. Kinds of parameters: `number`, `text`, `integer`,
+`sized` (text, bytes or a collection). The paths have the code; here is what the checker must know.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+
+from lyra.vesper.values.types import BOOLEAN, DECIMAL, INTEGER, STRING, TIMESTAMP, ValueType
 
 
 class Term(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -94,7 +98,7 @@ _LEVELS: Final = {
 
 
 def printed(term: Term) -> str:
-    """The term as text, with parentheses only where they are needed."""
+    """Return the term as text, with parentheses only where they are needed."""
     return _printed(term, 0)
 
 
@@ -153,7 +157,7 @@ def _literal(value: Any) -> str:
 
 
 def children(term: Term) -> Iterator[Term]:
-    """The terms directly inside a term, from left to right."""
+    """Yield the terms directly inside a term, from left to right."""
     for name in term.__struct_fields__:
         value = getattr(term, name)
         if isinstance(value, Term):
@@ -163,13 +167,13 @@ def children(term: Term) -> Iterator[Term]:
 
 
 def names_in(term: Term) -> set[str]:
-    """The names that a term mentions, those that quantifiers bind included."""
+    """Return the names that a term mentions, those that quantifiers bind included."""
     names = {term.name} if isinstance(term, NameTerm) else set()
     return names.union(*(names_in(child) for child in children(term)))
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two trees are equal but for their offsets."""
+    """Return whether two trees are equal but for their offsets."""
     if isinstance(left, Term) and isinstance(right, Term):
         return type(left) is type(right) and all(
             same(getattr(left, name), getattr(right, name))
@@ -179,3 +183,33 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, tuple) and isinstance(right, tuple):
         return len(left) == len(right) and all(map(same, left, right))
     return type(left) is type(right) and bool(left == right) and str(left) == str(right)
+
+
+# ---------------------------------------------------------------- functions
+
+
+class BuiltIn(msgspec.Struct, frozen=True):
+    """A function: the kinds of its parameters, and its type (None: that of its first argument)."""
+
+    name: str
+    parameters: tuple[str, ...]
+    result: ValueType | None
+    text: str
+
+
+_TABLE: Final = (
+    BuiltIn("len", ("sized",), INTEGER, "how many characters, bytes, elements or entries"),
+    BuiltIn("round", ("number", "integer"), DECIMAL, "the number with so many digits after the point, half to even"),
+    BuiltIn("abs", ("number",), None, "the number without its sign"),
+    BuiltIn("lower", ("text",), STRING, "the text in lower case"),
+    BuiltIn("upper", ("text",), STRING, "the text in upper case"),
+    BuiltIn("trim", ("text",), STRING, "the text without blanks at its ends"),
+    BuiltIn("starts_with", ("text", "text"), BOOLEAN, "whether the text begins with the second one"),
+    BuiltIn("ends_with", ("text", "text"), BOOLEAN, "whether the text ends with the second one"),
+    BuiltIn("matches", ("text", "text"), BOOLEAN, "whether the regular expression matches a part of the text"),
+    BuiltIn("current_timestamp", (), TIMESTAMP, "the time of the execution, the same for all its steps"),
+    BuiltIn("current_year", (), INTEGER, "its year, in UTC"),
+)
+FUNCTIONS: Final[dict[str, BuiltIn]] = {function.name: function for function in _TABLE}
+AGGREGATES: Final = ("SUM", "COUNT", "AVG", "MIN", "MAX")
+FORMS: Final = ("old", "all", "any")

@@ -1,3 +1,1 @@
-"""One layout for files of nodes. Start at `formatter.format_text`; `tree` is the file with its comments, `scalars`
-writes texts, `layout` writes the whole.
-"""
+"""One layout for files of nodes. Start at `layout.format_text`; `tree` is the file with its comments."""

@@ -1,15 +1,25 @@
-"""Writes a tree of entries: two spaces a level, lists indented below their key, the keys of a node in a fixed order.
+"""The layout of files of nodes: `format_text` gives a text in that layout with the same meaning.
 
-Flow collections (`{type: decimal, scale: 2}`) stay on one line where they fit and hold no comment; else they become
-blocks. Between the sections of a node there is one empty line; inside a section, at most one where the file has any.
+Two spaces a level, lists indented below their key, the keys of a node in a fixed order. Flow collections
+(`{type: decimal, scale: 2}`) stay on one line where they fit and hold no comment; else they become blocks. Between the
+sections of a node there is one empty line; inside a section, at most one where the file has any. What is no text (a
+number, true, null) stays as it is written. A text is plain where every reader of YAML, of version 1.1 or 1.2, would
+read the same text; else it is quoted. Texts with line breaks become blocks, folded blocks keep their lines.
+
+The result is read again and compared with what the file said; where they differ, nothing is changed and an error is
+raised. So a formatted file loads to a node with the same digest, and formatting a formatted text changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+import textwrap
+from decimal import Decimal
+from typing import Any, Final
 
-from lyra.vesper.format.scalars import WIDTH, block_text, flow_text, key_text
-from lyra.vesper.format.tree import Collection, FileComment, ScalarPart, TreeEntry
+from lyra.errors import ParseError
+from lyra.vesper.format.tree import Collection, FileComment, ScalarPart, TreeEntry, attach_comments, read_tree
+from lyra.vesper.loading import TEXT_NAME, read_document
 
 HEADS: Final = ("node_id", "type", "intent")  # without empty lines between them
 KEY_ORDER: Final = (
@@ -33,7 +43,7 @@ _STEP: Final = 2
 
 
 def write_tree(root: Collection, header: list[FileComment]) -> str:
-    """The text of a file."""
+    """Return the text of a file."""
     writer = _Writer()
     writer.comments(header, 0)
     for index, entry in enumerate(sorted(root.entries, key=_rank)):
@@ -45,7 +55,7 @@ def write_tree(root: Collection, header: list[FileComment]) -> str:
 
 
 def moves_first_key(root: Collection) -> bool:
-    """Whether another key than the first one is written first."""
+    """Return whether another key than the first one is written first."""
     return bool(root.entries) and min(root.entries, key=_rank) is not root.entries[0]
 
 
@@ -67,7 +77,7 @@ class _Writer:
             self.lines.append(" " * indent + comment.text)
 
     def entry(self, entry: TreeEntry, indent: int, *, blank: bool, lead: str | None = None) -> None:
-        """An entry; `lead` is what stands before its first line in place of blanks: the dashes of items."""
+        """Write an entry; `lead` is what stands before its first line in place of blanks: the dashes of items."""
         prefix = " " * indent if lead is None else lead
         leading = _comments_above(entry, indent) if lead is None else []
         self.comments(leading, indent, blank=blank)
@@ -122,14 +132,14 @@ class _Writer:
 
 
 def _has_blank(entry: TreeEntry) -> bool:
-    """Whether there is an empty line above an entry and its comments."""
+    """Return whether there is an empty line above an entry and its comments."""
     first = entry.leading[0] if entry.leading else None
     return entry.blank_before if first is None or not first.own_line else first.blank_before
 
 
 def _comments_above(entry: TreeEntry, indent: int) -> list[FileComment]:
-    """The comments above an entry. The line of a dash belongs to the first key or item of the block behind it, so that
-    what would stand behind the dash or above that key goes above the dash, too."""
+    """Return the comments above an entry. The line of a dash belongs to the first key or item of the block behind it,
+    so that what would stand behind the dash or above that key goes above the dash, too."""
     value = entry.value
     if entry.key is not None or not isinstance(value, Collection) or _flow_line(value, indent + _STEP) is not None:
         return entry.leading
@@ -139,7 +149,7 @@ def _comments_above(entry: TreeEntry, indent: int) -> list[FileComment]:
 
 # ------------------------------------------------------------------ flow collections
 def _flow_line(collection: Collection, used: int) -> str | None:
-    """The collection on one line; None where it is a block."""
+    """Return the collection on one line; None where it is a block."""
     if not collection.entries:
         return "{}" if collection.is_mapping else "[]"
     if not collection.is_flow or _holds_comments(collection):
@@ -164,3 +174,180 @@ def _flow(collection: Collection) -> str:
         parts.append(value if entry.key is None else f"{key_text(entry.key, in_flow=True)}: {value}")
     text = ", ".join(parts)
     return f"{{{text}}}" if collection.is_mapping else f"[{text}]"
+
+
+# ---------------------------------------------------------------- scalars
+
+WIDTH: Final = 120  # columns of a line; a longer flow collection is written as a block
+_FOLD: Final = 100  # columns of a folded text
+_KEY_MAX: Final = 1_000  # characters; YAML reads no longer ones without a question mark
+_WORDS: Final = frozenset(
+    {"~", "null", "true", "false", "yes", "no", "on", "off", ".nan", ".inf", "-.inf", "+.inf", "=", "<<"}
+)
+_OURS: Final = frozenset({"", "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE"})
+_NUMBER: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_LIKE_A_NUMBER: Final = re.compile(
+    r"[-+]?(?:0[xob][0-9a-fA-F_]+|\.?[0-9][0-9_]*(?:[.:][0-9_:.]*)?(?:[eE][-+]?[0-9]+)?)\Z"
+)
+_VERSION: Final = re.compile(r"[0-9]+(?:\.[0-9]+){2,}\Z")
+_INDICATORS: Final = frozenset("-?:,[]{}#&*!|>'\"%@`.=<")
+_SAFE_START: Final = re.compile(r"<=? |\.[A-Za-z]|-[A-Za-z]|==? ")
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
+
+
+def is_text(part: ScalarPart) -> bool:
+    """Return whether the file's reader takes it as a text, not as a number, a truth value or nothing."""
+    return bool(part.style) or (part.value not in _OURS and _NUMBER.match(part.value) is None)
+
+
+def flow_text(part: ScalarPart) -> str:
+    """Return the scalar inside a flow collection, on one line."""
+    if not is_text(part):
+        return part.value or "null"
+    return part.value if _is_plain(part.value) and _is_plain_in_flow(part.value) else _quoted(part.value)
+
+
+def key_text(part: ScalarPart, *, in_flow: bool) -> str:
+    """Return a key; one that is plain in the file stays so."""
+    value = part.value
+    allowed = _is_plain(value) or (not part.style and _is_plain_form(value) and len(value) < _KEY_MAX)
+    return value if allowed and (not in_flow or _is_plain_in_flow(value)) else _quoted(value)
+
+
+def block_text(part: ScalarPart, indent: int, used: int) -> tuple[str, list[str]]:
+    """Return the scalar behind a key or a dash: the rest of that line, and the lines below. `used` is the columns
+    before."""
+    if not is_text(part):
+        return part.value, []
+    value = part.value
+    if part.style == ">":
+        rows = _folded_rows(part)
+        if rows is not None:
+            return _header(">", value), [" " * indent + row if row else "" for row in rows]
+    if "\n" in value and _fits_literal(value):
+        rows = value.removesuffix("\n").split("\n")
+        return _header("|", value), [" " * indent + row if row else "" for row in rows]
+    line = value if _is_plain(value) else _quoted(value)
+    if "\n" in part.raw and used + len(line) > WIDTH and _can_fold(value):
+        rows = textwrap.wrap(value, _FOLD - indent, break_long_words=False, break_on_hyphens=False)
+        return ">-", [" " * indent + row for row in rows]
+    return line, []
+
+
+# ------------------------------------------------------------------ plain and quoted
+def _is_plain(value: str) -> bool:
+    """Return whether the text needs no quotes in a block."""
+    is_number = _LIKE_A_NUMBER.match(value) is not None and _VERSION.match(value) is None
+    return value.lower() not in _WORDS and not is_number and _is_plain_form(value)
+
+
+def _is_plain_form(value: str) -> bool:
+    if not value or value != value.strip() or not _is_printable(value):
+        return False
+    if value[0] in _INDICATORS and _SAFE_START.match(value) is None:
+        return False
+    return ": " not in value and " #" not in value and not value.endswith(":")
+
+
+def _is_plain_in_flow(value: str) -> bool:
+    return not any(mark in value for mark in ",[]{}:?")
+
+
+def _is_printable(value: str) -> bool:
+    return all(char.isprintable() for char in value)
+
+
+def _quoted(value: str) -> str:
+    if _is_printable(value):
+        if '"' not in value and "\\" not in value:
+            return f'"{value}"'
+        if "'" not in value:
+            return f"'{value}'"
+    return '"' + "".join(_escaped(char) for char in value) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+# ------------------------------------------------------------------ blocks
+def _header(mark: str, value: str) -> str:
+    return mark if value.endswith("\n") else f"{mark}-"
+
+
+def _fits_literal(value: str) -> bool:
+    """Return whether a literal block gives exactly this text, whatever stands below it."""
+    rows = value.removesuffix("\n").split("\n")
+    if not rows[0] or rows[0][0] in " \t" or not rows[-1]:
+        return False
+    return all(_is_printable(row.replace("\t", " ")) and (not row or bool(row.strip())) for row in rows)
+
+
+def _folded_rows(part: ScalarPart) -> list[str] | None:
+    """Return the lines of a folded block without their indentation; None where the block is more than plain
+    paragraphs."""
+    header, _, body = part.raw.partition("\n")
+    if any(char.isdigit() for char in header.partition("#")[0]) or part.value.endswith("\n\n"):
+        return None
+    rows = [row if row.strip(" ") else "" for row in body.split("\n")]
+    while rows and not rows[-1]:
+        rows.pop()
+    if not rows or not rows[0]:
+        return None
+    indent = len(rows[0]) - len(rows[0].lstrip(" "))
+    rows = [row[indent:] for row in rows]
+    is_clean = all(not row or (row[0] not in " \t" and _is_printable(row)) for row in rows)
+    return rows if is_clean else None
+
+
+def _can_fold(value: str) -> bool:
+    words = value.split(" ")
+    return "\n" not in value and all(words) and _is_printable(value)
+
+
+# ---------------------------------------------------------------- formatter
+
+
+def format_text(text: str, file: str = TEXT_NAME) -> str:
+    """Return the text in the layout; ParseError where it is no YAML, or no mapping."""
+    document = read_document(text, file)
+    if not isinstance(document.data, dict):
+        raise ParseError("the file is no mapping of a node's keys", file=file, line=1, column=1)
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    root, entries, comments = read_tree(lines)
+    header = attach_comments(root, entries, comments, first_key_moves=moves_first_key(root))
+    result = write_tree(root, header)
+    _compare(document.data, result, file)
+    return result
+
+
+def _compare(data: dict[str, Any], result: str, file: str) -> None:
+    try:
+        is_same = same_data(data, read_document(result, file).data)
+    except ParseError:
+        is_same = False
+    if not is_same:
+        raise ParseError("the file uses YAML that cannot be laid out without changing it", file=file, line=1, column=1)
+
+
+def same_data(first: Any, second: Any) -> bool:
+    """Return whether two documents say the same: equal values of equal kinds, numbers with equal digits. The order of
+    the keys at the top has no meaning."""
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return _same(first, second)
+    return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
+
+
+def _same(first: Any, second: Any) -> bool:
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(_same(first[key], second[key]) for key in first)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return str(first) == str(second) if isinstance(first, Decimal) else bool(first == second)

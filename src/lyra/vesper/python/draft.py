@@ -1,21 +1,33 @@
 """What the writers of one generated module share: the node, its Python names and types, and the functions so far.
 
 The entry, the flow, the contracts about the answer and the module itself are written by classes of their own. All of
-them hold the same `NodeDraft`.
+them hold the same `NodeDraft`. `Checks` writes the statements of constraints, guards and contracts: a condition that
+cannot raise becomes one `if`. One that can is evaluated inside a `try`: an error in a contract is a failure of that
+contract, and a missing predicate or object makes it unverifiable, which is noted and stops nothing.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import msgspec
 
-from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import ErrorRule, ForEachStep, NodeInput, NodeProgram, Step
-from lyra.vesper.python.expressions import PythonScope
+from lyra.vesper import ir
+from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, names_in, parts
-from lyra.vesper.python.names import Names, function_name
-from lyra.vesper.python.syntax import ModuleParts, name
+from lyra.vesper.python.syntax import (
+    ModuleParts,
+    Names,
+    assign,
+    attribute,
+    call,
+    function_name,
+    if_,
+    name,
+    negated,
+    raise_,
+)
 from lyra.vesper.values.types import Nullable, ValueType
 
 Parameter = tuple[str, ast.expr, ast.expr | None]  # the name, the annotation and the default
@@ -24,7 +36,7 @@ Parameter = tuple[str, ast.expr, ast.expr | None]  # the name, the annotation an
 class NodeDraft:
     """A node's module while it is made."""
 
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram) -> None:
         self.program = program
         self.function = function_name(program.node_id)
         self.names = Names(self.function)
@@ -43,20 +55,20 @@ class NodeDraft:
         return bool(self.program.postconditions or self.program.invariants)
 
     def final_names(self) -> set[str]:
-        """All names in contracts about the answer."""
+        """Return all names in contracts about the answer."""
         return names_in((self.program.postconditions, self.program.invariants))
 
     def watched(self) -> list[str]:
-        """The variables that invariants name; inputs are among them where a step assigns them."""
+        """Return the variables that invariants name; inputs are among them where a step assigns them."""
         used = names_in(self.program.invariants)
         return [variable for variable in self.variables() if variable in used]
 
     def variables(self) -> list[str]:
-        """All variables of the flow and of compensations."""
+        """Return all variables of the flow and of compensations."""
         return assigned((*self.program.steps, *compensations(self.program)))
 
     def passed(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
-        """Parameters of a helper function for the inputs that it uses, and the arguments at its call."""
+        """Return parameters of a helper function for the inputs that it uses, and the arguments at its call."""
         parameters: list[Parameter] = []
         if uses_run:
             self.needs_run = True
@@ -71,31 +83,102 @@ class NodeDraft:
         return parameters, [name(text) for text, _, _ in parameters]
 
     def errors(self) -> ast.expr:
-        """What a step may raise."""
+        """Return what a step may raise."""
         return ast.Tuple([self.parts.runtime("NodeError"), name("ArithmeticError")], ast.Load())
 
 
-def input_type(declared: NodeInput) -> ValueType:
-    """The type of an input's value: null too, where it may be absent without a default."""
+def input_type(declared: ir.NodeInput) -> ValueType:
+    """Return the type of an input's value: null too, where it may be absent without a default."""
     is_absent_null = not declared.required and declared.default in (msgspec.UNSET, None)
     return Nullable(declared.type) if is_absent_null and not isinstance(declared.type, Nullable) else declared.type
 
 
-def compensations(program: NodeProgram) -> tuple[Step, ...]:
-    """The steps of all compensations, of steps and of the node."""
-    return tuple(step for rule in parts(program) if isinstance(rule, ErrorRule) for step in rule.compensation)
+def compensations(program: ir.NodeProgram) -> tuple[ir.Step, ...]:
+    """Return the steps of all compensations, of steps and of the node."""
+    return tuple(step for rule in parts(program) if isinstance(rule, ir.ErrorRule) for step in rule.compensation)
 
 
-def _own_names(program: NodeProgram) -> set[str]:
-    """All names that the node gives to values."""
+def _own_names(program: ir.NodeProgram) -> set[str]:
+    """Return all names that the node gives to values."""
     own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
     own |= names_in(program) | set(assigned((*program.steps, *compensations(program))))
     for part in parts(program):
         match part:
-            case ForEachStep():
+            case ir.ForEachStep():
                 own.add(part.variable)
             case ir.Reduce():
                 own |= {part.name, part.accumulator}
             case ir.Quantifier() | ir.MapOver() | ir.Filter() | ir.GroupBy():
                 own.add(part.name)
     return own
+
+
+# ---------------------------------------------------------------- checks
+
+
+class Checks:
+    """Writes checks into one function. `uses_run` says whether one of them needs the run's state."""
+
+    def __init__(self, module: ModuleParts) -> None:
+        self.module = module
+        self.uses_run = False
+
+    def all_true(
+        self, checks: Sequence[ir.Condition], scope: PythonScope, sink: list[ast.stmt], *, in_loop: bool
+    ) -> ast.expr:
+        """Return whether all checks are true, from left to right."""
+        writer = ExpressionWriter(self.module, scope, sink, in_loop=in_loop)
+        first, *rest = checks
+        tests = [writer.condition(first.expression)]
+        tests += [writer.lazy(check.expression, as_condition=True) for check in rest]
+        self.uses_run |= writer.uses_run
+        return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+
+    def contract(self, contract: ir.Contract, scope: PythonScope, failure: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """Return statements that do `failure` where the contract does not hold."""
+        note = ast.Expr(call(attribute(name("run"), "unverified"), ast.Constant(contract.text)))
+        if contract.expression is None:
+            self.uses_run = True
+            return [note]
+        return self.condition(ir.Condition(contract.text, contract.expression), scope, failure, is_contract=True)
+
+    def condition(
+        self, check: ir.Condition, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
+    ) -> list[ast.stmt]:
+        """Return statements that do `failure` where the condition is not true, or raises."""
+        statements: list[ast.stmt] = []
+        writer = ExpressionWriter(self.module, scope, statements)
+        test = writer.condition(check.expression)
+        self.uses_run |= writer.uses_run
+        if not writer.may_raise:
+            return [*statements, _for_every(test, failure) or if_(negated(test), failure)]
+        holds = self.module.names.fresh("holds")
+        handlers = []
+        if is_contract and writer.uses_host:
+            self.uses_run = True
+            noted = call(attribute(name("run"), "unverified"), ast.Constant(check.text))
+            handlers.append(self._handler(self.module.runtime("Unverifiable"), assign(holds, noted)))
+        errors = ast.Tuple([self.module.runtime("NodeError"), name("ArithmeticError")], ast.Load())
+        handlers.append(self._handler(errors, assign(holds, ast.Constant(False))))
+        attempt = ast.Try([*statements, assign(holds, test)], handlers, [], [])
+        return [attempt, if_(ast.UnaryOp(ast.Not(), name(holds)), failure)]
+
+    @staticmethod
+    def _handler(kind: ast.expr, *body: ast.stmt) -> ast.ExceptHandler:
+        return ast.ExceptHandler(kind, None, list(body))
+
+    def broken(self, code: str, text: str, phase: str) -> ast.stmt:
+        arguments = (ast.Constant(part) for part in (code, text, phase))
+        return raise_(call(self.module.runtime("broken"), *arguments))
+
+
+def _for_every(test: ast.expr, failure: Sequence[ast.stmt]) -> ast.stmt | None:
+    """Return a loop in place of `all(…)`, which would make a generator; None for another test. The name of the element
+    is no other's, and the failure ends the function."""
+    match test:
+        case ast.Call(
+            func=ast.Name("all"), args=[ast.GeneratorExp(elt=body, generators=[ast.comprehension(ifs=[]) as loop])]
+        ):
+            if isinstance(failure[-1], ast.Raise):
+                return ast.For(loop.target, loop.iter, [if_(negated(body), failure)], [])
+    return None

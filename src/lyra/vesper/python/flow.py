@@ -1,24 +1,49 @@
-"""The steps of a node between its entry and its answer.
+"""The statements of a node's function before its answer: the entry, then the steps.
 
-Steps that end in one place stand in the node's own function. Steps that can end in several places, meet rules or act
-outside stand in a function of their own, so that the contracts about the answer are in one place. That function is
-inside the node's where invariants name variables, which must be seen as they stand at the end.
+The entry has the inputs in their types, constraints, preconditions, invariants and old values. Where it fails, the
+validations at the start of the flow have the first word: they stand in a function of their own, which is called before
+an entry failure is raised. Steps that end in one place stand in the node's own function. Steps that can end in several
+places, meet rules or act outside stand in a function of their own, so that the contracts about the answer are in one
+place. That function is inside the node's where invariants name variables, which must be seen as they stand at the end.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from itertools import takewhile
 
-from lyra.vesper.ir.program import AssignStep, EffectStep, ParallelStep, ReturnStep, Step
+from lyra.vesper import ir
 from lyra.vesper.python.answers import AnswerWriter, Refusal
-from lyra.vesper.python.draft import NodeDraft, compensations
-from lyra.vesper.python.entry import input_intervals
-from lyra.vesper.python.expressions import PythonScope
-from lyra.vesper.python.kinds import assigned, names_in, parts, read_too_early, settled_after, variable_kinds
+from lyra.vesper.python.draft import Checks, NodeDraft, compensations
+from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
+from lyra.vesper.python.kinds import (
+    FULL,
+    Interval,
+    assigned,
+    bounds,
+    kind_of,
+    names_in,
+    parts,
+    read_too_early,
+    settled_after,
+    variable_kinds,
+)
+from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.steps import ANSWERING, StepWriter, acts_outside, never_ends, new_function
-from lyra.vesper.python.syntax import assign, attribute, call, name, raise_, store
-from lyra.vesper.values.types import ANY, BOOLEAN, BYTES, INTEGER, STRING, TIMESTAMP, DecimalType, ValueType
+from lyra.vesper.python.syntax import assign, attribute, call, if_, name, raise_, store
+from lyra.vesper.values.types import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    STRING,
+    TIMESTAMP,
+    DecimalType,
+    EnumType,
+    Nullable,
+    ValueType,
+)
 
 
 class FlowWriter:
@@ -37,7 +62,7 @@ class FlowWriter:
         return self._straight() if self._is_straight() else self._apart()
 
     def _scope(self) -> PythonScope:
-        """The scope of the steps."""
+        """Return the scope of the steps."""
         draft, program = self.draft, self.program
         variables = draft.variables()
         inputs = frozenset(draft.parameters)
@@ -52,7 +77,11 @@ class FlowWriter:
         acts = (*program.steps, *compensations(program))
         early = read_too_early(program.steps, inputs) | absent | of_compensations
         early |= names_in(
-            (program.rules, program.machines, *(step.rules for step in parts(program) if isinstance(step, EffectStep)))
+            (
+                program.rules,
+                program.machines,
+                *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep)),
+            )
         )
         early |= _shared(program.steps) | _of_several_types(acts, kinds)
         for variable in variables:
@@ -68,20 +97,22 @@ class FlowWriter:
 
     # ------------------------------------------------------------ steps in the node's function
     def _is_straight(self) -> bool:
-        """Whether success is reached in one place only, at the end, and no rule looks at errors."""
+        """Return whether success is reached in one place only, at the end, and no rule looks at errors."""
         program = self.program
         if self.draft.is_async or program.rules:
             return False
-        returns = [step for step in parts(program.steps) if isinstance(step, ReturnStep) and step.success is not None]
+        returns = [
+            step for step in parts(program.steps) if isinstance(step, ir.ReturnStep) and step.success is not None
+        ]
         last = program.steps[-1] if program.steps else None
         return not returns or (returns == [last] and not returns[0].guards)
 
     def _straight(self) -> list[ast.stmt]:
-        """The steps inside the node's function itself."""
+        """Return the steps inside the node's function itself."""
         steps, flow = self.steps, self.program.steps
         first = list(self.declarations.values())
         last = flow[-1] if flow else None
-        if isinstance(last, ReturnStep) and last.success is not None:
+        if isinstance(last, ir.ReturnStep) and last.success is not None:
             body = steps.steps(flow[:-1])
             before, values = steps.success_values(last.success)
         else:
@@ -104,7 +135,8 @@ class FlowWriter:
         return settled_after(self.program.steps, frozenset(self.draft.parameters), set())
 
     def _guarded(self, body: list[ast.stmt], inside: list[ast.stmt] | None = None) -> list[ast.stmt]:
-        """The statements, with the handlers for errors that they raise; `inside` is what a call among them runs."""
+        """Return the statements, with the handlers for errors that they raise; `inside` is what a call among them
+        runs."""
         refusal = self.answers.refusal() if self.steps.may_raise else None
         if refusal is None and not _uses_exact([*body, *(inside or [])]):
             return body
@@ -118,7 +150,7 @@ class FlowWriter:
 
     # ------------------------------------------------------------ steps in a function of their own
     def _apart(self) -> list[ast.stmt]:
-        """The steps in a function of their own, which returns the outputs."""
+        """Return the steps in a function of their own, which returns the outputs."""
         draft, program = self.draft, self.program
         body = self._body()
         function = draft.names.private("steps")
@@ -151,7 +183,7 @@ class FlowWriter:
     def _define(
         self, function: str, parameters: Sequence[tuple[str, ast.expr, ast.expr | None]], body: list[ast.stmt]
     ) -> list[ast.stmt]:
-        """The function of the steps: in the module, or before its call where invariants watch its variables."""
+        """Return the function of the steps: in the module, or before its call where invariants watch its variables."""
         draft = self.draft
         watched = self.answers.watched
         doc = ast.Expr(ast.Constant("Run the steps and return the outputs."))
@@ -169,7 +201,7 @@ class FlowWriter:
         return [*outer, new_function(function, parameters, statements, self.parts.dict_type(), is_async=draft.is_async)]
 
     def _awaited(self, flow: ast.expr, outputs: str, ensured: list[ast.stmt]) -> list[ast.stmt]:
-        """The call of steps that act outside. A broken invariant takes back what was done."""
+        """Return the call of steps that act outside. A broken invariant takes back what was done."""
         self.draft.needs_run = True
         attempt = self._attempt([assign(outputs, flow)], self.answers.refusal())
         if not self.program.invariants:
@@ -184,22 +216,22 @@ class FlowWriter:
 
 
 # ------------------------------------------------------------ questions about steps
-def _falls_through(steps: tuple[Step, ...]) -> bool:
-    return not (steps and isinstance(steps[-1], ReturnStep) and not steps[-1].guards)
+def _falls_through(steps: tuple[ir.Step, ...]) -> bool:
+    return not (steps and isinstance(steps[-1], ir.ReturnStep) and not steps[-1].guards)
 
 
-def _shared(steps: tuple[Step, ...]) -> set[str]:
-    """Variables that steps of a Parallel assign while others run."""
+def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
+    """Return variables that steps of a Parallel assign while others run."""
     shared: set[str] = set()
     for step in parts(steps):
-        if isinstance(step, ParallelStep) and acts_outside(step):
+        if isinstance(step, ir.ParallelStep) and acts_outside(step):
             shared |= set(assigned(step.steps))
     return shared
 
 
-def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, ValueType]) -> set[str]:
+def _of_several_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -> set[str]:
     """Variables with more than one assignment whose values have no single Python type."""
-    sites = [step.target for step in parts(steps) if isinstance(step, AssignStep)]
+    sites = [step.target for step in parts(steps) if isinstance(step, ir.AssignStep)]
     plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)
     return {
         target
@@ -211,9 +243,142 @@ def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, ValueType]) -> s
 
 
 def _uses_exact(body: Sequence[ast.stmt]) -> bool:
-    """Whether a statement works with decimals without a handler of its own."""
+    """Return whether a statement works with decimals without a handler of its own."""
     return any(
         isinstance(node, ast.Name) and node.id in ("EXACT", "total_decimals")
         for item in body
         for node in ast.walk(item)
     )
+
+
+# ---------------------------------------------------------------- entry
+
+
+class EntryWriter:
+    """Writes what happens before the first step."""
+
+    def __init__(self, draft: NodeDraft) -> None:
+        self.draft = draft
+        self.program = draft.program
+        self.parts = draft.parts
+        self.checks = Checks(draft.parts)
+
+    def statements(self) -> list[ast.stmt]:
+        draft, program = self.draft, self.program
+        statements: list[ast.stmt] = [line for item in program.inputs for line in self._coercion(item)]
+        refused = self._leading_validations()
+        checks: list[ast.stmt] = []
+        for item in program.inputs:
+            for check in item.constraints:
+                checks += self._constraint(item, check, refused)
+        for contract in program.preconditions:
+            broken = self.checks.broken("precondition_failed", contract.text, "precondition")
+            checks += self.checks.contract(contract, draft.entry, [*refused, broken])
+        known = {*draft.parameters, *program.ambient}
+        for contract in program.invariants:
+            if names_in(contract.expression) <= known or not self._is_about_variables(contract):
+                broken = self.checks.broken("invariant_failed", contract.text, "invariant")
+                checks += self.checks.contract(contract, draft.entry, [*refused, broken])
+        draft.needs_run |= self.checks.uses_run
+        if checks:
+            checks.insert(0, SourceComment("What the caller must see to"))
+        return [*statements, *checks, *self._old_statements()]
+
+    def _is_about_variables(self, contract: ir.Contract) -> bool:
+        """Return whether a contract names what has no value before the first step."""
+        later = {*self.draft.variables(), "success", "error"}
+        later |= {output.name for output in (*self.program.success, *self.program.error)}
+        return bool(names_in(contract.expression) & (later - {*self.draft.parameters}))
+
+    def _coercion(self, item: ir.NodeInput) -> list[ast.stmt]:
+        python, kind = self.draft.parameters[item.name], self.draft.kinds[item.name]
+        label = ast.Constant(item.name)
+        checked = {INTEGER: ("int", "to_integer"), STRING: ("str", "to_string"), BOOLEAN: ("bool", "to_boolean")}
+        accept = self.parts.runtime("accepted")
+        if kind not in checked:
+            return [assign(python, call(accept, self.parts.coercer(kind), name(python), label))]
+        plain, coercer = checked[kind]
+        is_other: ast.expr = ast.Compare(call(name("type"), name(python)), [ast.IsNot()], [name(plain)])
+        if kind == INTEGER:
+            low, high = self.parts.runtime("INTEGER_MIN"), self.parts.runtime("INTEGER_MAX")
+            fits = ast.Compare(low, [ast.LtE(), ast.LtE()], [name(python), high])
+            is_other = ast.BoolOp(ast.Or(), [is_other, ast.UnaryOp(ast.Not(), fits)])
+        value = call(accept, self.parts.runtime(coercer), name(python), label)
+        return [if_(is_other, [assign(python, value)])]
+
+    def _constraint(self, item: ir.NodeInput, check: ir.Condition, refused: list[ast.stmt]) -> list[ast.stmt]:
+        kind = self.draft.kinds[item.name]
+        python = self.draft.parameters[item.name]
+        inner = kind.type if isinstance(kind, Nullable) else kind
+        scope = self.draft.entry.bind("value", python, inner)
+        broken = self.checks.broken("invalid_input", f"{item.name}: {check.text}", "input")
+        statements = self.checks.condition(check, scope, [*refused, broken])
+        if not isinstance(kind, Nullable):
+            return statements
+        return [if_(ast.Compare(name(python), [ast.IsNot()], [ast.Constant(None)]), statements)]
+
+    def _leading_validations(self) -> list[ast.stmt]:
+        """Return a call of the validations at the start of the flow: if one of them fails, its error is the answer."""
+        draft = self.draft
+        leading = tuple(takewhile(lambda step: isinstance(step, ir.ValidateStep), self.program.steps))
+        has_checks = self.program.preconditions or self.program.invariants
+        if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
+            return []
+        compensated = tuple(step for rule in self.program.rules for step in rule.compensation)
+        used = names_in((leading, self.program.rules)) | set(assigned(compensated))
+        scope = PythonScope(draft.parameters, draft.kinds)
+        declared: list[ast.stmt] = []
+        for variable in draft.variables():
+            if variable in used and variable not in draft.parameters:
+                scope = scope.bind(variable, draft.names.own(variable), ANY)
+                declared.append(ast.AnnAssign(store(scope.python[variable]), self.parts.any(), ast.Constant(None), 1))
+        steps = StepWriter(self.parts, self.program, scope, set())
+        body = steps.steps(leading)
+        if self.program.rules:
+            body = steps.with_rules(body, self.program.rules, may_act=False)
+        function = draft.names.private("validate_first")
+        parameters, arguments = draft.passed(used, uses_run=steps.uses_run)
+        doc = ast.Expr(ast.Constant("Raise the error of the first validation that fails."))
+        draft.helpers.append(new_function(function, parameters, [doc, *declared, *body], ast.Constant(None)))
+        return [ast.Expr(call(name(function), *arguments))]
+
+    def _old_statements(self) -> list[ast.stmt]:
+        draft = self.draft
+        statements: list[ast.stmt] = []
+        for number, node in enumerate(self.program.olds):
+            python = draft.names.fresh(f"old_{number}")
+            draft.olds[f"old({number})"] = python
+            kind = kind_of(node, draft.kinds)
+            before: list[ast.stmt] = []
+            writer = ExpressionWriter(self.parts, draft.entry, before)
+            value = writer.value(node)
+            draft.needs_run |= writer.uses_run
+            is_plain = kind in (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES) or isinstance(kind, DecimalType | EnumType)
+            if not writer.may_raise and is_plain:
+                draft.old_kinds[f"old({number})"] = kind
+                statements += [*before, assign(python, value)]
+                continue
+            copied = call(self.parts.runtime("snapshot"), value)
+            annotated = ast.AnnAssign(store(python), self.parts.any(), copied, 1)
+            if not writer.may_raise:
+                statements += [*before, annotated]
+                continue
+            problem = draft.names.fresh("problem")
+            keep = assign(python, call(self.parts.runtime("as_error"), name(problem)))
+            handler = ast.ExceptHandler(draft.errors(), problem, [keep])
+            statements.append(ast.Try([*before, annotated], [handler], [], []))
+        return statements
+
+
+def input_intervals(draft: NodeDraft) -> dict[str, Interval]:
+    """Return what constraints and preconditions say about integers."""
+    intervals: dict[str, Interval] = {}
+    for item in draft.program.inputs:
+        if draft.kinds[item.name] != INTEGER:
+            continue
+        limits = [bounds(check.expression, "value") for check in item.constraints]
+        conditions = [contract.expression for contract in draft.program.preconditions]
+        limits += [bounds(condition, item.name) for condition in conditions if condition is not None]
+        low = max([FULL[0], *(limit[0] for limit in limits)])
+        intervals[item.name] = low, min([FULL[1], *(limit[1] for limit in limits)])
+    return intervals

@@ -1,25 +1,25 @@
 """A Python module for a node: one function named like the node id, which checks, computes and returns its outputs.
 
-`generate(program)` builds the syntax tree and says how to call the function; `source(program)` is the module's text.
-The function takes the inputs as keywords, in JSON shape or as Python values. It returns a dict of outputs or raises a
-NodeError. A node with effects becomes a coroutine function whose first parameter performs the effects. Where a node can
-end in several places, its steps stand in a function of their own, so that contracts about the answer are in one place.
+`generate(program)` builds the syntax tree and says how to call the function; `source(program)` is the module's text,
+tidied so that linters have nothing to say about it. The function takes the inputs as keywords, in JSON shape or as
+Python values. It returns a dict of outputs or raises a NodeError. A node with effects becomes a coroutine function
+whose first parameter performs the effects. Where a node can end in several places, its steps stand in a function of
+their own, so that contracts about the answer are in one place.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from lyra.vesper.ir.program import NodeInput, NodeProgram
+from lyra.vesper.ir import NodeInput, NodeProgram
 from lyra.vesper.python.draft import NodeDraft
-from lyra.vesper.python.entry import EntryWriter
-from lyra.vesper.python.flow import FlowWriter
-from lyra.vesper.python.layout import module_text
+from lyra.vesper.python.flow import EntryWriter, FlowWriter
+from lyra.vesper.python.layout import SourceComment, module_text
 from lyra.vesper.python.syntax import assign, attribute, call, name
-from lyra.vesper.python.tidy import tidy
 from lyra.vesper.values.types import describe
 
 HEADER: Final = "# AUTO-GENERATED - DO NOT EDIT"
@@ -36,12 +36,12 @@ class Generated(msgspec.Struct, frozen=True):
 
 
 def generate(program: NodeProgram, *, is_watched: bool = False) -> Generated:
-    """The module of a node. Where its steps are watched, each of them keeps a place of its own."""
+    """Return the module of a node. Where its steps are watched, each of them keeps a place of its own."""
     return _ModuleGenerator(program).module(is_watched=is_watched)
 
 
 def source(program: NodeProgram) -> str:
-    """The text of the node's module."""
+    """Return the text of the node's module."""
     return module_text([HEADER], generate(program).tree)
 
 
@@ -74,7 +74,7 @@ class _ModuleGenerator:
         return [statement for module in modules for statement in self._imports_of(module, used)]
 
     def _imports_of(self, module: str, used: set[str]) -> list[ast.stmt]:
-        """The imports from one module; names that go by another name here stand on lines of their own."""
+        """Return the imports from one module; names that go by another name here stand on lines of their own."""
         aliases = self.parts.aliases if module.startswith("lyra") else {}
         needed = {text for text in self.parts.imports[module] if aliases.get(text, text) in {*used, "annotations"}}
         names = _import_order(needed)
@@ -139,7 +139,7 @@ _DOC_WIDTH: Final = 100
 
 
 def documentation(draft: NodeDraft) -> str:
-    """The text of a node's function: its intent, inputs, outputs and contracts."""
+    """Return the text of a node's function: its intent, inputs, outputs and contracts."""
     lines = wrapped(draft.program.intent)
     if draft.program.inputs:
         lines += ["", "Inputs:"]
@@ -166,7 +166,7 @@ def _one_line(text: str) -> str:
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """The text in lines; without an indent it is a sentence."""
+    """Return the text in lines; without an indent it is a sentence."""
     words = (_one_line(text) if not indent else " ".join(text.split())).split(" ")
     lines = [indent + words[0]]
     for word in words[1:]:
@@ -199,7 +199,7 @@ def _is_unread_constant(node: ast.stmt, read: set[str]) -> bool:
 
 
 def names_read(tree: ast.Module) -> set[str]:
-    """All names whose value something reads."""
+    """Return all names whose value something reads."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -231,3 +231,123 @@ class _Dropper(ast.NodeTransformer):
         if any(isinstance(part, ast.Call | ast.Await) for part in ast.walk(value)):
             return ast.Assign([ast.Name("_", ast.Store())], value)
         return None
+
+
+# ---------------------------------------------------------------- tidy
+
+_TIDY_ROUNDS_MAX: Final = 8  # a parameter that is gone may have been the only reader of another
+_CHOICES: Final[dict[type[ast.cmpop], tuple[str, bool]]] = {  # the function, and whether the variable comes first
+    ast.Gt: ("min", True),
+    ast.GtE: ("min", False),
+    ast.Lt: ("max", True),
+    ast.LtE: ("max", False),
+}
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def tidy(tree: ast.Module) -> None:
+    """Tidy a module in place."""
+    _Tidier().visit(tree)
+    for _ in range(_TIDY_ROUNDS_MAX):
+        functions = [node for node in ast.walk(tree) if isinstance(node, _Function) and node.name.startswith("_")]
+        if not sum(_drop_parameters(tree, function) for function in functions):
+            return
+
+
+class _Tidier(ast.NodeTransformer):
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=target)], value=ast.Name(id=value)) if target == value:
+                return None
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for field in ("body", "orelse"):
+            block = getattr(node, field, None)
+            if isinstance(block, list) and block:
+                block[:] = _without_needless_else(block)
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and all(isinstance(item, SourceComment) for item in body):
+            body.append(ast.Pass())
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.stmt:
+        self.generic_visit(node)
+        comments, rest = _parted(node.orelse)
+        match rest:
+            case [ast.If() as other] if comments:
+                other.body[:0] = comments
+                node.orelse = [other]
+        comments, rest = _parted(node.body)
+        match rest:
+            case [ast.If(orelse=[]) as inner] if not node.orelse:
+                node.test = ast.BoolOp(ast.And(), [*_joined(node.test), *_joined(inner.test)])
+                node.body = [*comments, *inner.body]
+        return _choice(node) or node
+
+
+def _without_needless_else(block: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements; what stands in the `else` of an `if` that returns or raises stands after it."""
+    statements: list[ast.stmt] = []
+    for node in block:
+        statements.append(node)
+        if isinstance(node, ast.If) and node.orelse and isinstance(node.body[-1], ast.Return | ast.Raise):
+            statements += node.orelse
+            node.orelse = []
+    return statements
+
+
+def _parted(body: Sequence[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Return the comments at the head of a block, and the rest."""
+    count = 0
+    while count < len(body) and isinstance(body[count], SourceComment):
+        count += 1
+    return list(body[:count]), list(body[count:])
+
+
+def _joined(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def _choice(node: ast.If) -> ast.stmt | None:
+    """Return the assignment that takes the smaller or the larger of two values, if this is one."""
+    _, rest = _parted(node.body)
+    match node.test, rest:
+        case (
+            ast.Compare(left=ast.Name(id=left), ops=[operator], comparators=[right]),
+            [ast.Assign(targets=[ast.Name(id=target)], value=value) as assignment],
+        ) if not node.orelse and left == target and ast.dump(right) == ast.dump(value) and type(operator) in _CHOICES:
+            function, is_first = _CHOICES[type(operator)]
+            variable: ast.expr = ast.Name(left, ast.Load())
+            values = [variable, right] if is_first else [right, variable]
+            assignment.value = ast.Call(ast.Name(function, ast.Load()), values, [])
+            return assignment
+    return None
+
+
+def _drop_parameters(tree: ast.Module, function: _Function) -> bool:
+    """Take parameters that a private function does not read out of it and out of its calls; whether there were any."""
+    names = {node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    parameters = function.args.args
+    unread = [index for index, parameter in enumerate(parameters) if parameter.arg not in names]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_named(node.func, function.name)]
+    mentions = [node for node in ast.walk(tree) if _is_named(node, function.name)]
+    may_change = len(mentions) == len(calls) and not function.args.defaults and not function.args.kwonlyargs
+    if not unread or not may_change or not all(_can_spare(item, unread, len(parameters)) for item in calls):
+        return False
+    for index in reversed(unread):
+        del parameters[index]
+        for item in calls:
+            del item.args[index]
+    return True
+
+
+def _is_named(node: ast.AST, text: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == text
+
+
+def _can_spare(node: ast.Call, places: list[int], count: int) -> bool:
+    """Return whether a call gives all arguments by place, and those at these places need no evaluation."""
+    is_positional = not node.keywords and len(node.args) == count
+    return is_positional and all(isinstance(node.args[place], ast.Name | ast.Constant) for place in places)

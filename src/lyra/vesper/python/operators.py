@@ -2,26 +2,35 @@
 
 Equality is strict about booleans (true is not 1, also inside lists and maps) and numeric across integers and decimals.
 An order with null is false. Fields of null are null. Texts of values are canonical: decimals without exponent,
-timestamps in UTC with Z.
+timestamps in UTC with Z. Aggregates, groups and matrix products are here too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.vesper.python import numbers
 from lyra.vesper.python.numbers import is_number, kind_of
-from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import (
+    ELEMENT_BYTES,
+    MEMORY_MB_DEFAULT,
+    PATTERN_INSTRUCTIONS_MAX,
+    PATTERN_STEPS_MAX,
+    TEXT_MAX,
+)
 from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 _ATOMS: Final = (str, bytes, datetime)
 
 
 def truth(value: Any) -> bool:
-    """A condition's value; null counts as false."""
+    """Return a condition's value; null counts as false."""
     if value is True or value is False:
         return bool(value)
     if value is None:
@@ -42,7 +51,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def _ordered(operator: str, left: Any, right: Any) -> bool:
-    """Whether the two have an order; false where a side is null."""
+    """Return whether the two have an order; false where a side is null."""
     if left is None or right is None:
         return False
     if is_number(left) and is_number(right):
@@ -69,7 +78,7 @@ def greater_equal(left: Any, right: Any) -> bool:
 
 
 def member(element: Any, collection: Any) -> bool:
-    """Whether the collection holds the element: an element, a key of a map, a part of a text."""
+    """Return whether the collection holds the element: an element, a key of a map, a part of a text."""
     if collection is None:
         return False
     if isinstance(collection, str):
@@ -84,7 +93,7 @@ def member(element: Any, collection: Any) -> bool:
 
 
 def field(target: Any, name: str) -> Any:
-    """The field of a map; of null and a missing one: null; of an array: that of each element."""
+    """Return the field of a map; of null and a missing one: null; of an array: that of each element."""
     if isinstance(target, dict):
         return target.get(name)
     if target is None:
@@ -95,14 +104,14 @@ def field(target: Any, name: str) -> Any:
 
 
 def project(target: Any, name: str) -> Any:
-    """The field of each element of an array or set."""
+    """Return the field of each element of an array or set."""
     if target is None:
         return None
     return [field(element, name) for element in in_order(target)]
 
 
 def item(target: Any, index: Any) -> Any:
-    """An element by its number or key; outside, and of null: null."""
+    """Return an element by its number or key; outside, and of null: null."""
     if target is None:
         return None
     if isinstance(target, list):
@@ -117,7 +126,7 @@ def item(target: Any, index: Any) -> Any:
 
 
 def size(target: Any) -> Any:
-    """How many characters, bytes, elements or entries; of null: null."""
+    """Return how many characters, bytes, elements or entries; of null: null."""
     if target is None:
         return None
     if isinstance(target, str | bytes | list | dict | frozenset):
@@ -126,7 +135,7 @@ def size(target: Any) -> Any:
 
 
 def in_order(collection: Any) -> list[Any]:
-    """The elements of an array, or of a set in sorted order."""
+    """Return the elements of an array, or of a set in sorted order."""
     if isinstance(collection, list):
         return collection
     if isinstance(collection, frozenset):
@@ -135,7 +144,7 @@ def in_order(collection: Any) -> list[Any]:
 
 
 def _rank(value: Any) -> tuple[Any, ...]:
-    """A sort key over scalars of all kinds."""
+    """Return a sort key over scalars of all kinds."""
     if value is None:
         return (0,)
     if isinstance(value, bool):
@@ -147,7 +156,7 @@ def _rank(value: Any) -> tuple[Any, ...]:
 
 # ------------------------------------------------------------ text
 def decimal_text(value: Decimal) -> str:
-    """The decimal without exponent; its scale is kept, and minus zero is zero."""
+    """Return the decimal without exponent; its scale is kept, and minus zero is zero."""
     return format(value if value else abs(value), "f")
 
 
@@ -157,12 +166,12 @@ def timestamp_text(value: datetime) -> str:
 
 
 def text_of(*parts: Any, chars_max: int = TEXT_MAX) -> str:
-    """A template's text: the parts in a row."""
+    """Return a template's text: the parts in a row."""
     return short_text("".join([part if type(part) is str else _text(part) for part in parts]), chars_max)
 
 
 def short_text(text: str, chars_max: int = TEXT_MAX) -> str:
-    """The text, if it is not too long."""
+    """Return the text, if it is not too long."""
     if len(text) > chars_max:
         raise NodeError("resource_limit", "the text is too long")
     return text
@@ -211,7 +220,7 @@ def ends_with(value: Any, end: Any) -> bool:
 
 
 def regex_matches(value: Any, pattern: Any) -> bool:
-    """Whether the pattern occurs in the text; its time grows with the text only."""
+    """Return whether the pattern occurs in the text; its time grows with the text only."""
     value, pattern = _string(value, "matches"), _string(pattern, "matches")
     try:
         match, _ = _compiled(pattern).search(value, 0, PATTERN_STEPS_MAX)
@@ -225,3 +234,171 @@ def regex_matches(value: Any, pattern: Any) -> bool:
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> RegexProgram:
     return RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX)
+
+
+# ---------------------------------------------------------------- transforms
+
+_MEMORY_BYTES: Final = MEMORY_MB_DEFAULT * 1024 * 1024
+
+
+def _too_large() -> NodeError:
+    return NodeError("resource_limit", "the array takes more memory than the node may")
+
+
+def fitting(elements: list[Any], bytes_max: int = _MEMORY_BYTES) -> Iterable[Any]:
+    """Return the elements of an array, to make an array of as many; an error after so many that it would be too
+    large."""
+    count_max = bytes_max // ELEMENT_BYTES
+    return elements if len(elements) <= count_max else _until(elements, count_max)
+
+
+def _until(elements: list[Any], count_max: int) -> Iterator[Any]:
+    yield from elements[:count_max]
+    raise _too_large()
+
+
+def collected(values: Iterable[Any], bytes_max: int = _MEMORY_BYTES) -> list[Any]:
+    """Return an array of values among which there may be texts, if it is not too large."""
+    result: list[Any] = []
+    left = bytes_max
+    for value in values:
+        left -= ELEMENT_BYTES + (len(value) if type(value) is str else 0)
+        if left < 0:
+            raise _too_large()
+        result.append(value)
+    return result
+
+
+def count(collection: Any) -> int:
+    return len(in_order(collection))
+
+
+def total(collection: Any) -> Any:
+    """Return the sum in order; nulls are passed over."""
+    result: Any = 0
+    for value in in_order(collection):
+        if value is not None:
+            if not numbers.is_number(value):
+                raise NodeError("type_error", f"SUM takes numbers, not {numbers.kind_of(value)}")
+            result = numbers.add(result, value)
+    return result
+
+
+def total_integers(collection: Iterable[int]) -> int:
+    """Return the sum of integers; each partial sum must fit."""
+    result = 0
+    for value in collection:
+        result += value
+        if not INTEGER_MIN <= result <= INTEGER_MAX:
+            raise numbers.overflow()
+    return result
+
+
+def total_decimals(collection: Iterable[Decimal]) -> Decimal | int:
+    """Return the exact sum of decimals; of none: 0."""
+    result: Decimal | int = 0
+    add = numbers.EXACT.add
+    for value in collection:
+        result = add(result, value)
+    return result
+
+
+def average(collection: Any) -> Any:
+    """Return the sum divided by how many are not null; null where there are none."""
+    values = [value for value in in_order(collection) if value is not None]
+    return numbers.divide(total(values), len(values)) if values else None
+
+
+def _extreme(collection: Any, is_better: Callable[[Any, Any], bool]) -> Any:
+    best = None
+    for value in in_order(collection):
+        # Comparing a single value with itself refuses kinds that have no order.
+        if value is not None and (is_better(value, value if best is None else best) or best is None):
+            best = value
+    return best
+
+
+def smallest(collection: Any) -> Any:
+    return _extreme(collection, less)
+
+
+def largest(collection: Any) -> Any:
+    return _extreme(collection, greater)
+
+
+_FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "sum": total,
+    "count": count,
+    "avg": average,
+    "min": smallest,
+    "max": largest,
+}
+
+
+def _token(value: Any) -> Any:
+    """Return a hashable stand-in: equal for values that are equal by the language's rule."""
+    if isinstance(value, bool):
+        return ("boolean", value)
+    if isinstance(value, list):
+        return ("array", tuple(map(_token, value)))
+    if isinstance(value, dict):
+        return ("map", frozenset((key, _token(element)) for key, element in value.items()))
+    if isinstance(value, frozenset):
+        return ("set", frozenset(map(_token, value)))
+    return ("number", value) if isinstance(value, int | Decimal) else (type(value).__name__, value)
+
+
+def grouped(
+    collection: Any,
+    keys: Sequence[tuple[str, Callable[[Any], Any]]],
+    aggregations: Sequence[tuple[str, str, Callable[[Any], Any] | None]],
+) -> Any:
+    """Return one map for each group in the order of first appearance, or one map for all elements where there are no
+    keys."""
+    groups: dict[Any, tuple[list[Any], list[Any]]] = {}
+    for element in in_order(collection):
+        values = [key(element) for _, key in keys]
+        groups.setdefault(tuple(map(_token, values)), (values, []))[1].append(element)
+    if not keys:
+        members = groups[()][1] if groups else []
+        return _row((), [], members, aggregations)
+    names = [name for name, _ in keys]
+    return [_row(names, values, members, aggregations) for values, members in groups.values()]
+
+
+def _row(
+    names: Sequence[str],
+    values: list[Any],
+    members: list[Any],
+    aggregations: Sequence[tuple[str, str, Callable[[Any], Any] | None]],
+) -> dict[str, Any]:
+    row = dict(zip(names, values, strict=True))
+    for output, function, operand in aggregations:
+        operands = members if operand is None else [operand(element) for element in members]
+        row[output] = _FUNCTIONS[function](operands)
+    if not aggregations:
+        row["items"] = members
+    return row
+
+
+def matrix_product(left: Any, right: Any) -> list[list[Any]]:
+    """Return the product of two arrays of rows."""
+    rows, others = _matrix(left), _matrix(right)
+    if rows and len(rows[0]) != len(others):
+        raise NodeError("type_error", "the sizes of the two matrices do not fit together")
+    columns = list(zip(*others, strict=True))
+    return [[_dot(row, column) for column in columns] for row in rows]
+
+
+def _matrix(value: Any) -> list[list[Any]]:
+    is_matrix = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value[0]) for row in value)
+    if not is_matrix:
+        raise NodeError("type_error", "a matrix is an array of rows of equal length")
+    return list(value)
+
+
+def _dot(row: Sequence[Any], column: Sequence[Any]) -> Any:
+    result: Any = 0
+    for left, right in zip(row, column, strict=True):
+        result = numbers.add(result, numbers.multiply(left, right))
+    return result

@@ -1,27 +1,29 @@
 """Runs programs on the Python path: generated code, compiled once for each program.
 
 `compile_program` gives the compiled function; `run` and `start` call it and give an Outcome. Only syntax trees that the
-generator built are compiled, never a text from outside. Neither `run` nor `start` raises for bad inputs.
+generator built are compiled, never a text from outside. Neither `run` nor `start` raises for bad inputs. The generator
+writes a comment before each step; in a tree that is watched by a debugger, a call takes its place and hands over the
+name of the step and the local variables. Watching costs nothing where it is off.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from lyra.vesper.effects.drive import drive
+from lyra.vesper.effects.compiled_path import CompiledPath
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import NodeProgram
+from lyra.vesper.ir import NodeProgram, Step
 from lyra.vesper.python.generate import Generated, generate
+from lyra.vesper.python.kinds import parts
+from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.running import NodeRun
-from lyra.vesper.python.watched import WATCH_NAME, PythonWatch, watch_steps
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome import NodeError, NodeFailure, Outcome
+from lyra.vesper.python.syntax import call
+from lyra.vesper.python.syntax import name as name_of
+from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
 
 PATH: Final = "python"
-_KEPT_MAX: Final = 1024
-_LAYOUTS_MAX: Final = 4  # programs of one digest: they differ in the places of their steps alone
-_compiled: Final[dict[str, tuple[tuple[NodeProgram, PythonProgram], ...]]] = {}  # by digest, the newest first
 
 
 class PythonProgram:
@@ -42,7 +44,7 @@ class PythonProgram:
         self._needs_run = self.generated.needs_run
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
-        """The outcome of a pure program."""
+        """Return the outcome of a pure program."""
         state = NodeRun(execution) if self._needs_run else None
         try:
             words = self._arguments(inputs)
@@ -55,7 +57,7 @@ class PythonProgram:
             return _too_large(state)
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
-        """The outcome of a program with effects."""
+        """Return the outcome of a program with effects."""
         state = NodeRun(execution, effects)
         try:
             outputs = await self.function(effects, **self._arguments(inputs), run=state)
@@ -66,7 +68,7 @@ class PythonProgram:
         return Outcome("success", outputs, None, PATH, tuple(state.unverifiable))
 
     def _arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs under their Python names."""
+        """Return the inputs under their Python names."""
         if type(inputs) is dict and inputs.keys() == self._names:
             return inputs
         if not isinstance(inputs, Mapping):
@@ -84,7 +86,7 @@ class PythonProgram:
 
 
 def _loaded(program: NodeProgram, generated: Generated, watch: PythonWatch | None) -> Callable[..., Any]:
-    """The function of a generated tree."""
+    """Return the function of a generated tree."""
     code = compile(generated.tree, f"<vesper {program.node_id}>", "exec")
     space: dict[str, Any] = {"__name__": f"vesper_{generated.function}"}
     if watch is not None:
@@ -107,37 +109,29 @@ def _too_large(state: NodeRun | None) -> Outcome:
     return _failed(NodeError("resource_limit", "a value is nested too deeply or too large"), state)
 
 
-def compile_program(program: NodeProgram) -> PythonProgram:
-    """The compiled program; the same for the same program."""
-    kept = _compiled.get(program.digest, ())
-    for known, compiled in kept:
-        if known is program:
-            return compiled
-    for known, compiled in kept:
-        if known == program:
-            return compiled
-    compiled = PythonProgram(program)
-    while len(_compiled) >= _KEPT_MAX:
-        _compiled.pop(next(iter(_compiled)), None)
-    _compiled[program.digest] = ((program, compiled), *kept[: _LAYOUTS_MAX - 1])
-    return compiled
+# ---------------------------------------------------------------- watched
+
+WATCH_NAME: Final = "_watch_step"
+PythonWatch = Callable[[str, dict[str, Any]], None]  # the name of a step, and the local variables
 
 
-def run(
-    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
-) -> Outcome:
-    """The outcome of an execution. Effects, if there are any, must answer at once."""
-    compiled = compile_program(program)
-    if program.pure:
-        return compiled.execute(inputs, execution)
-    return drive(compiled.execute_async(inputs, execution, effects))
+def watch_steps(tree: ast.Module, program: NodeProgram) -> None:
+    """Put a call before each step."""
+    names = {" ".join(part.name.split()): part.name for part in parts(program) if isinstance(part, Step)}
+    _Watcher(names).visit(tree)
+    ast.fix_missing_locations(tree)
 
 
-async def start(
-    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
-) -> Outcome:
-    """The outcome of an execution whose effects take time."""
-    compiled = compile_program(program)
-    if program.pure:
-        return compiled.execute(inputs, execution)
-    return await compiled.execute_async(inputs, execution, effects)
+class _Watcher(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_SourceComment(self, node: SourceComment) -> ast.stmt:
+        step = self._names.get(node.text)
+        if step is None:
+            return node
+        return ast.Expr(call(name_of(WATCH_NAME), ast.Constant(step), call(name_of("locals"))))
+
+
+_path: Final = CompiledPath(PythonProgram)
+compile_program, run, start = _path.compile, _path.run, _path.start

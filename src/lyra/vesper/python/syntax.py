@@ -1,16 +1,21 @@
-"""Short ways to build syntax trees, and the parts that one generated module collects while it is made."""
+"""Short ways to build syntax trees, the parts that one generated module collects while it is made, and its names.
+
+An input called `class`, `print` or `_x` gets another Python name (`class_`, `print_`, `x_`), so that it can hide
+neither a keyword, nor a built-in, nor a helper of the generated module. `fresh` gives names for helper variables.
+"""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
-from lyra.vesper.python.kinds import parts
-from lyra.vesper.python.names import RUNTIME_NAMES, Names
+from lyra.vesper.python import runtime
 from lyra.vesper.values.limits import MEMORY_MB_DEFAULT, TEXT_MAX
 from lyra.vesper.values.types import (
     BOOLEAN,
@@ -27,21 +32,6 @@ from lyra.vesper.values.types import (
     SetType,
     ValueType,
 )
-
-__all__ = [
-    "ModuleParts",
-    "all_of",
-    "assign",
-    "attribute",
-    "call",
-    "compare",
-    "if_",
-    "name",
-    "negated",
-    "parts",
-    "raise_",
-    "store",
-]
 
 
 def name(text: str) -> ast.Name:
@@ -92,7 +82,7 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def negated(test: ast.expr) -> ast.expr:
-    """The opposite of a condition. Values that have an order have a total one, so `<` turns into `>=`."""
+    """Return the opposite of a condition. Values that have an order have a total one, so `<` turns into `>=`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return test.operand
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -118,7 +108,7 @@ class ModuleParts:
         self._constant_names: dict[str, str] = {}
 
     def runtime(self, text: str) -> ast.Name:
-        """A name of the runtime module, with an underscore where a value of the node has that name."""
+        """Return a name of the runtime module, with an underscore where a value of the node has that name."""
         self.imported("lyra.vesper.python.runtime", text)
         return name(self.aliases.get(text, text))
 
@@ -127,7 +117,7 @@ class ModuleParts:
         return name(text)
 
     def constant(self, hint: str, value: ast.expr) -> ast.Name:
-        """A constant of the module with this value; the same for the same value."""
+        """Return a constant of the module with this value; the same for the same value."""
         key = ast.dump(value)
         if key not in self._constant_names:
             chosen = self.names.private(hint.upper())
@@ -136,7 +126,7 @@ class ModuleParts:
         return name(self._constant_names[key])
 
     def literal(self, value: Any) -> ast.expr:
-        """A value written out. Decimals and times become constants of the module."""
+        """Return a value written out. Decimals and times become constants of the module."""
         match value:
             case bool() | None | str() | bytes():
                 return ast.Constant(value)
@@ -162,17 +152,17 @@ class ModuleParts:
 
     # ------------------------------------------------------------ limits
     def text_limit(self) -> list[ast.expr]:
-        """The argument for the most characters of a text, where memory allows fewer than any text may have."""
+        """Return the argument for the most characters of a text, where memory allows fewer than any text may have."""
         return [ast.Constant(self.memory_bytes)] if self.memory_bytes < TEXT_MAX else []
 
     def array_limit(self) -> list[ast.expr]:
-        """The argument for the memory of an array, where it is not the usual one."""
+        """Return the argument for the memory of an array, where it is not the usual one."""
         is_usual = self.memory_bytes == MEMORY_MB_DEFAULT * 1024 * 1024
         return [] if is_usual else [ast.Constant(self.memory_bytes)]
 
     # ------------------------------------------------------------ types
     def annotation(self, kind: ValueType) -> ast.expr:
-        """The Python type of values of a type."""
+        """Return the Python type of values of a type."""
         plain = {STRING: "str", INTEGER: "int", BOOLEAN: "bool", BYTES: "bytes"}
         match kind:
             case DecimalType():
@@ -208,7 +198,7 @@ class ModuleParts:
 
     # ------------------------------------------------------------ coercers
     def coercer(self, kind: ValueType, *, is_output: bool = False) -> ast.expr:
-        """The function of the runtime that coerces to a type; compound ones are constants of the module."""
+        """Return the function of the runtime that coerces to a type; compound ones are constants of the module."""
         simple = {STRING: "to_string", INTEGER: "to_integer", BOOLEAN: "to_boolean"}
         exact = {BYTES: "bytes", TIMESTAMP: "timestamp"}
         prefix = "exact" if is_output else "to"
@@ -259,3 +249,58 @@ class ModuleParts:
 
 
 _VALUES = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset, type(None))
+
+
+# ---------------------------------------------------------------- names
+
+RUNTIME_NAMES: Final = tuple(runtime.__all__)
+
+_IMPORTED: Final = ("Any", "Decimal", "Final", "UTC", "annotations", "datetime", "effects", "reduce", "run")
+_TAKEN: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_IMPORTED})
+_LENGTH_MAX: Final = 80
+
+
+def _identifier(text: str) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", text)[:_LENGTH_MAX].strip("_") or "value"
+    return f"n{plain}" if plain[0].isdigit() else plain
+
+
+def function_name(node_id: str) -> str:
+    """Return the name of a node's function: the node id, its dots as underscores."""
+    name = _identifier(node_id)
+    return f"{name}_" if name in _TAKEN else name
+
+
+class Names:
+    """The names of one generated module."""
+
+    def __init__(self, *taken: str) -> None:
+        self._taken = {*_TAKEN, *taken}
+        self._helpers = set(RUNTIME_NAMES)  # a helper variable may not be called like one; a value of the node may
+
+    def own(self, text: str) -> str:
+        """Return the Python name of a value of the node."""
+        base = _identifier(text)
+        return self._chosen(base.lower() if keyword.iskeyword(base) else base, self._taken)
+
+    def fresh(self, hint: str) -> str:
+        """Return a name like the hint that is not used yet."""
+        return self._chosen(_identifier(hint), self._taken | self._helpers)
+
+    def _chosen(self, base: str, taken: set[str]) -> str:
+        name, number = base, 1
+        while name in taken:
+            name = f"{base}_" if number == 1 else f"{base}_{number}"
+            number += 1
+        self._taken.add(name)
+        return name
+
+    def private(self, hint: str) -> str:
+        """Return a name for the module itself, which begins with an underscore."""
+        base = f"_{_identifier(hint)}"
+        name, number = base, 1
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name

@@ -1,3 +1,1 @@
-"""Nodes by id and version, and what depends on what. Start at `folders.Repository`; `dependencies` has the calls
-between nodes, `additions` what may be added.
-"""
+"""Nodes by id and version, and what they need. Start at `folders.Repository`; `versions` says what may be added."""

@@ -1,8 +1,9 @@
 """What a runtime learns about its nodes: executions counted, paths compared, divergences, modes.
 
 `Comparisons` runs the other path of a node without effects, writes what differs, without sensitive values, and leads a
-node whose direct path was trusted back to shadow_direct at once. It counts what agrees; the counts are written in
-batches. A mode is changed by hand, as far as the evidence allows it, or one step up by `promote`.
+node whose direct path was trusted back to shadow_direct at once. It counts what agrees: `Counters` gathers the numbers
+of all threads, and the runtime writes them when enough have come together, when a mode is judged, and at the end. A
+mode is changed by hand, as far as the evidence allows it, or one step up by `promote`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import ConfigError
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.modes import ORDER, mode_named
-from lyra.vesper.evidence.promotion import RELYING_ON_DIRECT, highest_mode, lack_of
-from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
-from lyra.vesper.runtime.counters import Counters
+from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
+from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
 from lyra.vesper.runtime.node_process import broken
 from lyra.vesper.runtime.privacy import redacted_differences, redacted_fields, redaction_of
 from lyra.vesper.values.redaction import Redaction
@@ -27,12 +26,11 @@ from lyra.vesper.values.redaction import Redaction
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.vesper.evidence.differential import ComparisonReport
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.paths import ExecutionPath
     from lyra.vesper.runtime.watch import NodeWatch
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
@@ -240,3 +238,89 @@ class ComparisonQueue:
             self._waiting.put(None)
             self._thread.join()
             self._thread = None
+
+
+# ---------------------------------------------------------------- counters
+
+
+class Counters:
+    """What happened since the last row, by the digest of a node."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_digest: dict[str, _NodeCount] = {}
+
+    def compared(self, node_id: str, digest: str) -> None:
+        """Count a comparison without a difference."""
+        with self._lock:
+            self._count(node_id, digest).compared += 1
+
+    def executed(
+        self,
+        node_id: str,
+        digest: str,
+        path: str,
+        milliseconds: float,
+        *,
+        compared: bool = False,
+        code: str = "",
+        count: Callable[[dict[str, Any]], None] | None = None,
+    ) -> int:
+        """Count an execution: its path, its duration, its comparison, its error; `count` adds to the metrics that the
+        node declares. Gives how many executions of this node wait to be written."""
+        with self._lock:
+            known = self._by_digest.get(digest) or self._count(node_id, digest)
+            spread = known.durations.get(path)
+            if spread is None:
+                spread = known.durations[path] = empty_spread(DURATION_BUCKETS_MS)
+            observe(spread, DURATION_BUCKETS_MS, milliseconds)
+            known.compared += compared
+            if code:
+                known.codes[code] = known.codes.get(code, 0) + 1
+            if count is not None:
+                count(known.metrics)
+            known.waiting += 1
+            return known.waiting
+
+    def _count(self, node_id: str, digest: str) -> _NodeCount:
+        known = self._by_digest.get(digest)
+        if known is None:
+            known = self._by_digest[digest] = _NodeCount(node_id, digest)
+        return known
+
+    def take(self, digest: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows of one node or of all, which count from zero again."""
+        with self._lock:
+            if digest is None:
+                counts, self._by_digest = list(self._by_digest.values()), {}
+            else:
+                known = self._by_digest.pop(digest, None)
+                counts = [] if known is None else [known]
+        return [known.row() for known in counts]
+
+
+class _NodeCount:
+    """What happened to one content of one node."""
+
+    __slots__ = ("codes", "compared", "digest", "durations", "metrics", "node_id", "waiting")
+
+    def __init__(self, node_id: str, digest: str) -> None:
+        self.node_id = node_id
+        self.digest = digest
+        self.compared = 0
+        self.waiting = 0  # executions
+        self.codes: dict[str, int] = {}
+        self.durations: dict[str, list[float]] = {}
+        self.metrics: dict[str, Any] = {}
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "node": self.node_id,
+            "digest": self.digest,
+            "compared": self.compared,
+            "errors": sum(self.codes.values()),
+            "executions": {path: int(sum(spread[:-1])) for path, spread in self.durations.items()},
+            "codes": self.codes,
+            "durations": self.durations,
+            "metrics": self.metrics,
+        }

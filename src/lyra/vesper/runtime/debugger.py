@@ -1,32 +1,56 @@
 """A debugger of one path: it stops an execution before a step, at a transition, or at its end.
 
-`Debugger` is a path for a `Runtime`: it runs a node on the watched path and calls `prompt` with each stop. The prompt
-answers with a command: `step` goes to the next step, `continue` to the next breakpoint, `quit` ends the node with the
-error `cancelled` before anything else is done. Time at the prompt does not count for the node's limits. Stops at
-contract_violation and divergence are made at the end of the execution, where all values are known.
+`Debugger` is a path for a `Runtime`: it runs a node on a `WatchedPath`, which compiles programs with a call before each
+step, for itself alone, and calls `prompt` with each stop. The prompt answers with a command: `step` goes to the next
+step, `continue` to the next breakpoint, `quit` ends the node with the error `cancelled` before anything else is done.
+Time at the prompt does not count for the node's limits. A watch on the direct path may give values back, which the step
+then finds; on the Python path it can only look. The forms of `--break-on` are:
+
+    contract_violation            an execution ends because a contract does not hold
+    divergence                    the other path gives another outcome, or asks for other effects
+    state_transition:a->b         an entity is about to move from state a to state b
+    step:NAME                     the step is about to run
+    input.amount > 10000          an expression over inputs and variables becomes true
+
+Stops at the first two are made at the end of the execution, where all values are known. An expression is typed by the
+checker like a contract, and judged by the reference path; while a name in it has no value yet, it is not true.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.errors import ConfigError
+from lyra.vesper.check.contracts import ContractReader
+from lyra.vesper.check.infer import Typing
+from lyra.vesper.check.judge import lower_node
+from lyra.vesper.check.state import NameScope
+from lyra.vesper.direct.frames import assigned_names, parts_of
+from lyra.vesper.direct.run import DirectProgram
+from lyra.vesper.effects.compiled_path import CompiledPath
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects
 from lyra.vesper.evidence.compare import compare
+from lyra.vesper.ir import Step
+from lyra.vesper.nodes.model import ContractText
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.python.run import PythonProgram
+from lyra.vesper.python.running import ABSENT
+from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.paths import DirectPath, PythonPath
-from lyra.vesper.runtime.watching import WatchedPath
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import Execution, NodeError
+from lyra.vesper.values.types import BOOLEAN, without_null
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from lyra.vesper.ir.program import NodeProgram, Step
-    from lyra.vesper.runtime.breakpoints import NodeBreakpoint
-    from lyra.vesper.values.execution import Execution
+    from lyra.vesper.ir import NodeProgram, TypedExpression
+    from lyra.vesper.nodes import Node
     from lyra.vesper.values.outcome import Outcome
 
 
@@ -106,7 +130,7 @@ class Debugger:
         return {}
 
     def _reason(self, step: Step, variables: Mapping[str, Any]) -> str:
-        """The first form that asks for a stop before this step."""
+        """Return the first form that asks for a stop before this step."""
         reasons = ["step"] if self._is_stepping else []
         for item in self._breakpoints:
             if item.kind == "step" and item.step == step.name:
@@ -119,7 +143,7 @@ class Debugger:
         return reasons[-1] if reasons else ""
 
     def transition(self, request: EffectRequest) -> None:
-        """An entity is about to move."""
+        """Stop where an entity is about to move by an edge of a breakpoint."""
         edge = str(request.payload.get("from")), str(request.payload.get("to"))
         for item in self._breakpoints:
             if item.kind == "state_transition" and item.states == edge:
@@ -173,3 +197,115 @@ class _WatchedEffects:
             raise
         self._log.add(request, response=response)
         return response
+
+
+# ---------------------------------------------------------------- breakpoints
+
+FORMS: Final = "contract_violation, divergence, state_transition:A->B, step:NAME or an expression"
+_TRANSITION: Final = re.compile(r"state_transition:\s*(\S+?)\s*->\s*(\S+)")
+_WORD: Final = re.compile(r"[a-z_]+(:.*)?")
+
+
+class NodeBreakpoint(msgspec.Struct, frozen=True):
+    """A form, with what is in it."""
+
+    text: str
+    kind: str  # contract_violation, divergence, state_transition, step or expression
+    step: str = ""
+    states: tuple[str, str] = ("", "")
+    expression: TypedExpression | None = None
+
+    def is_true(self, program: NodeProgram, execution: Execution, variables: Mapping[str, Any]) -> bool:
+        """Return whether the expression holds for these values."""
+        assert self.expression is not None
+        try:
+            return is_true(self.expression, dict(variables), StepMeter(execution, program.limits))
+        except (NodeError, KeyError):
+            return False
+
+
+def breakpoint_of(text: str, node: Node, program: NodeProgram) -> NodeBreakpoint:
+    """Return the breakpoint that a text asks for; ConfigError where it has none of the forms."""
+    form = text.strip()
+    if form in ("contract_violation", "divergence"):
+        return NodeBreakpoint(text, form)
+    transition = _TRANSITION.fullmatch(form)
+    if transition is not None:
+        return _at_transition(text, (transition[1], transition[2]), program)
+    if form.startswith("step:"):
+        return _at_step(text, form.removeprefix("step:").strip(), program)
+    return _at_expression(text, form, node, program)
+
+
+def _at_transition(text: str, states: tuple[str, str], program: NodeProgram) -> NodeBreakpoint:
+    known = list(dict.fromkeys(state for machine in program.machines for state in machine.states))
+    for state in states:
+        if state not in known:
+            hint = close_to(state, known) or (f"the states are {', '.join(known)}" if known else "it has no states")
+            raise ConfigError(f"there is no state {state!r} in {program.node_id}", hint=hint, key="--break-on")
+    return NodeBreakpoint(text, "state_transition", states=states)
+
+
+def _at_step(text: str, name: str, program: NodeProgram) -> NodeBreakpoint:
+    steps = steps_by_name(program)
+    if name not in steps:
+        hint = close_to(name, steps) or f"the steps are {', '.join(steps)}"
+        raise ConfigError(f"there is no step {name!r} in {program.node_id}", hint=hint, key="--break-on")
+    return NodeBreakpoint(text, "step", step=name)
+
+
+def _at_expression(text: str, form: str, node: Node, program: NodeProgram) -> NodeBreakpoint:
+    inputs = {entry.name: entry.type for entry in program.inputs}
+    plain = form if "input" in inputs else re.sub(r"\binput\.", "", form)
+    _, state = lower_node(node)
+    known = len(state.issues.items)
+    scope = NameScope(names={**state.end_names, **inputs}, inputs=inputs, is_contract=True)
+    contract = ContractReader(state, Typing(state)).contract(ContractText(plain, ("flow",)), scope)
+    problems = state.issues.items[known:]
+    is_boolean = contract.expression is not None and without_null(contract.expression.type) == BOOLEAN
+    if contract.expression is None or not is_boolean or problems or (_WORD.fullmatch(form) and form not in scope.names):
+        reason = problems[0].message if problems and not _WORD.fullmatch(form) else ""
+        raise ConfigError(
+            f"{text!r} is no place to stop" + (f": {reason}" if reason else ""), hint=f"say {FORMS}", key="--break-on"
+        )
+    return NodeBreakpoint(text, "expression", expression=contract.expression)
+
+
+# ---------------------------------------------------------------- watching
+
+Watch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]
+
+
+def steps_by_name(program: NodeProgram) -> dict[str, Step]:
+    """Return all steps of a program, inner ones too."""
+    return {part.name: part for part in parts_of(program) if isinstance(part, Step)}
+
+
+class WatchedPath(CompiledPath[DirectProgram | PythonProgram]):
+    """The path `name` (python or direct), with a watch."""
+
+    def __init__(self, name: str, watch: Watch) -> None:
+        super().__init__(self._compile_watched)
+        self.name = name
+        self._watch = watch
+
+    def _compile_watched(self, program: NodeProgram) -> DirectProgram | PythonProgram:
+        if self.name == "direct":
+            return DirectProgram(program, self._watch)
+        steps = steps_by_name(program)
+        names = [entry.name for entry in program.inputs] + assigned_names(program.steps)
+
+        def watch(step: str, variables: dict[str, Any]) -> None:
+            self._watch(steps[step], _own_values(names, variables))
+
+        return PythonProgram(program, watch)
+
+
+def _own_values(names: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the node's values among the local variables of generated code, where `class` is called `class_`."""
+    values: dict[str, Any] = {}
+    for name in names:
+        python = name if name in variables else f"{name.strip('_')}_"
+        if variables.get(python, ABSENT) is not ABSENT:
+            values[name] = variables[python]
+    return values

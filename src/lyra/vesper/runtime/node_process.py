@@ -18,17 +18,15 @@ import msgspec
 
 from lyra.core.codec import canonical
 from lyra.core.naming import VESPER_NODE, named
-from lyra.vesper.effects.door import DoorEffects
-from lyra.vesper.effects.execution_time import ExecutionTime
+from lyra.vesper.effects.door import DoorEffects, ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.values.execution import Execution
-from lyra.vesper.values.outcome_data import outcome_data
+from lyra.vesper.values.outcome import Execution, outcome_data
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vesper.effects.request import EffectRequest
-    from lyra.vesper.ir.program import NodeProgram
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
@@ -104,7 +102,7 @@ async def _live(
     execution: Execution,
     effects: DoorEffects,
 ) -> tuple[Outcome, bool]:
-    """The outcome of the live path, and whether the direct path broke and Python went on."""
+    """Return the outcome of the live path, and whether the direct path broke and Python went on."""
     try:
         return await runtime.paths[order.live].start(program, inputs, execution, effects), False
     except Exception as error:
@@ -116,12 +114,12 @@ async def _live(
 
 
 def broken(error: Exception) -> dict[str, Any]:
-    """A difference: one path raised what no path may raise."""
+    """Return a difference: one path raised what no path may raise."""
     return {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
 
 
 def inputs_digest(order: ExecutionOrder) -> str:
-    """By which an execution is told from another with the same idempotency key."""
+    """Return the digest by which an execution is told from another with the same idempotency key."""
     inputs = [order.inputs, order.sealed] if order.sealed else order.inputs
     return hashlib.sha256(canonical([order.digest, inputs])).hexdigest()[:32]
 

@@ -1,15 +1,22 @@
-"""The two paths behind one small interface, as the runtime sees them."""
+"""The two paths behind one small interface, and a node executed once on one of them, without effects and evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+import importlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from lyra.errors import ConfigError, ContractViolation
+from lyra.vesper.check.judge import program_of
+from lyra.vesper.runtime.privacy import redacted_outcome
+from lyra.vesper.values.outcome import failed, new_execution
+from lyra.vesper.values.plain import UnreadableInputs, plain_inputs
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.ir.program import NodeProgram
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.ir import NodeProgram
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 class ExecutionPath(Protocol):
@@ -36,3 +43,60 @@ class DirectPath:
 
         self.run = run
         self.start = start
+
+
+# ---------------------------------------------------------------- once
+
+_MODULES: Final = {
+    "python": "lyra.vesper.python.run",
+    "direct": "lyra.vesper.direct.run",
+    "reference": "lyra.vesper.reference.run",
+}
+_KEPT_MAX: Final = 256
+_programs: Final[dict[str, NodeProgram]] = {}  # by the text of the node
+
+
+def execute_once(node: Node, inputs: Mapping[str, Any], path: str) -> Outcome:
+    program = _program(node)
+    try:
+        inputs = plain_inputs(inputs)
+    except UnreadableInputs as error:
+        return failed("invalid_input", str(error), phase="input")
+    outcome: Outcome = importlib.import_module(_MODULES[path]).run(program, inputs, new_execution())
+    return outcome if outcome.error is None else redacted_outcome(program, inputs, outcome)
+
+
+def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
+    if path not in ("python", "direct"):
+        raise ConfigError(f"no path {path!r}", hint="python or direct", key="path")
+    program = _program(node)
+    names = [entry.name for entry in program.inputs]
+    run = importlib.import_module(_MODULES[path]).run
+
+    def call(*args: Any, **inputs: Any) -> dict[str, Any]:
+        try:
+            given = plain_inputs({**dict(zip(names, args, strict=False)), **inputs})
+        except UnreadableInputs as error:
+            raise ContractViolation(str(error), kind="invalid_input", expression="input", values={}) from None
+        outcome: Outcome = run(program, given, new_execution())
+        failure = outcome.error
+        if failure is not None:
+            failure = redacted_outcome(program, given, outcome).error or failure
+            raise ContractViolation(
+                failure.message or failure.code, kind=failure.code, expression=failure.phase, values=failure.fields
+            )
+        return outcome.outputs
+
+    call.__name__ = call.__qualname__ = program.node_id
+    call.__doc__ = program.intent
+    return call
+
+
+def _program(node: Node) -> NodeProgram:
+    text = node.document.text
+    program = _programs.get(text)
+    if program is None:
+        if len(_programs) >= _KEPT_MAX:
+            _programs.clear()
+        program = _programs[text] = program_of(node)
+    return program

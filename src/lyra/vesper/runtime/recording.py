@@ -3,30 +3,38 @@
 `ExecutionRecords` holds the two durable states and writes their rows. The rows of processes are written where those
 end. Audit rows of pure nodes are gathered, by any thread, and written together, so that a small node is not held up by
 the store; those that wait are lost with a killed process.
+
+A `StoredTrace` holds the text of the node, its inputs, the time, and what its effects gave; the steps follow from them,
+since a node has no other source of values. Executions that act outside are always stored, pure ones where the caller
+asks for it. Of a private node the data is sealed, and a copy without sensitive values is there to be shown. The state
+keeps the latest executions within limits of number and size.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from lyra.core import codec
 from lyra.errors import LyraError
 from lyra.vesper.effects.replay import EffectRecord
-from lyra.vesper.evidence.audit import AuditState, audit_level
-from lyra.vesper.evidence.traces import StoredTrace, TraceState
+from lyra.vesper.ir import NodeProgram
 from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redaction_of
-from lyra.vesper.values.limits import AUDIT_VALUE_CHARS_MAX, TRACE_BYTES_MAX
-from lyra.vesper.values.tagged import from_json, to_json
+from lyra.vesper.values.json_values import from_json, to_json
+from lyra.vesper.values.limits import (
+    AUDIT_ROWS_KEPT,
+    AUDIT_VALUE_CHARS_MAX,
+    TRACE_BYTES_MAX,
+    TRACES_BYTES_MAX,
+    TRACES_KEPT,
+)
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir.program import NodeProgram
     from lyra.vesper.runtime.node_process import ExecutionOrder
-    from lyra.vesper.values.execution import Execution
-    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 ROWS_AT_ONCE: Final = 200  # audit rows of pure nodes that are written together
@@ -139,7 +147,7 @@ def audit_row(
     trace_id: str,
     hidden: Collection[str] = (),
 ) -> dict[str, Any] | None:
-    """The audit row of an execution; None where the node's level is `none`."""
+    """Return the audit row of an execution; None where the node's level is `none`."""
     level = audit_level(program)
     if level == "none":
         return None
@@ -165,7 +173,7 @@ def audit_row(
 
 
 def _cut(values: dict[str, Any]) -> dict[str, Any]:
-    """The values, long ones as the beginning of their text."""
+    """Return the values, long ones as the beginning of their text."""
     shown: dict[str, Any] = {}
     for name, value in values.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -187,7 +195,7 @@ def trace_row(
     effects: Iterable[EffectRecord] = (),
     hidden: Collection[str] = (),
 ) -> dict[str, Any] | None:
-    """The trace of an execution; None where it is too large to be stored, or its inputs are no data."""
+    """Return the trace of an execution; None where it is too large to be stored, or its inputs are no data."""
     try:
         data: Any = [dict(inputs), dict(ambient), [list(msgspec.structs.astuple(record)) for record in effects]]
         is_private = privacy.is_private(program, hidden)
@@ -216,7 +224,99 @@ def trace_row(
 
 
 def trace_data(trace: StoredTrace, privacy: Privacy) -> tuple[dict[str, Any], dict[str, Any], list[EffectRecord]]:
-    """The inputs, the ambient objects and the effects of a stored execution."""
+    """Return the inputs, the ambient objects and the effects of a stored execution."""
     data = privacy.sealer.open(trace.data) if isinstance(trace.data, str) else from_json(trace.data)
     inputs, ambient, effects = data
     return inputs, ambient, [EffectRecord(*record) for record in effects]
+
+
+# ---------------------------------------------------------------- audit
+
+AUDIT_LEVELS: Final[dict[str, str]] = {
+    "none": "no row",
+    "basic": "the node, the trace, the path, the mode and the outcome",
+    "detailed": "also inputs and outputs, without sensitive values",
+}
+
+
+def audit_level(program: NodeProgram) -> str:
+    """Return the level that counts for a node."""
+    return program.audit or ("none" if program.pure else "basic")
+
+
+class AuditState:
+    """The durable state: the latest rows, one for each execution."""
+
+    NAME: ClassVar[str] = "vesper-audit"
+    KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.audited"})
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}  # by trace id, the newest last
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
+        for row in data["rows"]:
+            # An execution that a crash interrupts at its end writes its row a second time; it is the same one.
+            self.rows.setdefault(row["trace_id"], {"time": time, **row})
+        while len(self.rows) > AUDIT_ROWS_KEPT:
+            del self.rows[next(iter(self.rows))]
+
+    def dump(self) -> Any:
+        return list(self.rows.values())
+
+    def load(self, data: Any) -> None:
+        self.rows = {str(row["trace_id"]): dict(row) for row in data}
+
+
+# ---------------------------------------------------------------- traces
+
+
+class StoredTrace(msgspec.Struct):
+    """One execution that can be replayed."""
+
+    trace_id: str
+    node: str
+    source: str
+    now: float
+    mode: str
+    path: str
+    status: str
+    code: str  # of the error; empty for a success
+    inputs: Any  # as `values.tagged` writes them, without sensitive values
+    data: Any  # [inputs, ambient, effects]; or, sealed, a text
+    hidden: list[str] = []
+    size: int = 0  # bytes of the row
+
+
+class TraceState:
+    """The durable state: the latest executions, by trace id."""
+
+    NAME: ClassVar[str] = "vesper-traces"
+    KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.traced"})
+
+    __slots__ = ("_bytes", "traces")
+
+    def __init__(self) -> None:
+        self.traces: dict[str, StoredTrace] = {}
+        self._bytes = 0
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
+        trace = msgspec.convert(data, StoredTrace)
+        if trace.trace_id in self.traces:
+            return  # written again by an execution that went on after a crash
+        self._add(trace)
+
+    def _add(self, trace: StoredTrace) -> None:
+        self.traces[trace.trace_id] = trace
+        self._bytes += trace.size
+        while len(self.traces) > TRACES_KEPT or self._bytes > TRACES_BYTES_MAX:
+            self._bytes -= self.traces.pop(next(iter(self.traces))).size
+
+    def dump(self) -> Any:
+        return list(self.traces.values())
+
+    def load(self, data: Any) -> None:
+        self.traces, self._bytes = {}, 0
+        for trace in msgspec.convert(data, list[StoredTrace]):
+            self._add(trace)

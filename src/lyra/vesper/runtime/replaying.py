@@ -17,19 +17,17 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.ir.program import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
+from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, is_true
+from lyra.vesper.runtime.debugger import WatchedPath, steps_by_name
 from lyra.vesper.runtime.recording import trace_data
-from lyra.vesper.runtime.watching import WatchedPath
-from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
-from lyra.vesper.values.outcome import NodeError
-from lyra.vesper.values.outcome_data import failed
+from lyra.vesper.values.outcome import Execution, NodeError, failed
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.evidence.traces import StoredTrace
+    from lyra.vesper.runtime.recording import StoredTrace
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
@@ -46,7 +44,7 @@ class ReplayedStep(msgspec.Struct):
 
 
 def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
-    """The stored execution; ConfigError with the nearest names where there is none."""
+    """Return the stored execution; ConfigError with the nearest names where there is none."""
     traces = runtime.traces()
     trace = traces.get(trace_id)
     if trace is None:
@@ -82,7 +80,7 @@ class NodeReplay:
         step = next((item for item in self.steps if item.number == number), None)
         if step is None:
             raise ConfigError(f"there is no step {number}", hint=f"1 to {len(self.steps)}", key="STEP")
-        acts = isinstance(self._declared(step.name), EffectStep | TransitionStep)
+        acts = isinstance(steps_by_name(self.program)[step.name], EffectStep | TransitionStep)
         if name not in step.variables and not acts:
             hint = close_to(name, step.variables) or f"here are {', '.join(step.variables)}"
             raise ConfigError(f"{step.name} has no value {name!r}", hint=hint, key="NAME")
@@ -122,7 +120,7 @@ class NodeReplay:
         return ReplayEffects(EffectLog(self._effects))
 
     def changes_of_request(self, request: EffectRequest) -> EffectRequest:
-        """The request with the edits of its step that name no variable."""
+        """Return the request with the edits of its step that name no variable."""
         step = self.steps[-1]
         edits = {key: item for key, item in self.edits.get(step.number, {}).items() if key not in step.variables}
         payload = request.payload
@@ -150,14 +148,9 @@ class NodeReplay:
         except (NodeError, KeyError):
             return True
 
-    def _declared(self, name: str) -> Step:
-        from lyra.vesper.runtime.watching import steps_by_name
-
-        return steps_by_name(self.program)[name]
-
 
 def _with_parameter(payload: Any, name: str, value: Any) -> Any:
-    """The payload with another value for a parameter, wherever a request of its kind has them."""
+    """Return the payload with another value for a parameter, wherever a request of its kind has them."""
     for part in ("parameters", "data", "values", "headers"):
         inner = payload.get(part)
         if isinstance(inner, dict) and name in inner:

@@ -4,6 +4,11 @@ A node that asks for nothing has no watch and pays nothing. Metrics are counted 
 same rows. An alert is a fact when its condition becomes true, once until it was false again. `performance` makes alerts
 by itself: a median, a 99th percentile and a longest time above what it says. A span is an Event of its own kind, of as
 many executions as the sample rate says.
+
+`over_rate` holds `performance.rate_limit` by the kernel's rate limiter: `per_user` counts the executions of each user
+(the input `user_id`, or `user.id` of the context), `global` those of all. Both windows slide, and the counts are in the
+journal: a restart forgives nothing. An execution that is too many is answered with the code `rate_limited` before
+anything is run.
 """
 
 from __future__ import annotations
@@ -15,19 +20,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.trace_context import enclosing_span
-from lyra.vesper.check.watching import alert_conditions
-from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.figures import DURATION_BUCKETS_MS, LatestExecutions, empty_spread, observe
-from lyra.vesper.evidence.state import SERIES_MAX
+from lyra.vesper.check.semantics import alert_conditions, rate_of
+from lyra.vesper.confidence import lower_bound
+from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, SERIES_MAX, LatestExecutions, empty_spread, observe
 from lyra.vesper.reference.evaluate import StepMeter, is_true
-from lyra.vesper.values.execution import new_execution
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.outcome import NodeError, failed, new_execution
 
 if TYPE_CHECKING:
+    from lyra.kernel import Kernel
     from lyra.vesper.evidence.state import NodeEvidence
-    from lyra.vesper.ir.expressions import TypedExpression
-    from lyra.vesper.ir.program import NodeProgram
-    from lyra.vesper.nodes.model import DeclaredMetric, Node
+    from lyra.vesper.ir import NodeProgram, TypedExpression
+    from lyra.vesper.nodes.model import DeclaredMetric, Node, NodeRates
     from lyra.vesper.values.outcome import Outcome
 
 
@@ -46,7 +49,7 @@ Series = dict[str, dict[str, Any]]  # by the name of a metric: type, buckets, an
 
 
 def watch_of(node: Node, program: NodeProgram) -> NodeWatch | None:
-    """The watch of a node; None where it asks for nothing."""
+    """Return the watch of a node; None where it asks for nothing."""
     wishes, numbers = node.observability, node.performance
     asks = wishes.metrics or wishes.alerts or wishes.tracing.enabled or wishes.logging.level != "none"
     is_bounded = any(getattr(numbers, name) is not None for name in _BOUNDS)
@@ -186,3 +189,43 @@ def _alerts_of(node: Node) -> list[tuple[TypedExpression | tuple[str, Decimal], 
             head = {"condition": f"{figure} > {bound}", "severity": severity, "notify": []}
             alerts.append(((figure, Decimal(bound)), head))
     return alerts
+
+
+# ---------------------------------------------------------------- rates
+
+_ALL: Final = "vesper"  # the user that stands for all of them
+_NO_LIMITS: Final = dict.fromkeys(("requests_per_minute", "requests_per_hour", "requests_per_day", "burst_size"), 0)
+
+
+async def over_rate(
+    node: Node, limits: NodeRates, inputs: Mapping[str, Any], ambient: Mapping[str, Any] | None, kernel: Kernel
+) -> Outcome | None:
+    """Count an execution; the answer where it is too many."""
+    counted = []
+    if limits.per_user:
+        counted.append((_user(inputs, ambient or {}), f"vesper:{node.node_id}:user", limits.per_user))
+    if limits.overall:
+        counted.append((_ALL, f"vesper:{node.node_id}", limits.overall))
+    limiter = kernel.rate_limiter
+    for _, endpoint, rate in counted:
+        number, unit = rate_of(rate)
+        config = {**_NO_LIMITS, f"requests_per_{unit}": number}
+        if limiter.get_config("", endpoint).limit(unit) != number:
+            limiter.set_endpoint_limits(endpoint, config)
+    for records in (False, True):  # one that is refused counts nowhere
+        for user, endpoint, rate in counted:
+            result = kernel.check_rate_limit(user, endpoint, record=records)
+            if not result.allowed:
+                return _refused(node, rate, result.retry_after_seconds)
+    return None
+
+
+def _user(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
+    user = ambient.get("user")
+    known = inputs.get("user_id") or (user.get("id") if isinstance(user, Mapping) else None)
+    return str(known)[:200] if known else "anonymous"
+
+
+def _refused(node: Node, rate: str, seconds: float) -> Outcome:
+    message = f"{node.node_id} may be executed {rate}; try again in {seconds:.0f} s"
+    return failed("rate_limited", message, phase="limit")

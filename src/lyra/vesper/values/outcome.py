@@ -1,10 +1,23 @@
-"""What an execution of a node gives, and the error that ends one."""
+"""What an execution of a node is given and what it gives: its context, its outcome, the error that ends it.
+
+An `Execution` fixes the time, the trace id, the ambient objects and the predicates of the host program before the first
+step. Both paths are given the same object, so that they cannot differ by when they ran. It holds no state: ids of a
+sequence come from their number (`uuid(0)`, `uuid(1)`), and a path counts for itself. `monotonic` measures time limits
+and nothing else; a test passes a function of its own. `outcome_data` is an outcome as a journal keeps it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+
+from lyra.core.clock import SystemClock
+from lyra.vesper.values.json_values import from_json, to_json
 
 # Codes that Lyra gives; a node declares others of its own.
 CODES: Final = (
@@ -57,3 +70,58 @@ class NodeError(Exception):
         self.message = message
         self.phase = phase
         self.fields = fields or {}
+
+
+# ---------------------------------------------------------------- outcome data
+
+
+def outcome_data(outcome: Outcome) -> dict[str, Any]:
+    failure = outcome.error
+    told = None if failure is None else [failure.code, failure.message, failure.phase, to_json(failure.fields)]
+    return {
+        "status": outcome.status,
+        "outputs": to_json(outcome.outputs),
+        "error": told,
+        "path": outcome.path,
+        "unverifiable": list(outcome.unverifiable),
+    }
+
+
+def outcome_from(data: Mapping[str, Any]) -> Outcome:
+    told = data["error"]
+    failure = None if told is None else NodeFailure(told[0], told[1], told[2], from_json(told[3]))
+    return Outcome(data["status"], from_json(data["outputs"]), failure, data["path"], tuple(data["unverifiable"]))
+
+
+def failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
+    """Return the outcome of an execution that was refused before any path ran."""
+    return Outcome("error", error=NodeFailure(code, message, phase, {"error_code": code, "message": message}))
+
+
+# ---------------------------------------------------------------- execution
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What both paths of one execution are given."""
+
+    now: datetime  # aware, UTC
+    trace_id: str = ""
+    predicates: Mapping[str, Callable[..., Any]] = {}  # of the host program, by name
+    ambient: Mapping[str, Any] = {}  # objects such as user, order and request, as JSON-shaped values
+    monotonic: Callable[[], float] = SystemClock.monotonic  # seconds; for time limits
+
+    def uuid(self, number: int) -> str:
+        """Return the id of that number in this execution's sequence."""
+        digest = hashlib.sha256(f"{self.trace_id}:{number}".encode()).digest()
+        return str(uuid.UUID(bytes=digest[:16], version=4))
+
+
+def new_execution(
+    *,
+    trace_id: str = "",
+    predicates: Mapping[str, Callable[..., Any]] | None = None,
+    ambient: Mapping[str, Any] | None = None,
+) -> Execution:
+    """Return an execution that starts now by the machine's clock."""
+    now = datetime.fromtimestamp(SystemClock.now(), UTC)
+    return Execution(now=now, trace_id=trace_id, predicates=predicates or {}, ambient=ambient or {})

@@ -5,6 +5,7 @@ str, int, float or dict that it stands for, so that all paths are given equal va
 caller. An object of any other type is left as it is, and the paths refuse it. `plain_inputs` is called once, where an
 execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when it
 is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
+`is_larger` estimates memory: the characters of texts, and a fixed number of bytes for each element.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import UTC, datetime, timezone
 from decimal import Decimal
 from typing import Any, Final
 
-from lyra.vesper.values.limits import TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
+from lyra.vesper.values.limits import ELEMENT_BYTES, TYPE_DEPTH_MAX, VALUE_DEPTH_MAX
 
 _SCALARS: Final = frozenset({str, int, bool, float, Decimal, bytes, type(None)})
 _DEPTH_MAX: Final = VALUE_DEPTH_MAX + TYPE_DEPTH_MAX + 2  # deeper values fit no type
@@ -26,7 +27,8 @@ class UnreadableInputs(ValueError):
 
 
 def plain_inputs(inputs: Any) -> Any:
-    """The inputs of an execution with plain names and values; what is no mapping is left to the paths to refuse."""
+    """Return the inputs of an execution with plain names and values; what is no mapping is left to the paths to
+    refuse."""
     if type(inputs) is dict:
         for name, value in inputs.items():  # as `_has_scalars`, without a call
             if type(value) not in _SCALARS or type(name) is not str:
@@ -44,17 +46,17 @@ def plain_inputs(inputs: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """One value, such as a response, with plain values in it."""
+    """Return one value, such as a response, with plain values in it."""
     return value if type(value) in _SCALARS else plain_inputs({"value": value})["value"]
 
 
 def plain_answers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of the embedding program, its answers plain."""
+    """Return the function of the embedding program, its answers plain."""
     return lambda *arguments: plain_value(function(*arguments))
 
 
 def _has_scalars(values: dict[Any, Any]) -> bool:
-    """Whether a dict has plain names and plain values that hold no others."""
+    """Return whether a dict has plain names and plain values that hold no others."""
     for name, value in values.items():  # noqa: SIM110 - a generator takes twice as long
         if type(value) not in _SCALARS or type(name) is not str:
             return False
@@ -96,7 +98,7 @@ def _plain_set(value: set[Any] | frozenset[Any], depth: int) -> frozenset[Any]:
 
 
 def _plain_time(value: datetime, _: int) -> datetime:
-    """The time; with a zone of the caller's own making it is told in UTC."""
+    """Return the time; with a zone of the caller's own making it is told in UTC."""
     if type(value) is not datetime:
         value = datetime.combine(value.date(), value.timetz())
     return value if type(value.tzinfo) in _ZONES else value.astimezone(UTC)
@@ -115,3 +117,25 @@ _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
     (tuple, _plain_tuple),
     ((set, frozenset), _plain_set),
 )
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def is_larger(value: Any, bytes_max: int) -> bool:
+    """Return whether a value takes more than so many bytes. Counting ends where that is known."""
+    left = bytes_max
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, (str, bytes)):
+            left -= len(item)
+        elif isinstance(item, dict):
+            left -= ELEMENT_BYTES * len(item) + sum(map(len, item))
+            rest.extend(item.values())
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            left -= ELEMENT_BYTES * len(item)
+            rest.extend(item)
+        if left < 0:
+            return True
+    return False

@@ -171,7 +171,7 @@ def _talk(call: HttpCall, known: KnownAgent, session_id: str, handle: AgentProce
         )
     else:
         costs = [
-            (span.data.get("cost_usd"), span.data.get("input_tokens"), span.data.get("output_tokens"))
+            span.model_call
             for _, span in call.parts.records.spans()
             if span.kind == "model" and span.pid == handle.pid and span.status == "ok"
         ]

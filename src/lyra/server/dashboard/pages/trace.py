@@ -63,18 +63,14 @@ def _facts(call: HttpCall, trace_id: str, spans: Sequence[Span], status: str) ->
     took_s = max(span.time for span in spans) - began
     errors = sum(span.status not in ("ok", "paused") for span in spans)
     pids = list(dict.fromkeys(span.pid for span in spans if span.pid))[:8]
-    tokens = [
-        int(span.data.get(f"{name}_tokens") or 0)
-        for name in ("input", "output")
-        for span in spans
-        if span.kind == "model"
-    ]
+    calls = [span.model_call for span in spans if span.kind == "model"]
+    tokens = sum(model_call.input_tokens + model_call.output_tokens for model_call in calls)
     facts: list[tuple[str, Child]] = [
         ("State", state("ok") if status in ("ok", "paused") else state("failed", status)),
         ("Began", moment(began, call.now)),
         ("Took", duration(took_s)),
         ("Spans", f"{len(spans):,}" + (f", {errors} failed" if errors else "")),
-        ("Tokens", f"{sum(tokens):,}"),
+        ("Tokens", f"{tokens:,}"),
         ("Cost", money(span_cost(spans))),
         ("Processes", [[tag("a", pid, href=link(call, "processes", pid)), " "] for pid in pids]),
         ("Id", copied_id(trace_id)),
@@ -127,7 +123,8 @@ def _texts(parts: Sequence[ContentPart]) -> Html:
 
 
 def _cache_words(span: Span, content: CallContent | None) -> str:
-    counts = {name: span.data.get(name) for name in ("cache_read_tokens", "cache_write_tokens")}
+    called = span.model_call
+    counts = {"cache_read_tokens": called.cache_read_tokens, "cache_write_tokens": called.cache_write_tokens}
     counts |= {} if content is None else content.cache
     words = [f"{count:,} tokens {name.split('_')[1]}" for name, count in counts.items() if count]
     return ", ".join(words) or "not used"

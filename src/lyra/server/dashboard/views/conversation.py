@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.codec import to_plain
+from lyra.core.event import ModelCalled
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.server.dashboard.html import Child, Html, join, tag
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from lyra.server.http.endpoint import HttpCall
 
 
-CallCost = tuple[float | None, int | None, int | None]  # dollars, tokens in, tokens out
 _SHORT_CHARS: Final = 80
 
 
@@ -39,9 +39,9 @@ def speaker(call: HttpCall, process: Process) -> str:
 
 
 def conversation(
-    messages: Sequence[Message], costs: Sequence[CallCost], *, agent: str, person: str, is_running: bool
+    messages: Sequence[Message], calls: Sequence[ModelCalled], *, agent: str, person: str, is_running: bool
 ) -> Html:
-    """All turns; `person` is who asks the agent. `costs` are those of the model's last calls; the newest call gave the
+    """All turns; `person` is who asks the agent. `calls` are the last ones of the model; the newest call gave the
     newest message of the agent. Of a turn that is under way only the question is drawn: its answer comes as events."""
     spoken = list(messages)
     if is_running:
@@ -49,7 +49,7 @@ def conversation(
         spoken = spoken[: last + 1]
     results = {result.id: result for row in messages for result in row.tool_results}
     answers = [row for row in messages if row.role == "assistant"]
-    priced = dict(zip((id(row) for row in reversed(answers)), reversed(costs), strict=False))
+    priced = dict(zip((id(row) for row in reversed(answers)), reversed(calls), strict=False))
     parts: list[Child] = []
     for turn in _turns(spoken):
         parts += _turn(turn, results, [priced[id(row)] for row in turn if id(row) in priced], agent, person)
@@ -67,7 +67,7 @@ def _turns(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def _turn(
-    turn: list[Message], results: dict[str, ToolResult], costs: list[CallCost], agent: str, person: str
+    turn: list[Message], results: dict[str, ToolResult], calls: list[ModelCalled], agent: str, person: str
 ) -> list[Child]:
     parts: list[Child] = []
     answer: list[Child] = []
@@ -79,7 +79,7 @@ def _turn(
                 answer.append(tag("p", message.text, class_="text"))
             answer += [tool_part(call, results.get(call.id)) for call in message.tool_calls]
     if answer:
-        parts.append(_spoken_by("agent", agent, [*answer, _cost_line(costs)]))
+        parts.append(_spoken_by("agent", agent, [*answer, _cost_line(calls)]))
     return parts
 
 
@@ -87,12 +87,12 @@ def _spoken_by(who: str, name: str, children: list[Child]) -> Html:
     return tag("article", tag("h3", name), *children, class_=f"said {who}")
 
 
-def _cost_line(costs: list[CallCost]) -> Html | None:
-    if not costs:
+def _cost_line(calls: list[ModelCalled]) -> Html | None:
+    if not calls:
         return None
-    known = [usd for usd, _, _ in costs if usd is not None]
-    spent = money(round(sum(known) * 1_000_000)) if len(known) == len(costs) else "cost not known"
-    taken, given = (sum(cost[place] or 0 for cost in costs) for place in (1, 2))
+    is_known = all(call.cost_usd is not None for call in calls)
+    spent = money(sum(call.micro_usd for call in calls)) if is_known else "cost not known"
+    taken, given = sum(call.input_tokens for call in calls), sum(call.output_tokens for call in calls)
     return tag("p", f"{spent} · {taken:,} tokens in, {given:,} out", class_="note cost")
 
 

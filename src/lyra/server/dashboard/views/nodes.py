@@ -54,7 +54,7 @@ def traffic_bar(facts: NodeFacts) -> Html:
 
 def confidence_plot(facts: NodeFacts) -> Html:
     """The share of agreement with its interval, at each moment when comparisons were counted."""
-    from lyra.vesper.evidence.confidence import interval
+    from lyra.vesper.confidence import interval
 
     length_s = facts.timeline[-1][0] - facts.timeline[0][0]
     form = next(form for seconds, form in _TIME_FORMS if length_s >= seconds)

@@ -39,7 +39,7 @@ def plan_picture(plan: OverlapPlan) -> Html:
 
 def plan_of_run(run: DurableRun) -> OverlapPlan | None:
     """The plan of the program that is in force in a run; None for one that was run compiled, without its source."""
-    from lyra.vega.compiler.plan_of import plan_of
+    from lyra.vega.compiler.compiler import plan_of
 
     sources = run.sources()
     text = sources.get(run.file)
@@ -65,6 +65,6 @@ def _load(sources: Mapping[str, str], target: str, importer: str) -> Any:
 
 def _node(name: str, text: str) -> Any:
     """A node that a program imports."""
-    from lyra.vesper.runtime.importable import read_file
+    from lyra.vesper.runtime.faces import read_file
 
     return read_file(name, text)

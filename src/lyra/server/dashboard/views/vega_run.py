@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lyra.errors import StoreError
 from lyra.server.dashboard.html import Child, Html, join, tag
-from lyra.vega.replay.fork_run import replay_command, started_outside
+from lyra.vega.replay.fork import replay_command, started_outside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

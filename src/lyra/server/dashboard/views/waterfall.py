@@ -135,7 +135,7 @@ def _row(
     if href is not None:
         label = tag("a", label, href=href(span), class_="span-link", aria_current="true" if is_chosen else None)
     own = [pause for pause in pauses if _belongs(pause, span)]
-    retries = int(span.data.get("retries") or 0)
+    retries = span.model_call.retries if span.kind == "model" else 0
     return tag(
         "tr",
         tag(
@@ -211,22 +211,20 @@ def _pause_words(pause: Pause) -> str:
 
 
 def _tokens(span: Span) -> str:
-    tokens_in, tokens_out = span.data.get("input_tokens"), span.data.get("output_tokens")
-    if tokens_in is None and tokens_out is None:
-        return ""
-    return f"{tokens_in or 0:,} + {tokens_out or 0:,}"
+    cost = span.cost
+    return "" if cost is None else f"{cost.input_tokens:,} + {cost.output_tokens:,}"
 
 
 def _cost(span: Span) -> str:
-    if span.kind not in ("model", "turn"):
+    cost = span.cost
+    if cost is None:
         return ""
-    cost_usd = span.data.get("cost_usd")
-    return money(None if cost_usd is None else round(cost_usd * 1_000_000))
+    return money(None if cost.cost_usd is None else round(cost.cost_usd * 1_000_000))
 
 
 def span_cost(spans: Iterable[Span]) -> int:
     """What the calls of models among these spans cost, in micro-dollars."""
-    return sum(round((span.data.get("cost_usd") or 0.0) * 1_000_000) for span in spans if span.kind == "model")
+    return sum(span.model_call.micro_usd for span in spans if span.kind == "model")
 
 
 def _legend() -> Html:

@@ -125,7 +125,7 @@ def trace_line(trace_id: str, spans: list[Span]) -> TraceView:
         started_at=began,
         latency_ms=round((max(span.time for span in spans) - began) * 1000),
         span_count=len(spans),
-        cost_usd=sum(span.data.get("cost_usd") or 0.0 for span in spans if span.kind == "model"),
+        cost_usd=sum(span.model_call.cost_usd or 0.0 for span in spans if span.kind == "model"),
     )
 
 

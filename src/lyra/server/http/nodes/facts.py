@@ -48,9 +48,8 @@ class NodeFacts(NamedTuple):
 
 def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
     """The facts of one node; HttpRefusal where there is none."""
-    from lyra.vesper.evidence.confidence import interval
-    from lyra.vesper.evidence.modes import GATES, MODES
-    from lyra.vesper.evidence.promotion import next_step, rollback_mode
+    from lyra.vesper.confidence import interval
+    from lyra.vesper.evidence.modes import GATES, MODES, next_step, rollback_mode
 
     node = mounted.get(node_id)
     evidence = mounted.runtime.evidence(node)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -176,40 +176,40 @@ class Records:
         """Count the call of a model; other spans cost nothing of their own."""
         if span.kind != "model":
             return
-        data = span.data
-        total = self._sum_of(span, owner)
-        cost_usd = data.get("cost_usd")
-        cost_micro_usd = round((cost_usd or 0.0) * 1_000_000)
-        tokens = {name: _whole(data, source) for name, source in _TOKENS.items()}
+        called = span.model_call
+        total = self._sum_of(span, owner, called.key)
         total.calls += 1
         total.errors += span.status != "ok"
-        total.unpriced_calls += cost_usd is None
-        total.cost_micro_usd += cost_micro_usd
-        for name, count in tokens.items():
-            setattr(total, name, getattr(total, name) + count)
+        total.unpriced_calls += called.cost_usd is None
+        total.cost_micro_usd += called.micro_usd
+        total.input_tokens += called.input_tokens
+        total.output_tokens += called.output_tokens
+        total.cached_tokens += called.cache_read_tokens
         self.series.add_call(
             self._shown_at(span.time),
             owner,
             latency_ms=span.latency_ms,
             is_error=span.status != "ok",
-            micro_usd=cost_micro_usd,
-            **tokens,
+            micro_usd=called.micro_usd,
+            input_tokens=called.input_tokens,
+            output_tokens=called.output_tokens,
+            cached_tokens=called.cache_read_tokens,
         )
 
     def _shown_at(self, time: float) -> float:
         """Where figures over time have what was stamped: what has happened is not later than now."""
         return time if self._kernel is None else min(time, self._kernel.core.now())
 
-    def _sum_of(self, span: Span, owner: str) -> CostSum:
+    def _sum_of(self, span: Span, owner: str, key: str) -> CostSum:
         day = _day(int(span.time // _DAY_S))
-        sum_key = (span.agent, span.name, day, owner, self._paid_by(span))
+        sum_key = (span.agent, span.name, day, owner, self._paid_by(span, key))
         if sum_key not in self._sums and len(self._sums) >= SERVER_COST_ROWS_MAX:
             sum_key = (_OTHER, _OTHER, day, "", "")
         return self._sums.setdefault(sum_key, CostSum(*sum_key))
 
-    def _paid_by(self, span: Span) -> str:
-        """The gateway key that pays: of its own calls, and of agents below its process."""
-        key = str(span.data.get("key") or "") or key_of_agent(span.agent)
+    def _paid_by(self, span: Span, key: str) -> str:
+        """Return the gateway key that pays: the one of the record, or that of the process above the agent."""
+        key = key or key_of_agent(span.agent)
         if key or self._kernel is None:
             return key
         process = self._kernel.processes.get(span.pid)
@@ -225,18 +225,7 @@ class Records:
         return list(self._sums.values())
 
 
-_TOKENS: Final = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "cached_tokens": "cache_read_tokens",
-}
-
-
 @lru_cache(maxsize=1_000)
 def _day(number: int) -> str:
     """The date of a day, by its number since 1970."""
     return datetime.fromtimestamp(number * _DAY_S, UTC).date().isoformat()
-
-
-def _whole(data: Mapping[str, Any], name: str) -> int:
-    return int(data.get(name) or 0)

@@ -20,7 +20,7 @@ from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.problems import HttpRefusal
 from lyra.vega.durable.runs import DurableRun
-from lyra.vega.replay.run_in_store import run_in_store, run_names, timeline_of_run
+from lyra.vega.replay.timeline import run_in_store, run_names, timeline_of_run
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
     from lyra.store.protocol import Store
-    from lyra.vega.replay.fork_run import RunFork
+    from lyra.vega.replay.fork import RunFork
     from lyra.vega.replay.replayed_run import ReplayedRun
 
 
@@ -194,7 +194,7 @@ class Timelines:
 
     async def fork_vega(self, name: str, number: int, text: str) -> RunFork:
         """Write the beginning of a fork with another answer at a step."""
-        from lyra.vega.replay.fork_run import RunFork, replay_command, started_outside
+        from lyra.vega.replay.fork import RunFork, replay_command, started_outside
 
         def write(run: RunTimeline, replayed: ReplayedRun) -> RunFork:
             missing = started_outside(replayed.timeline.program)

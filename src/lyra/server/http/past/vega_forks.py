@@ -19,7 +19,7 @@ from lyra.server.http.past.timelines import Timelines
 if TYPE_CHECKING:
     from lyra.config import Config
     from lyra.server.http.parts import HttpParts
-    from lyra.vega.replay.fork_run import RunFork
+    from lyra.vega.replay.fork import RunFork
 
 
 _FORKS_MAX: Final = 8  # under way at once
