@@ -175,20 +175,24 @@ async def nothing() -> int:
     return 1
 
 
-async def steps(ctx: Any) -> None:
-    while True:
-        await ctx.receive()
-        await ctx.do(nothing)
-
-
 @asynccontextmanager
 async def durable_step(folder: Path) -> AsyncIterator[Operation]:
+    is_done = asyncio.Event()
+
+    async def steps(ctx: Any) -> None:
+        while True:
+            await ctx.receive()
+            await ctx.do(nothing)
+            is_done.set()
+
     async with Kernel(folder / "run.db") as kernel:
         process = kernel.spawn(steps)
         await process
 
         async def step() -> None:
+            is_done.clear()
             await process.send("go")
+            await is_done.wait()
             await kernel.durable()
 
         yield Operation(step, kernel)

@@ -57,7 +57,7 @@ class LLMClient:
     def _keep(self, name: str, provider: LLMProvider) -> None:
         self._providers[name] = provider
         providers = self._providers.values()
-        self.key_holders = tuple([one for one in providers if type(one).secrets is not LLMProvider.secrets])
+        self.key_holders = tuple([holder for holder in providers if type(holder).secrets is not LLMProvider.secrets])
 
     def resolve(self, name: str) -> ModelName:
         """The provider and the model behind a name; nothing is imported or opened."""
