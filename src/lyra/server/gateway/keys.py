@@ -16,7 +16,7 @@ from lyra.core.budgets.money import money
 from lyra.errors import NameTaken, NoSuchProcess, Overloaded, Unauthenticated
 from lyra.server.gateway.key import KEY_PREFIX, KeySettings, checked_settings, hashed, hold_key
 from lyra.server.owners import GATEWAY_KEYS, OwnedPid, owned_pid, spawn_for
-from lyra.server.request_window import RequestWindow
+from lyra.server.token_limit import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

@@ -16,7 +16,7 @@ from lyra.models.pricing import published_names
 from lyra.server.gateway.agents import agent_of
 from lyra.server.gateway.gateway import KEY_HINT, gateway_of, identify_key
 from lyra.server.gateway.key import KeySettings
-from lyra.server.http.compat.models import (
+from lyra.server.http.compat.openai import (
     MODEL_ENDPOINTS,
     agent_model,
     agent_models,
